@@ -1,0 +1,21 @@
+# make demo    opens the window on the bundled scene and trains it live (without a display: pictures on disk)
+# make test    ruff, basedpyright, pytest: the same command by hand and in continuous integration
+# make setup   only the installation; TORCH_BACKEND=cpu takes the small CPU build of torch
+VENV := .venv
+TORCH_BACKEND ?=
+UV_OPTIONS := $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND))
+
+.PHONY: setup demo test
+setup: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml constraints.txt .ci/setup.sh
+	@bash .ci/setup.sh $(VENV) $(UV_OPTIONS)
+
+demo: setup
+	@$(VENV)/bin/splatscope demo
+
+test: setup
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/basedpyright
+	@$(VENV)/bin/python -m pytest -q

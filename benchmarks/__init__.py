@@ -1,0 +1,1 @@
+"""Benchmark scenes; results/ holds what `splatscope bench` wrote."""

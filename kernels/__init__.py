@@ -1,0 +1,1 @@
+"""Rendering, forward and backward: the definition, the CPU backend and, later, CUDA."""

@@ -1,0 +1,26 @@
+"""Numbers that define the picture. Every backend reads them from here; none has a copy.
+
+They are the field's: the 2023 rasteriser (Kerbl and Kopanas et al.), with pixel centres at +0.5.
+"""
+
+TILE = 16  # pixels along each side of a tile
+DILATION = 0.3  # px^2 added to both diagonals of the projected covariance (the low-pass filter)
+ALPHA_CAP = 0.99  # alpha = min(cap, opacity * falloff); the gradient ignores the cap
+ALPHA_MIN = 1.0 / 255.0  # a splat weaker than this at a pixel is skipped there
+TRANSMITTANCE_STOP = 1e-4  # a pixel stops before the splat that would bring it below this
+JACOBIAN_MARGIN = 0.3  # x/z inside the Jacobian may leave the image by this share of half its size
+NEAR = 0.01  # camera z below which a splat is dropped (0.2 for parity with the 2023 rasteriser)
+
+SH_C0 = 0.28209479177387814
+SH_C1 = 0.4886025119029199
+SH_C2 = (1.0925484305920792, -1.0925484305920792, 0.31539156525252005, -1.0925484305920792, 0.5462742152960396)
+SH_C3 = (
+    -0.5900435899266435,
+    2.890611442640554,
+    -0.4570457994644658,
+    0.3731763325901154,
+    -0.4570457994644658,
+    1.445305721320277,
+    -0.5900435899266435,
+)
+SH_COEFFICIENTS = {1: 0, 4: 1, 9: 2, 16: 3}  # rows of `sh` -> degree

@@ -1,0 +1,1 @@
+"""The training loop, its data, its densification policies and its metrics."""

@@ -1,0 +1,1 @@
+"""The Dear PyGui window: viewport, navigation, input and panels."""

@@ -1,0 +1,1 @@
+"""One panel a file; `window.py` lists them."""
