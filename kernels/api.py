@@ -17,7 +17,9 @@ BackendName = Literal["auto", "cpu", "cuda", "reference"]
 class Backend(Protocol):
     """Renders splats and, for training, differentiates. Calls may come from any thread, one at a time."""
 
-    name: str
+    name: str  # "cpu", "reference", ...
+    device: str  # what it runs on, for people: "2 threads", the GPU's name
+    compiling: bool  # True while a call waits for kernels to compile; read from any thread
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles or loads what the first frame (and, if asked, the first training step) needs."""

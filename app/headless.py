@@ -1,0 +1,118 @@
+"""Training without a window: one progress line, a line for each measurement and file, Ctrl-C saves."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from splatscope.app.sentences import duration, sentence
+from splatscope.training import events
+
+if TYPE_CHECKING:
+    from splatscope.training.trainer import Trainer
+
+
+class _StopRequest:
+    """Turns the first Ctrl-C (or a terminate signal) into a flag, so that no step is cut in half."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> _StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:  # a second Ctrl-C means now
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def train_in_terminal(trainer: Trainer) -> None:
+    """Runs the trainer to its end or to Ctrl-C; either way the last state is on disk and named."""
+    console = Console(stderr=False, highlight=False, soft_wrap=True)
+    console.print(f"Writing to {trainer.out_dir}")
+    start = time.perf_counter()
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with _StopRequest() as stop, progress:
+        task = progress.add_task("Training", total=trainer.config.iterations, figures="")
+        line = _Line(console, progress, task)
+        for event in trainer.run():
+            line.show(event)
+            if stop.asked:
+                break
+    if stop.asked:
+        path = trainer.save()
+        console.print(f"Stopped at iteration {trainer.iteration:,}; saved {path}")
+        raise SystemExit(130)
+    console.print(
+        f"Trained {trainer.iteration:,} iterations in {duration(time.perf_counter() - start)}; {trainer.out_dir}"
+    )
+    sys.stdout.flush()
+
+
+class _Line:
+    """What the terminal says of each event. Without a terminal, a line every so often instead of a bar."""
+
+    PLAIN_SECONDS = 10.0
+
+    def __init__(self, console: Console, progress: Progress, task: TaskID) -> None:
+        self._console, self._progress, self._task = console, progress, task
+        self._rate_start = (time.perf_counter(), 0)
+        self._rate = 0.0
+        self._loss = 0.0
+        self._psnr = ""
+        self._last_plain = time.perf_counter()
+
+    def show(self, event: events.Event) -> None:
+        match event:
+            case events.Stepped():
+                self._step(event)
+            case events.Evaluated():
+                self._psnr = f"  PSNR {event.psnr:.2f}"
+                self._rate_start = (time.perf_counter(), event.iteration)
+            case events.Prepared():
+                for warning in event.warnings:
+                    self._console.print(f"warning: {warning}")
+            case events.Forecast():
+                self._rate_start = (time.perf_counter(), 0)
+            case _:
+                pass
+        text = sentence(event)
+        if text is not None and not isinstance(event, events.Finished):
+            self._console.print(text)
+
+    def _step(self, event: events.Stepped) -> None:
+        now = time.perf_counter()
+        self._loss += 0.02 * (event.loss - self._loss) if self._loss else event.loss
+        seconds = now - self._rate_start[0]
+        if seconds > 1.0:
+            self._rate = (event.iteration - self._rate_start[1]) / seconds
+            self._rate_start = (now, event.iteration)
+        figures = f"{self._rate:6.1f} it/s  loss {self._loss:.4f}  {event.count:,} splats{self._psnr}"
+        self._progress.update(self._task, completed=event.iteration, figures=figures)
+        if not self._console.is_terminal and now - self._last_plain > self.PLAIN_SECONDS:
+            self._last_plain = now
+            self._console.print(f"Iteration {event.iteration:,}: {figures.strip()}")

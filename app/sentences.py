@@ -1,0 +1,38 @@
+"""Training events as sentences: the terminal and the window's log say the same thing."""
+
+from __future__ import annotations
+
+from splatscope.training import events
+
+
+def sentence(event: events.Event) -> str | None:
+    """One line for people, or None for events that only move a progress bar."""
+    match event:
+        case events.Prepared():
+            held_out = f", {event.held_out_views} held out" if event.held_out_views else ""
+            return (
+                f"{event.training_views} views to train on{held_out}, {event.width}x{event.height}; "
+                f"{event.count:,} splats to begin with."
+            )
+        case events.Forecast():
+            text = f"Forecast: about {duration(event.seconds)} ({event.step_ms:.0f} ms a step now)."
+            return f"{text} {event.suggestion}".strip()
+        case events.Evaluated():
+            return (
+                f"Iteration {event.iteration:,}: {event.label} {event.psnr:.2f} dB, SSIM {event.ssim:.4f} "
+                f"({event.views} views)"
+            )
+        case events.Saved():
+            return f"Iteration {event.iteration:,}: saved {event.path}"
+        case events.Finished():
+            return f"Training finished at iteration {event.iteration:,}."
+        case _:
+            return None
+
+
+def duration(seconds: float) -> str:
+    """40 s, 12 min or 3 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -1,0 +1,190 @@
+"""One training run as the engine sees it: the trainer's events turned into a state, curves and notes.
+
+The trainer's generator is the only loop; this pulls one event at a time so that pictures can be made in
+between. It runs on the engine thread alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from splatscope.app.sentences import sentence
+from splatscope.training import events
+from splatscope.viewer.messages import Curve, TrainingState, TrainingStatus
+
+if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
+    from splatscope.training.trainer import Trainer
+
+CURVE_POINTS = 1500  # a curve is halved by averaging pairs when it holds twice as many
+RATE_WINDOW = 2.0  # seconds over which it/s is measured
+
+
+class CurveRecorder:
+    """A growing curve kept short: past a limit, neighbouring points are averaged in pairs."""
+
+    def __init__(self) -> None:
+        self._x: list[float] = []
+        self._y: list[float] = []
+        self._stride = 1  # samples averaged into one point
+        self._pending: list[tuple[float, float]] = []
+
+    def add(self, x: float, y: float) -> None:
+        """Appends one sample."""
+        self._pending.append((x, y))
+        if len(self._pending) < self._stride:
+            return
+        self._x.append(sum(p[0] for p in self._pending) / self._stride)
+        self._y.append(sum(p[1] for p in self._pending) / self._stride)
+        self._pending.clear()
+        if len(self._x) >= 2 * CURVE_POINTS:
+            self._x = [(a + b) / 2 for a, b in zip(self._x[::2], self._x[1::2], strict=False)]
+            self._y = [(a + b) / 2 for a, b in zip(self._y[::2], self._y[1::2], strict=False)]
+            self._stride *= 2
+
+    def curve(self) -> Curve:
+        """A copy for the window."""
+        return Curve(np.array(self._x), np.array(self._y))
+
+
+class TrainingSession:
+    """Start, pause, step and stop a `Trainer`, and say how it is going."""
+
+    def __init__(self, trainer: Trainer, log: Callable[[str, str], None]) -> None:
+        self.trainer = trainer
+        self.state: TrainingState = "ready"
+        self._log = log
+        self._events: Iterator[events.Event] = trainer.run()
+        self._pause_after_step = False
+        self._loss = CurveRecorder()
+        self._psnr = CurveRecorder()
+        self._last_loss: float | None = None
+        self._evaluated: events.Evaluated | None = None
+        self._stage_ms: dict[str, float] = {}
+        self._note = ""
+        self._rate: float | None = None
+        self._rate_start: tuple[float, int] | None = None
+
+    @property
+    def active(self) -> bool:
+        """True while `advance` has something to do."""
+        return self.state in ("running", "stopping")
+
+    def start(self) -> None:
+        """Begins or goes on."""
+        if self.state in ("ready", "paused"):
+            self._set_state("running")
+        self._pause_after_step = False
+
+    def pause(self) -> None:
+        """Keeps everything; the step in flight is already over when this is called."""
+        if self.state == "running":
+            self._set_state("paused")
+
+    def step(self) -> None:
+        """One iteration, then pause."""
+        if self.state in ("ready", "paused"):
+            self._set_state("running")
+            self._pause_after_step = True
+
+    def stop(self) -> None:
+        """Saves what is there and ends the run."""
+        if self.state in ("running", "paused"):
+            self._set_state("stopping")
+        elif self.state == "ready":
+            self._set_state("finished")
+
+    def advance(self) -> bool:
+        """Pulls one event. True if the splats changed. Errors end the run and are raised."""
+        try:
+            if self.state == "stopping":
+                self._finish(self.trainer.save())
+                return False
+            event = next(self._events, None)
+        except BaseException:
+            self._set_state("error")
+            raise
+        if event is None:
+            self._set_state("finished")
+            return False
+        return self._take(event)
+
+    def _finish(self, path: Path) -> None:
+        self._note = f"Saved {path}"
+        self._log("info", f"Training stopped at iteration {self.trainer.iteration}; saved {path}.")
+        self._set_state("finished")
+
+    def _take(self, event: events.Event) -> bool:
+        changed = False
+        match event:
+            case events.Stepped():
+                self._last_loss = event.loss
+                self._stage_ms = event.stage_ms
+                self._loss.add(event.iteration, event.loss)
+                self._note = ""
+                self._measure_rate(event.iteration)
+                if self._pause_after_step:
+                    self._pause_after_step = False
+                    self._set_state("paused")
+                changed = True
+            case events.Loading():
+                self._note = f"Loading photograph {event.done} of {event.total}"
+            case events.Evaluating():
+                self._note = f"Evaluating view {event.done} of {event.total}"
+            case events.Evaluated():
+                self._evaluated = event
+                self._psnr.add(event.iteration, event.psnr)
+                self._rate_start = None  # the time spent evaluating is not the steps'
+            case events.Densified():
+                changed = True
+            case events.Finished():
+                self._set_state("finished")
+            case _:
+                pass
+        text = sentence(event)
+        if text is not None:
+            self._log("info", text)
+            self._note = text if isinstance(event, events.Forecast) else self._note
+        return changed
+
+    def _set_state(self, state: TrainingState) -> None:
+        self.state = state
+        self._rate_start = None
+
+    def _measure_rate(self, iteration: int) -> None:
+        now = time.perf_counter()
+        if self._rate_start is None:
+            self._rate_start = (now, iteration)
+            return
+        seconds = now - self._rate_start[0]
+        if seconds > 0.25:
+            self._rate = (iteration - self._rate_start[1]) / seconds
+        if seconds > RATE_WINDOW:
+            self._rate_start = (now, iteration)
+
+    def status(self, view_cost: float) -> TrainingStatus:
+        """A snapshot for the training panel."""
+        left = self.trainer.config.iterations - self.trainer.iteration
+        rate = self._rate if self.state == "running" else None
+        evaluated = self._evaluated
+        return TrainingStatus(
+            state=self.state,
+            iteration=self.trainer.iteration,
+            iterations=self.trainer.config.iterations,
+            loss=self._last_loss,
+            psnr=evaluated.psnr if evaluated else None,
+            ssim=evaluated.ssim if evaluated else None,
+            psnr_label=evaluated.label if evaluated else "PSNR",
+            iterations_per_second=rate,
+            eta_seconds=left / rate if rate else None,
+            out_dir=self.trainer.out_dir,
+            loss_curve=self._loss.curve(),
+            psnr_curve=self._psnr.curve(),
+            stage_ms=self._stage_ms,
+            note=self._note,
+            view_cost=view_cost if self.state == "running" else 0.0,
+        )

@@ -1,0 +1,54 @@
+"""The window with its engine: made together, closed together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from splatscope.app.commands import display_is_present, make_trainer
+from splatscope.app.engine import Engine, EngineConfig
+from splatscope.kernels.api import BackendName
+from splatscope.kernels.errors import InputError
+from splatscope.training.config import TrainConfig
+from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.messages import OpenScene, StartTraining
+from splatscope.viewer.window import run_window
+
+GIL_SWITCH_SECONDS = 0.001  # the engine's Python must not hold up the frame loop for the default 5 ms
+
+
+def open_window(
+    path: Path | None,
+    *,
+    backend: BackendName,
+    size: tuple[int, int],
+    ui_scale: float,
+    training: Callable[[], TrainConfig],
+    images: str,
+    out: Path | None,
+    autostart: bool,
+) -> None:
+    """Runs the window until it is closed; a live training run is saved then.
+
+    Raises InputError if there is no display or the window cannot be opened.
+    """
+    if not display_is_present():
+        raise InputError(
+            "There is no display (DISPLAY is not set), so no window can be opened; "
+            "`splatscope render` makes pictures and `splatscope train --headless` trains without one."
+        )
+    sys.setswitchinterval(GIL_SWITCH_SECONDS)
+    engine = Engine(
+        EngineConfig(backend=backend, images=images),
+        lambda capture, made: make_trainer(capture, training(), made, out),
+    )
+    engine.start()
+    if path is not None:
+        engine.send(OpenScene(path))
+        if autostart:
+            engine.send(StartTraining())
+    try:
+        run_window(engine, WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale))
+    finally:
+        engine.close()

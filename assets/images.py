@@ -1,0 +1,87 @@
+"""Photographs and pictures on disk, through Pillow: sizes, 8-bit pixels, PNG output.
+
+Pixels are those stored: an EXIF rotation is ignored, because a camera's intrinsics speak of stored pixels.
+Nothing is composited or resized here; `training/dataset.py` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from PIL.PngImagePlugin import PngInfo
+
+from splatscope.assets.atomic import atomic_path
+from splatscope.kernels.errors import InputError
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"})  # taken for photographs
+
+# Pillow's own limit would warn at 89 and refuse at 179 megapixels, which telephones reach today. Ours only
+# keeps a damaged header from asking for gigabytes.
+Image.MAX_IMAGE_PIXELS = None
+_PIXEL_LIMIT = 1 << 29
+
+
+def image_size(path: Path | str) -> tuple[int, int]:
+    """(W, H) in stored pixels; reads the header only. Raises InputError."""
+    with _opened(path) as image:
+        return image.size
+
+
+def has_alpha(path: Path | str) -> bool:
+    """True if `read_image` will return four channels; reads the header only. Raises InputError."""
+    with _opened(path) as image:
+        return image.has_transparency_data
+
+
+def read_image(path: Path | str) -> NDArray[np.uint8]:
+    """Pixels as uint8 [H, W, 3], or [H, W, 4] with straight (not premultiplied) alpha.
+
+    Grey, palette and CMYK become RGB; 16 bits are rounded to 8. Raises InputError if the file is damaged.
+    """
+    with _opened(path) as image:
+        if image.mode == "F":
+            raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
+        if image.mode.startswith("I"):  # 16-bit grey, by some decoders handed over as 32-bit integers
+            wide = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
+            grey = ((wide * 255 + 32767) // 65535).astype(np.uint8)
+            return np.repeat(grey[:, :, None], 3, axis=2)
+        return np.array(image.convert("RGBA" if image.has_transparency_data else "RGB"))
+
+
+def write_png(path: Path | str, array: NDArray[np.uint8], text: Mapping[str, str] | None = None) -> None:
+    """Writes uint8 [H, W], [H, W, 3] or [H, W, 4] as PNG; `text` becomes its metadata. Raises InputError."""
+    metadata = PngInfo()
+    for key, value in (text or {}).items():
+        metadata.add_text(key, value)
+    with atomic_path(path) as temporary:
+        Image.fromarray(np.ascontiguousarray(array)).save(temporary, "PNG", pnginfo=metadata)
+
+
+@contextmanager
+def _opened(path: Path | str) -> Iterator[Image.Image]:
+    """The image with its header read. Decoders fail in many ways; all of them become one sentence."""
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > _PIXEL_LIMIT:
+                raise InputError(
+                    f"{path} claims to be {image.width} x {image.height} pixels, more than {_PIXEL_LIMIT >> 20} "
+                    "megapixels; it is damaged, or must be made smaller first."
+                )
+            yield image
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"The image {path} does not exist.") from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise InputError(f"The image {path} cannot be read: {error.strerror}.") from error
+    except UnidentifiedImageError as error:
+        raise InputError(f"{path} is not an image, or is damaged from its first bytes on. Copy it again.") from error
+    except MemoryError as error:
+        raise InputError(f"{path} does not fit in memory; make it smaller first.") from error
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, ... by format
+        raise InputError(f"{path} is damaged or cut short and cannot be decoded. Copy it again.") from error

@@ -1,0 +1,136 @@
+"""Splats as PLY, in the layout of the 2023 reference code, and coloured points as PLY.
+
+Properties are found by name, so order, byte order, text or binary, float or double, and anything extra in
+the file do not matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Other
+splat formats are not read here; `formats.py` is where a format is added. Read `ply_table.py` next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from plyfile import PlyData, PlyElement
+
+from splatscope.assets.atomic import atomic_path
+from splatscope.assets.capture import PointCloud
+from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Gaussians
+
+_POSITION = ["x", "y", "z"]
+_NORMAL = ["nx", "ny", "nz"]  # written as zero, as others expect them; never read
+_CONSTANT = ["f_dc_0", "f_dc_1", "f_dc_2"]
+_SCALE = ["scale_0", "scale_1", "scale_2"]
+_ROTATION = ["rot_0", "rot_1", "rot_2", "rot_3"]  # w, x, y, z
+_REQUIRED = [*_POSITION, *_CONSTANT, "opacity", *_SCALE, *_ROTATION]
+_REST_COUNTS = {0: 1, 9: 4, 24: 9, 45: 16}  # f_rest properties -> rows of `sh` (degree 0 to 3)
+
+
+def read_ply(path: Path | str) -> Gaussians:
+    """Splats from a PLY file; every value bit for bit as stored (doubles are rounded to float32).
+
+    Raises InputError if the file is no PLY, cut short, holds no splats, or has an odd number of f_rest.
+    """
+    table = open_vertices(path)
+    rest = _check_splats(table.path, table.names)
+    bands = len(rest) // 3
+    if table.count == 0:
+        raise InputError(f"{table.path} holds 0 splats, so there is nothing to show.")
+
+    # The file has all red coefficients first, then green, then blue; ours is [N, K, 3].
+    interleaved = [f"f_rest_{channel * bands + band}" for band in range(bands) for channel in range(3)]
+    order = [*_POSITION, *_SCALE, *_ROTATION, "opacity", *_CONSTANT, *interleaved]
+    means = np.empty((table.count, 3), np.float32)
+    log_scales = np.empty((table.count, 3), np.float32)
+    quats = np.empty((table.count, 4), np.float32)
+    logit_opacities = np.empty(table.count, np.float32)
+    sh = np.empty((table.count, 3 * (bands + 1)), np.float32)
+    for rows, values in table.blocks(order):
+        means[rows] = values[:, 0:3]
+        log_scales[rows] = values[:, 3:6]
+        quats[rows] = values[:, 6:10]
+        logit_opacities[rows] = values[:, 10]
+        sh[rows] = values[:, 11:]
+    return Gaussians(means, log_scales, quats, logit_opacities, sh.reshape(table.count, bands + 1, 3))
+
+
+def write_ply(path: Path | str, gaussians: Gaussians, comments: Iterable[str] = ()) -> None:
+    """Writes splats as binary little-endian float32; reading them back gives the same bits.
+
+    `comments` become header comments, one line of ASCII each. Raises InputError if `path` cannot be written.
+    """
+    bands = gaussians.sh.shape[1] - 1
+    rest = [f"f_rest_{i}" for i in range(3 * bands)]
+    names = [*_POSITION, *_NORMAL, *_CONSTANT, *rest, "opacity", *_SCALE, *_ROTATION]
+    # A stand-in with the right length and no memory of its own: plyfile writes the header, blocks follow.
+    rows = np.broadcast_to(np.zeros(1, [(name, "<f4") for name in names]), (gaussians.count,))
+    lines = [" ".join(c.encode("ascii", "replace").decode().split()) for c in comments]
+    header = PlyData([PlyElement.describe(rows, "vertex")], byte_order="<", comments=lines).header
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        file.write(header.encode("ascii") + b"\n")
+        for start in range(0, gaussians.count, BLOCK_ROWS):
+            file.write(_rows_in_file_order(gaussians, slice(start, start + BLOCK_ROWS), len(names)).data)
+
+
+def read_point_cloud(path: Path | str) -> PointCloud:
+    """Positions and colours of a point cloud or mesh; grey where the file has no colours.
+
+    Colours may be uchar (0..255) or float (0..1). Points that are not finite are left out. Raises InputError.
+    """
+    table = open_vertices(path)
+    missing = [name for name in _POSITION if name not in table.names]
+    if missing:
+        raise InputError(f"{table.path} holds no points: it lacks {', '.join(missing)}.")
+    colors = ["red", "green", "blue"]
+    if not set(colors) <= set(table.names):
+        colors = []
+    blocks = [values for _, values in table.blocks([*_POSITION, *colors], np.float64)]
+    values = np.concatenate(blocks) if blocks else np.zeros((0, 3 + len(colors)))
+    values = values[np.isfinite(values).all(axis=1)]
+    rgb = values[:, 3:] if colors else np.full((len(values), 3), 128.0)
+    if table.is_float("red") and rgb.max(initial=0.0) <= 1.0:
+        rgb = rgb * 255
+    return PointCloud(np.ascontiguousarray(values[:, :3]), np.clip(np.round(rgb), 0, 255).astype(np.uint8))
+
+
+def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.ndarray:
+    """One block of the body, [rows, width] little-endian float32."""
+    sh = gaussians.sh[rows]
+    count, bands = sh.shape[0], sh.shape[1] - 1
+    block = np.zeros((count, width), "<f4")
+    block[:, 0:3] = gaussians.means[rows]
+    block[:, 6:9] = sh[:, 0]
+    block[:, 9 : 9 + 3 * bands] = sh[:, 1:].transpose(0, 2, 1).reshape(count, 3 * bands)
+    block[:, -8] = gaussians.logit_opacities[rows]
+    block[:, -7:-4] = gaussians.log_scales[rows]
+    block[:, -4:] = gaussians.quats[rows]
+    return block
+
+
+def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
+    """The f_rest properties. Raises InputError that says what the file is instead of splats."""
+    missing = [name for name in _REQUIRED if name not in names]
+    if "packed_position" in names:
+        raise InputError(
+            f"{path} is a compressed PLY (packed_position and chunks), which is not read. "
+            "Convert it to a plain PLY first, for example with SuperSplat or splat-transform."
+        )
+    if missing:
+        kind = "a mesh or point cloud, not splats" if "opacity" in missing and "rot_0" in missing else "not splats"
+        raise InputError(f"{path} is {kind}: its vertices lack {', '.join(missing)} (they have {_shortened(names)}).")
+    rest = [name for name in names if re.fullmatch(r"f_rest_\d+", name)]
+    if len(rest) not in _REST_COUNTS:
+        more = " (72 is degree 4, which is not supported)" if len(rest) == 72 else ""
+        raise InputError(
+            f"{path} has {len(rest)} f_rest properties; 0, 9, 24 or 45 are allowed, for SH degree 0, 1, 2 or 3{more}."
+        )
+    if set(rest) != {f"f_rest_{i}" for i in range(len(rest))}:
+        raise InputError(f"{path} has {len(rest)} f_rest properties that are not numbered 0 to {len(rest) - 1}.")
+    return rest
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -1,0 +1,67 @@
+"""Adam (Kingma and Ba 2015) on the CPU, one pass over parameter, gradient and both moments, in place.
+
+The arithmetic follows torch.optim.Adam without weight decay, so both agree to rounding. Rows are not told
+apart: a splat that was not seen has a zero gradient and still moves by its momentum, as in the 2023 recipe.
+Choosing rates is the trainer's business (`training/optimizer.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+
+from splatscope.kernels.cpu.compile import parallel_kernel
+from splatscope.kernels.types import Float32
+
+CHUNK = 4096  # numbers handled by one thread at a time, rounded down to whole rows
+
+
+@parallel_kernel
+def adam_sweep(parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
+    """All arrays flat; `rates` repeats the row pattern and sets the chunk length."""
+    chunk = rates.size
+    for c in prange((parameter.size + chunk - 1) // chunk):
+        low = c * chunk
+        high = min(parameter.size, low + chunk)
+        p, g, m, v = parameter[low:high], gradient[low:high], first[low:high], second[low:high]
+        for j in range(high - low):
+            m_new = m[j] + (g[j] - m[j]) * first_gain
+            v_new = beta2 * v[j] + second_gain * (g[j] * g[j])
+            m[j] = m_new
+            v[j] = v_new
+            p[j] -= rates[j] * (m_new / (np.sqrt(v_new) * second_scale + epsilon))
+
+
+def adam_step(
+    parameter: Float32,
+    gradient: Float32,
+    first: Float32,
+    second: Float32,
+    rates: Float32,
+    step: int,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> None:
+    """One step in place on C-contiguous float32 [N, D]; `rates` [D]; `step` counts from 1."""
+    arrays = (parameter, gradient, first, second)
+    if any(a.shape != parameter.shape or a.dtype != np.float32 or not a.flags.c_contiguous for a in arrays):
+        raise ValueError(f"Adam needs contiguous float32 arrays of one shape, got {[a.shape for a in arrays]}")
+    if rates.shape != parameter.shape[1:]:
+        raise ValueError(f"Adam needs one rate a column: {parameter.shape[1:]}, got {rates.shape}")
+    corrected = np.asarray(rates, np.float64) / (1 - beta1**step)
+    pattern = np.tile(corrected.astype(np.float32), max(1, CHUNK // parameter.shape[1]))
+    adam_sweep(
+        parameter.reshape(-1),
+        gradient.reshape(-1),
+        first.reshape(-1),
+        second.reshape(-1),
+        pattern,
+        np.float32(1 - beta1),
+        np.float32(beta2),
+        np.float32(1 - beta2),
+        np.float32(1 / math.sqrt(1 - beta2**step)),
+        np.float32(epsilon),
+    )

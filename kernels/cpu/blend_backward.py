@@ -1,0 +1,185 @@
+"""The derivative of blending: one row of sums for every (tile, splat), written in list order.
+
+Tiles and batches are as in `blend.py`, taken back to front. Per pixel, T before each splat is restored by
+division and `behind` is the light that arrives from behind it, projected on the image gradient (Kerbl
+and Kopanas et al. 2023). In a splat's own (u, v) the sums over pixels of g, g u, g v, g u^2, g u v, g v^2
+with g = alpha dL/dalpha, and of weight times gradient for the colour, are all that is needed; they are
+turned into gradients of raw parameters in `project_backward.py`. No two workers write the same row, so
+results do not depend on their number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from splatscope.kernels.constants import TILE
+from splatscope.kernels.cpu.blend import (
+    BATCH,
+    BLOCK,
+    BLOCKS,
+    CAP,
+    PLANE,
+    block_pixels,
+    stage_splats,
+)
+from splatscope.kernels.cpu.compile import inline, parallel_kernel
+from splatscope.kernels.cpu.functions import exp2
+from splatscope.kernels.cpu.lanes import (
+    LANES,
+    at,
+    first_bit,
+    lane_numbers,
+    load,
+    load_spread,
+    mask_bits,
+    minimum,
+    multiply_add,
+    put,
+    select,
+    spread,
+    store,
+    take_number,
+    totals,
+)
+from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
+from splatscope.kernels.cpu.records import (
+    BLUE,
+    GREEN,
+    OFFSET_U,
+    OFFSET_V,
+    POWER,
+    RECORD,
+    RED,
+    A,
+    B,
+    C,
+)
+
+F = np.float32
+I32 = np.int32
+# Fields of a row of sums. A row is one cache line.
+ROW = 16
+SUM_G, SUM_U, SUM_V, SUM_UU, SUM_UV, SUM_VV, SUM_RED, SUM_GREEN, SUM_BLUE = range(9)
+# Planes of the pixel state: T and light from behind, the image gradient, pixel positions.
+LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE, AT_X, AT_Y = (PLANE * i for i in range(7))
+SCRATCH = BATCH * RECORD + 7 * PLANE
+SCRATCH_INT = BATCH + PLANE + LANES  # masks, last indices, the largest of them per block
+
+
+@inline
+def load_pixels(row0, column0, image_gradient, transmittance, last_index, background, state, last, block_last):
+    """Reads a tile into block order; pixels off the image take no part."""
+    height, width = transmittance.shape
+    for block in range(BLOCKS):
+        largest = 0
+        for lane in range(LANES):
+            y, x = (block // BLOCK) * BLOCK + lane // BLOCK, (block % BLOCK) * BLOCK + lane % BLOCK
+            i = block * LANES + lane
+            red, green, blue, left, end = F(0.0), F(0.0), F(0.0), F(1.0), 0
+            if row0 + y < height and column0 + x < width:
+                pixel = (row0 + y) * width + column0 + x
+                red, green = at(image_gradient, pixel * 3), at(image_gradient, pixel * 3 + 1)
+                blue = at(image_gradient, pixel * 3 + 2)
+                left = at(transmittance, pixel)
+                end = np.int64(at(last_index, pixel))
+            put(state, BY_RED + i, red)
+            put(state, BY_GREEN + i, green)
+            put(state, BY_BLUE + i, blue)
+            put(state, LEFT + i, left)
+            put(state, BEHIND + i, red * at(background, 0) + green * at(background, 1) + blue * at(background, 2))
+            put(last, i, end)
+            largest = max(largest, end)
+        put(block_last, block, largest)
+        x_lanes, y_lanes = block_pixels(block)
+        store(state, AT_X + block * LANES, x_lanes)
+        store(state, AT_Y + block * LANES, y_lanes)
+
+
+@inline
+def splat_sums(staged, base, blocks, index, state, last):
+    """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it."""
+    a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
+    offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
+    red, green, blue = (
+        load_spread(staged, base + RED),
+        load_spread(staged, base + GREEN),
+        load_spread(staged, base + BLUE),
+    )
+    top = load_spread(staged, base + POWER)
+    zero = spread(F(0.0))
+    g, gu, gv, guu, guv, gvv = zero, zero, zero, zero, zero, zero
+    to_red, to_green, to_blue = zero, zero, zero
+    while blocks != 0:
+        at_block = first_bit(blocks) * LANES
+        blocks &= blocks - 1
+        x, y = load(state, AT_X + at_block), load(state, AT_Y + at_block)
+        u = multiply_add(x, a, multiply_add(y, b, offset_u))
+        v = multiply_add(y, c, offset_v)
+        power = top - u * u - v * v
+        blended = (power >= LOG2_ALPHA_MIN) & (load(last, at_block) > I32(index))
+        uncapped = select(blended, exp2(power), zero)
+        alpha = minimum(uncapped, CAP)
+        light = load(state, LEFT + at_block) / (F(1.0) - alpha)
+        store(state, LEFT + at_block, light)
+        by_red, by_green = load(state, BY_RED + at_block), load(state, BY_GREEN + at_block)
+        by_blue, behind = load(state, BY_BLUE + at_block), load(state, BEHIND + at_block)
+        gain = multiply_add(red, by_red, multiply_add(green, by_green, blue * by_blue)) - behind
+        store(state, BEHIND + at_block, multiply_add(alpha, gain, behind))
+        weight = alpha * light
+        to_red = multiply_add(weight, by_red, to_red)
+        to_green = multiply_add(weight, by_green, to_green)
+        to_blue = multiply_add(weight, by_blue, to_blue)
+        here = uncapped * light * gain
+        here_u, here_v = here * u, here * v
+        g += here
+        gu += here_u
+        gv += here_v
+        guu = multiply_add(here_u, u, guu)
+        guv = multiply_add(here_u, v, guv)
+        gvv = multiply_add(here_v, v, gvv)
+    return totals(g, gu, gv, guu, guv, gvv, to_red, to_green, to_blue)
+
+
+@parallel_kernel
+def blend_backward(
+    records,  # [slots * RECORD]
+    tile_start,  # [T + 1]
+    tile_slots,  # [I]
+    tile_order,  # [T]
+    background,  # [3]
+    image_gradient,  # [H, W, 3] dL/d(image)
+    transmittance,  # [H, W] of the forward pass
+    last_index,  # [H, W] of the forward pass
+    workers,
+    queue,  # [1] zero at the start
+    scratches,  # [workers, SCRATCH]
+    scratches_int,  # [workers, SCRATCH_INT]
+    rows,  # out [I * ROW] in list order
+):
+    """Fills the rows of sums of every tile."""
+    height, width = transmittance.shape
+    columns = -(-width // TILE)
+    for worker in prange(workers):
+        staged, state = scratches[worker, : BATCH * RECORD], scratches[worker, BATCH * RECORD :]
+        masks, last = scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE]
+        block_last = scratches_int[worker, BATCH + PLANE :]
+        while True:
+            turn = take_number(queue)
+            if turn >= tile_order.size:
+                break
+            tile = np.int64(tile_order[turn])
+            start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
+            if start == end:
+                continue
+            row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
+            load_pixels(row0, column0, image_gradient, transmittance, last_index, background, state, last, block_last)
+            ends = load(block_last, 0)
+            center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
+            for batch in range(start + (end - start - 1) // BATCH * BATCH, start - 1, -BATCH):
+                count = min(BATCH, end - batch)
+                stage_splats(records, tile_slots, batch, count, center_x, center_y, F(0.0), staged, masks)
+                for j in range(count - 1, -1, -1):
+                    index = batch - start + j
+                    blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
+                    store(rows, (batch + j) * ROW, splat_sums(staged, j * RECORD, blocks, index, state, last))

@@ -1,0 +1,36 @@
+"""Arrays that are kept from frame to frame, so that a training step allocates nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LINE = 64  # bytes of a cache line
+
+
+def aligned(size: int, dtype: Any) -> NDArray[Any]:
+    """An uninitialised array [size] that starts on a cache line."""
+    dtype = np.dtype(dtype)
+    raw = np.empty(size * dtype.itemsize + LINE, np.uint8)
+    offset = -raw.ctypes.data % LINE
+    return raw[offset : offset + size * dtype.itemsize].view(dtype)
+
+
+class Buffers:
+    """Named scratch arrays that grow and are never given back while the owner lives.
+
+    Pages that no kernel writes are never backed by memory, so growing by half costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def take(self, name: str, size: int, dtype: Any) -> NDArray[Any]:
+        """The array of that name, exactly `size` elements; its contents are those of the last use."""
+        array = self._arrays.get(name)
+        if array is None or array.size < size:
+            array = aligned(max(size + size // 2, LINE), dtype)
+            self._arrays[name] = array
+        return array[:size]

@@ -1,0 +1,64 @@
+"""How CPU kernels are compiled, cached and spread over threads. Import this before defining a kernel.
+
+Importing it names the cache folder (numba looks only at the file a kernel is defined in, so an edit in a
+function called from another file would run a stale binary: the folder carries a hash of all our kernel
+sources instead) and chooses the threading layer. Nothing is compiled here. Read `lanes.py` next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numba
+import platformdirs
+
+_HERE = Path(__file__).parent
+
+
+def source_hash(folder: Path = _HERE) -> str:
+    """Hash of every CPU kernel source, the constants they are compiled with, and numba's version."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in [*sorted(folder.glob("*.py")), folder.parent / "constants.py"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """A writable folder for compiled kernels: the user's cache, or a temporary one where that fails."""
+    name = f"kernels-{source_hash()}"
+    base = os.environ.get("NUMBA_CACHE_DIR") or platformdirs.user_cache_dir("splatscope", appauthor=False)
+    folder = Path(base) / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="splatscope-")) / name
+
+
+numba.config.CACHE_DIR = str(cache_folder())  # pyright: ignore[reportAttributeAccessIssue]
+# OpenMP wakes its threads fastest; workqueue is always there. TBB is left out: its second worker was
+# seen idle on short loops.
+numba.config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]  # pyright: ignore[reportAttributeAccessIssue]
+
+# Division by zero gives infinity as in NumPy; no fast-math: results must not depend on code placement.
+_COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+
+
+def inline(function: Any) -> Any:
+    """A helper that is compiled into each of its callers."""
+    return numba.njit(forceinline=True, **_COMMON)(function)
+
+
+def kernel(function: Any) -> Any:
+    """A kernel called from Python that runs on one thread."""
+    return numba.njit(cache=True, **_COMMON)(function)
+
+
+def parallel_kernel(function: Any) -> Any:
+    """A kernel called from Python that spreads its `prange` loop over all threads."""
+    return numba.njit(cache=True, parallel=True, **_COMMON)(function)

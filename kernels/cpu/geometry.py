@@ -1,0 +1,174 @@
+"""The projection of sixteen splats at once, shared by the forward and the backward pass.
+
+Camera values come packed (`records.py`). Means and everything derived from them are camera-relative, so
+scenes far from the origin lose nothing. Formulas: Zwicker et al. 2002 (EWA), x/z clamped inside the
+Jacobian only. Read `project.py` next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from splatscope.kernels.cpu.compile import inline
+from splatscope.kernels.cpu.functions import LOG2_E, exp2
+from splatscope.kernels.cpu.lanes import (
+    LANES,
+    absolute,
+    at,
+    lane_numbers,
+    load,
+    maximum,
+    minimum,
+    put,
+    square_root,
+)
+from splatscope.kernels.cpu.records import (
+    FOCAL_X,
+    FOCAL_Y,
+    HELD_BOTTOM,
+    HELD_LEFT,
+    HELD_RIGHT,
+    HELD_TOP,
+    POSITION,
+    POSITION_REST,
+    ROTATION,
+)
+
+F = np.float32
+COLUMNS = 11  # mean 3, log scale 3, quaternion 4, logit opacity 1
+LARGEST_LOG_SCALE = F(88.0)  # exp beyond it is not a float32
+
+
+@inline
+def stage_columns(means, log_scales, quats, logits, first, count, scratch):
+    """Copies splats first ... first + count as columns: scratch[column * 16 + lane]. Fills up with the last."""
+    for lane in range(LANES):
+        n = first + min(lane, count - 1)
+        for k in range(3):
+            put(scratch, k * LANES + lane, at(means, n * 3 + k))
+            put(scratch, (3 + k) * LANES + lane, at(log_scales, n * 3 + k))
+        for k in range(4):
+            put(scratch, (6 + k) * LANES + lane, at(quats, n * 4 + k))
+        put(scratch, 10 * LANES + lane, at(logits, n))
+
+
+@inline
+def column(scratch, k):
+    """Column k of the staged splats."""
+    return load(scratch, k * LANES)
+
+
+@inline
+def usable_splats(scratch, count):
+    """Mask of the first `count` lanes whose values a splat can have. An infinite opacity logit is 0 or 1."""
+    # x - x is 0 for finite x and NaN otherwise, so one comparison covers the sum of them all.
+    defect = column(scratch, 0) - column(scratch, 0)
+    for k in range(1, 10):
+        defect += column(scratch, k) - column(scratch, k)
+    largest = maximum(maximum(column(scratch, 3), column(scratch, 4)), column(scratch, 5))
+    qw, qx, qy, qz = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
+    logit = column(scratch, 10)
+    usable = (defect >= F(0.0)) & (largest <= LARGEST_LOG_SCALE) & (logit <= F(np.inf))
+    length = maximum(maximum(absolute(qw), absolute(qx)), maximum(absolute(qy), absolute(qz)))
+    return usable & (length > F(0.0)) & (lane_numbers() < np.int32(count))
+
+
+@inline
+def offset_from_camera(scratch, camera):
+    """Mean minus camera centre, world axes."""
+    return (
+        column(scratch, 0) - at(camera, POSITION) - at(camera, POSITION_REST),
+        column(scratch, 1) - at(camera, POSITION + 1) - at(camera, POSITION_REST + 1),
+        column(scratch, 2) - at(camera, POSITION + 2) - at(camera, POSITION_REST + 2),
+    )
+
+
+@inline
+def to_view(camera, x, y, z):
+    """Rotates world axes into camera axes."""
+    return (
+        x * at(camera, ROTATION) + y * at(camera, ROTATION + 1) + z * at(camera, ROTATION + 2),
+        x * at(camera, ROTATION + 3) + y * at(camera, ROTATION + 4) + z * at(camera, ROTATION + 5),
+        x * at(camera, ROTATION + 6) + y * at(camera, ROTATION + 7) + z * at(camera, ROTATION + 8),
+    )
+
+
+@inline
+def to_world(camera, x, y, z):
+    """The transpose of `to_view`: what gradients take."""
+    return (
+        x * at(camera, ROTATION) + y * at(camera, ROTATION + 3) + z * at(camera, ROTATION + 6),
+        x * at(camera, ROTATION + 1) + y * at(camera, ROTATION + 4) + z * at(camera, ROTATION + 7),
+        x * at(camera, ROTATION + 2) + y * at(camera, ROTATION + 5) + z * at(camera, ROTATION + 8),
+    )
+
+
+@inline
+def held_ratios(camera, ratio_x, ratio_y):
+    """x/z and y/z as the Jacobian takes them: within the image plus a margin."""
+    return (
+        minimum(maximum(ratio_x, at(camera, HELD_LEFT)), at(camera, HELD_RIGHT)),
+        minimum(maximum(ratio_y, at(camera, HELD_TOP)), at(camera, HELD_BOTTOM)),
+    )
+
+
+@inline
+def jacobian_rows(camera, held_x, held_y, inverse_z):
+    """Rows of d(pixel) / d(mean in world axes): three lanes values for x, three for y."""
+    scale_x, scale_y = inverse_z * at(camera, FOCAL_X), inverse_z * at(camera, FOCAL_Y)
+    x0, x1, x2 = at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2)
+    y0, y1, y2 = at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5)
+    z0, z1, z2 = at(camera, ROTATION + 6), at(camera, ROTATION + 7), at(camera, ROTATION + 8)
+    return (
+        scale_x * (x0 - held_x * z0),
+        scale_x * (x1 - held_x * z1),
+        scale_x * (x2 - held_x * z2),
+        scale_y * (y0 - held_y * z0),
+        scale_y * (y1 - held_y * z1),
+        scale_y * (y2 - held_y * z2),
+    )
+
+
+@inline
+def unit_quaternion(scratch):
+    """(w, x, y, z, 1 / length). The largest component is divided out first: squares cannot overflow."""
+    w, x, y, z = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
+    shrink = F(1.0) / maximum(maximum(absolute(w), absolute(x)), maximum(absolute(y), absolute(z)))
+    w, x, y, z = w * shrink, x * shrink, y * shrink, z * shrink
+    inverse = F(1.0) / square_root(w * w + x * x + y * y + z * z)
+    return w * inverse, x * inverse, y * inverse, z * inverse, shrink * inverse
+
+
+@inline
+def rotation_rows(w, x, y, z):
+    """The rotation matrix of a unit quaternion, nine lanes values row by row."""
+    two = F(2.0)
+    return (
+        F(1.0) - (y * y + z * z) * two,
+        (x * y - w * z) * two,
+        (x * z + w * y) * two,
+        (x * y + w * z) * two,
+        F(1.0) - (x * x + z * z) * two,
+        (y * z - w * x) * two,
+        (x * z - w * y) * two,
+        (y * z + w * x) * two,
+        F(1.0) - (x * x + y * y) * two,
+    )
+
+
+@inline
+def scales_of(scratch):
+    """exp of the three log scales; below 1e-38 a scale is as good as zero."""
+    low = F(-125.0)
+    return (
+        exp2(maximum(column(scratch, 3) * LOG2_E, low)),
+        exp2(maximum(column(scratch, 4) * LOG2_E, low)),
+        exp2(maximum(column(scratch, 5) * LOG2_E, low)),
+    )
+
+
+@inline
+def logit_tail(scratch):
+    """exp(-logit), so that opacity = 1 / (1 + tail); beyond 30 an opacity is 0 or 1 in float32."""
+    logit = minimum(maximum(column(scratch, 10), F(-30.0)), F(30.0))
+    return exp2(logit * -LOG2_E)

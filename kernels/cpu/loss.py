@@ -1,0 +1,197 @@
+"""L1 + D-SSIM on the CPU: the value and its exact image gradient, and SSIM alone for metrics.
+
+Two sweeps over the rows. The first filters the four local moments of (image, target) and turns them into
+SSIM and its derivatives by those moments; the second filters the derivatives back: the window is symmetric
+and padding is zero, so the filter is its own adjoint. Each row is summed by one thread and the row sums in
+order, so results do not depend on the number of threads. Formulas: Wang et al. 2004, equation 13.
+Colours stay interleaved: a row is 3 W numbers, and horizontal neighbours lie 3 apart.
+Does not allocate on a GPU and knows nothing of splats. Read `adam.py` next.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import prange
+
+from splatscope.kernels.cpu.compile import parallel_kernel
+from splatscope.kernels.types import Float32
+
+# The 11-tap Gaussian window, sigma 1.5, normalised: the outer tap first, then towards the centre.
+TAPS = tuple(np.float32(t) for t in (0.00102838, 0.00759876, 0.03600077, 0.10936069, 0.21300553, 0.26601172))
+T0, T1, T2, T3, T4, T5 = TAPS
+WINDOW = np.array((*TAPS, *TAPS[-2::-1]), dtype=np.float32)
+RADIUS = 5  # px
+MARGIN = 3 * RADIUS  # zeros on each side of a filtered row
+C1 = np.float32(0.01**2)
+C2 = np.float32(0.03**2)
+ONE, TWO = np.float32(1), np.float32(2)
+
+# Fused multiply-add and, in the sum of a row, any order the vectoriser likes: it is fixed by the length of
+# the row, so it is the same in every run. NaN and infinity keep their meaning.
+row_helper = numba.njit(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
+
+
+@row_helper
+def filter_row(padded, out):
+    """Horizontal window: `padded` [3 W + 2 MARGIN] -> `out` [3 W]."""
+    p = padded
+    for j in range(out.size):
+        out[j] = (
+            T0 * (p[j] + p[j + 30])
+            + T1 * (p[j + 3] + p[j + 27])
+            + T2 * (p[j + 6] + p[j + 24])
+            + T3 * (p[j + 9] + p[j + 21])
+            + T4 * (p[j + 12] + p[j + 18])
+            + T5 * p[j + 15]
+        )
+
+
+@row_helper
+def moments_of_columns(x, y, row, mean_x, mean_y, squares, product):
+    """Vertical window around `row` of x, y, x^2 + y^2 and x y; rows outside the image count as zero."""
+    height = x.shape[0]
+    mean_x[:] = mean_y[:] = squares[:] = product[:] = np.float32(0)
+    for k in range(max(-RADIUS, -row), min(RADIUS + 1, height - row)):
+        weight = WINDOW[k + RADIUS]
+        xs, ys = x[row + k], y[row + k]
+        # Two loops: with four outputs in one, the aliasing checks are too many for the vectoriser.
+        for j in range(mean_x.size):
+            mean_x[j] += weight * xs[j]
+            mean_y[j] += weight * ys[j]
+        for j in range(mean_x.size):
+            u, v = xs[j], ys[j]
+            squares[j] += weight * (u * u + v * v)
+            product[j] += weight * (u * v)
+
+
+@row_helper
+def ssim_of_row(mean_x, mean_y, squares, product, by_mean, by_square, by_product):
+    """The sum of SSIM over a row; writes dSSIM / d(E[x], E[x^2], E[x y]) at each pixel."""
+    total = np.float32(0)
+    for j in range(mean_x.size):
+        mx, my = mean_x[j], mean_y[j]
+        means = mx * mx + my * my
+        a = TWO * (mx * my) + C1
+        b = TWO * (product[j] - mx * my) + C2
+        c = means + C1
+        d = squares[j] - means + C2
+        inverse_c, inverse_d = ONE / c, ONE / d
+        inverse_cd = inverse_c * inverse_d
+        ssim = a * b * inverse_cd
+        total += ssim
+        by_mean[j] = TWO * my * (b - a) * inverse_cd - TWO * mx * ssim * (inverse_c - inverse_d)
+        by_square[j] = -ssim * inverse_d
+        by_product[j] = TWO * a * inverse_cd
+    return total
+
+
+@row_helper
+def absolute_difference(x, y):
+    total = np.float32(0)
+    for j in range(x.size):
+        total += abs(x[j] - y[j])
+    return total
+
+
+@parallel_kernel
+def ssim_sweep(x, y, derivatives, ssim_sums, l1_sums, bands):
+    """x, y [H, 3 W] -> derivatives [3, H, 3 W], one sum of SSIM and one of |x - y| a row [H]."""
+    height, width = x.shape
+    for band in prange(bands):
+        padded = np.zeros((4, width + 2 * MARGIN), np.float32)
+        # Four slices rather than one of two dimensions: numba knows only the former to be contiguous.
+        inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
+        inner_2, inner_3 = padded[2, MARGIN : MARGIN + width], padded[3, MARGIN : MARGIN + width]
+        filtered = np.empty((4, width), np.float32)
+        for i in range(band * height // bands, (band + 1) * height // bands):
+            moments_of_columns(x, y, i, inner_0, inner_1, inner_2, inner_3)
+            for m in range(4):
+                filter_row(padded[m], filtered[m])
+            ssim_sums[i] = ssim_of_row(
+                filtered[0],
+                filtered[1],
+                filtered[2],
+                filtered[3],
+                derivatives[0, i],
+                derivatives[1, i],
+                derivatives[2, i],
+            )
+            l1_sums[i] = absolute_difference(x[i], y[i])
+
+
+@row_helper
+def derivatives_of_columns(derivatives, row, by_mean, by_square, by_product):
+    """Vertical window around `row` of the three derivative maps."""
+    height = derivatives.shape[1]
+    by_mean[:] = by_square[:] = by_product[:] = np.float32(0)
+    for k in range(max(-RADIUS, -row), min(RADIUS + 1, height - row)):
+        weight = WINDOW[k + RADIUS]
+        p, q, r = derivatives[0, row + k], derivatives[1, row + k], derivatives[2, row + k]
+        for j in range(by_mean.size):
+            by_mean[j] += weight * p[j]
+            by_square[j] += weight * q[j]
+            by_product[j] += weight * r[j]
+
+
+@row_helper
+def gradient_of_row(x, y, by_mean, by_square, by_product, l1_weight, ssim_weight, out):
+    """out = l1_weight sign(x - y) - ssim_weight dSSIM/dx, from the filtered derivatives."""
+    for j in range(out.size):
+        u, v = x[j], y[j]
+        sign = ONE if u > v else (-ONE if u < v else np.float32(0))
+        out[j] = l1_weight * sign - ssim_weight * (by_mean[j] + TWO * u * by_square[j] + v * by_product[j])
+
+
+@parallel_kernel
+def gradient_sweep(x, y, derivatives, l1_weight, ssim_weight, out, bands):
+    """dL/dx [H, 3 W] from what `ssim_sweep` left."""
+    height, width = x.shape
+    for band in prange(bands):
+        padded = np.zeros((3, width + 2 * MARGIN), np.float32)
+        inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
+        inner_2 = padded[2, MARGIN : MARGIN + width]
+        filtered = np.empty((3, width), np.float32)
+        for i in range(band * height // bands, (band + 1) * height // bands):
+            derivatives_of_columns(derivatives, i, inner_0, inner_1, inner_2)
+            for m in range(3):
+                filter_row(padded[m], filtered[m])
+            gradient_of_row(x[i], y[i], filtered[0], filtered[1], filtered[2], l1_weight, ssim_weight, out[i])
+
+
+def loss_and_gradient(image: Float32, target: Float32, dssim_weight: float) -> tuple[float, Float32]:
+    """(1 - w) mean |image - target| + w (1 - mean SSIM), and dL/d(image).
+
+    `image` and `target` are float32 [H, W, 3] in [0, 1] (the image may leave that range), the window is
+    zero-padded, and the subgradient of |0| is 0. The gradient [H, W, 3] belongs to the caller.
+    """
+    x, y = _as_rows(image, target)
+    derivatives, ssim_sums, l1_sums = _sweep(x, y)
+    gradient = np.empty(image.shape, np.float32)
+    l1_weight, ssim_weight = np.float32((1 - dssim_weight) / x.size), np.float32(dssim_weight / x.size)
+    gradient_sweep(x, y, derivatives, l1_weight, ssim_weight, gradient.reshape(x.shape), numba.get_num_threads())
+    l1 = float(l1_sums.sum(dtype=np.float64)) / x.size
+    ssim = float(ssim_sums.sum(dtype=np.float64)) / x.size
+    return (1 - dssim_weight) * l1 + dssim_weight * (1 - ssim), gradient
+
+
+def mean_ssim(image: Float32, target: Float32) -> float:
+    """Mean SSIM over pixels and channels of two float32 images [H, W, 3] in [0, 1]."""
+    x, y = _as_rows(image, target)
+    return float(_sweep(x, y)[1].sum(dtype=np.float64)) / x.size
+
+
+def _as_rows(image: Float32, target: Float32) -> tuple[Float32, Float32]:
+    if image.shape != target.shape or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"image and target must both be [H, W, 3], got {image.shape} and {target.shape}")
+    rows = (image.shape[0], image.shape[1] * 3)
+    x = np.ascontiguousarray(image, dtype=np.float32).reshape(rows)
+    return x, np.ascontiguousarray(target, dtype=np.float32).reshape(rows)
+
+
+def _sweep(x: Float32, y: Float32) -> tuple[Float32, Float32, Float32]:
+    derivatives = np.empty((3, *x.shape), np.float32)
+    ssim_sums = np.empty(x.shape[0], np.float32)
+    l1_sums = np.empty(x.shape[0], np.float32)
+    ssim_sweep(x, y, derivatives, ssim_sums, l1_sums, numba.get_num_threads())
+    return derivatives, ssim_sums, l1_sums

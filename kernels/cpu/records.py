@@ -1,0 +1,56 @@
+"""The numbers stages hand to each other: the record of a projected splat, and the packed camera.
+
+A record is sixteen float32, one cache line, addressed as `slot * RECORD + field`. The falloff is kept
+whitened: with d = pixel - mean, u = A dx + B dy and v = C dy, alpha = 2^(POWER - u^2 - v^2). That form has
+no cancellation for needles and gives the gradient of the covariance without an inverse. A visible splat
+has a slot; slots follow scene order. Nothing here is code. Read `project.py` next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from splatscope.kernels.constants import JACOBIAN_MARGIN
+from splatscope.kernels.types import Camera, Float32
+
+RECORD = 16  # float32 per record
+A, B, C = 0, 1, 2  # whitening, 1/px: half the conic times log2(e) is the square of [[A, B], [0, C]]
+POWER = 3  # log2(opacity)
+RED, GREEN, BLUE = 4, 5, 6
+DEPTH = 7  # camera z, world units
+MEAN_X, MEAN_Y = 8, 9  # px
+CUTOFF = 10  # largest u^2 + v^2 at which alpha reaches 1/255, widened by what rounding can lose
+HALF_WIDTH, HALF_HEIGHT = 11, 12  # px, of the box the tiles are taken from
+EXTREME = 13  # px, height above the mean of the ellipse's rightmost point
+SLOPE = 14  # d(centre of a row) / d(height) of the ellipse
+REACH = 15  # px, 1 / A
+OFFSET_U, OFFSET_V = 11, 12  # in a staged copy: u and v at the centre of the tile
+
+# Packed camera: float32 so that no kernel computes in double by accident.
+ROTATION = 0  # 9 values, rows of view_from_world
+POSITION, POSITION_REST = 9, 12  # 3 + 3 values: the camera centre as a sum of two float32
+FOCAL_X, FOCAL_Y, CENTER_X, CENTER_Y, NEAR_Z = 15, 16, 17, 18, 19
+HELD_LEFT, HELD_RIGHT, HELD_TOP, HELD_BOTTOM = 20, 21, 22, 23  # limits of x/z and y/z inside the Jacobian
+CAMERA_SIZE = 24
+
+
+def pack_camera(camera: Camera) -> Float32:
+    """The camera as float32 [24]. Subtracting POSITION and then POSITION_REST keeps far-off scenes sharp."""
+    packed = np.zeros(CAMERA_SIZE, np.float32)
+    packed[ROTATION : ROTATION + 9] = camera.matrix[:3, :3].ravel()
+    packed[POSITION : POSITION + 3] = camera.position
+    packed[POSITION_REST : POSITION_REST + 3] = camera.position - packed[POSITION : POSITION + 3]
+    margin_x = JACOBIAN_MARGIN * 0.5 * camera.width / camera.fx
+    margin_y = JACOBIAN_MARGIN * 0.5 * camera.height / camera.fy
+    packed[FOCAL_X:] = (
+        camera.fx,
+        camera.fy,
+        camera.cx,
+        camera.cy,
+        camera.near,
+        -camera.cx / camera.fx - margin_x,
+        (camera.width - camera.cx) / camera.fx + margin_x,
+        -camera.cy / camera.fy - margin_y,
+        (camera.height - camera.cy) / camera.fy + margin_y,
+    )
+    return packed

@@ -1,0 +1,144 @@
+"""The command line as a person meets it: real processes, real files, exit statuses and sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from splatscope.app import cli
+from splatscope.assets.cameras import write_camera
+from splatscope.assets.images import read_image
+from splatscope.assets.ply import write_ply
+from splatscope.kernels.api import make_backend
+from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+
+
+def splatscope(*arguments: object, display: bool = False) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if not display:
+        environment.pop("DISPLAY", None)
+        environment.pop("WAYLAND_DISPLAY", None)
+    command = [sys.executable, "-m", "splatscope.app", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def few_splats(count: int = 50) -> Gaussians:
+    rng = np.random.default_rng(5)
+    return Gaussians(
+        rng.normal(0, 0.5, (count, 3)).astype(np.float32),
+        rng.uniform(-3, -2, (count, 3)).astype(np.float32),
+        rng.normal(0, 1, (count, 4)).astype(np.float32),
+        rng.normal(0, 1, count).astype(np.float32),
+        rng.normal(0, 0.4, (count, 4, 3)).astype(np.float32),
+    )
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Path:
+    path = tmp_path / "scene with spaces.ply"
+    write_ply(path, few_splats())
+    return path
+
+
+CAMERA = Camera.from_matrix(
+    [[1, 0, 0, 0.1], [0, 1, 0, 0], [0, 0, 1, 3], [0, 0, 0, 1]], width=70, height=50, fx=60, fy=62, cx=33.5, cy=26
+)
+
+
+def test_render_writes_the_float_image_of_the_given_camera(scene: Path, tmp_path: Path) -> None:
+    write_camera(tmp_path / "camera.json", CAMERA)
+    result = splatscope(
+        "render", scene, "--camera", tmp_path / "camera.json", "--out", tmp_path / "a.png", "--npy", tmp_path / "a.npy",
+        "--background", "0.2,0.4,1", "--stats", tmp_path / "a.json",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    expected = make_backend("cpu").render(few_splats(), CAMERA, RenderSettings(background=(0.2, 0.4, 1.0)))
+    image = np.load(tmp_path / "a.npy")
+    assert image.dtype == np.float32
+    np.testing.assert_array_equal(image, expected.image)
+    png = read_image(tmp_path / "a.png")
+    assert np.abs(png.astype(np.float32) - np.clip(image, 0, 1) * 255).max() <= 0.5001
+    stats = json.loads((tmp_path / "a.json").read_text())
+    assert stats["instances"] == expected.instances == expected.tile_counts.sum()
+    assert set(stats["stage_ms"]) == set(expected.stage_ms)
+
+
+def test_render_on_the_cpu_never_imports_torch(scene: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from splatscope.app.main import main\n"
+        f"main(['render', {str(scene)!r}, '--out', {str(tmp_path / 'x.png')!r}, '--size', '64x48'])\n"
+        "assert 'torch' not in sys.modules and 'dearpygui' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert read_image(tmp_path / "x.png").shape == (48, 64, 3)
+
+
+def test_the_tile_overlay_is_larger_than_nothing_and_carries_a_legend(scene: Path, tmp_path: Path) -> None:
+    plain, heat = tmp_path / "plain.png", tmp_path / "heat.png"
+    assert splatscope("render", scene, "--out", plain, "--size", "320x240").returncode == 0
+    assert splatscope("render", scene, "--out", heat, "--size", "320x240", "--overlay", "tiles").returncode == 0
+    assert read_image(heat).shape[1] >= 320
+    assert not np.array_equal(read_image(heat)[:240, :320, :3], read_image(plain))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["render", "missing.ply", "--out", "a.png"], ["missing.ply", "does not exist"]),
+        (["render", "SCENE"], ["--out", "--npy"]),
+        (["render", "SCENE", "--out", "a.jpg"], [".png", "a.jpg"]),
+        (["render", "SCENE", "--out", "a.png", "--size", "0x9"], ["--size", "0x9"]),
+        (["render", "SCENE", "--out", "a.png", "--background", "2,0,0"], ["--background", "2,0,0"]),
+        (["render", "SCENE", "--out", "a.png", "--backend", "cuda"], ["cuda", "not built"]),
+        (["render", "SCENE", "--out", "a.png", "--view", "x"], ["--dataset", "--view"]),
+        (["render", "SCENE", "--out", "no/such/folder/a.png"], ["no/such/folder"]),
+        (["train"], ["needs a capture"]),
+        (["train", "SCENE", "--headless"], ["SCENE", "view"]),
+        (["train", "/nowhere", "--headless"], ["/nowhere"]),
+        (["SCENE"], ["display"]),
+        (["view", "/nowhere.ply"], ["/nowhere.ply"]),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_status_2(
+    arguments: list[str], words: list[str], scene: Path, tmp_path: Path
+) -> None:
+    arguments = [str(scene) if a == "SCENE" else a for a in arguments]
+    words = [scene.name if w == "SCENE" else w for w in words]
+    result = splatscope(*arguments)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("splatscope: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_version_and_help_answer() -> None:
+    assert splatscope("--version").stdout.startswith("splatscope ")
+    help_text = splatscope("--help").stdout
+    for name in ("view", "train", "render", "bench", "demo"):
+        assert name in help_text
+
+
+def test_names_accept_dashes_and_underscores_and_the_short_forms() -> None:
+    expected = cli.Train(source_path=Path("data"), out=Path("o"), resolution=2, white_background=True, eval=True)
+    for words in (
+        "train --source_path data --model_path o --resolution 2 --white_background --eval",
+        "train --source-path data --model-path o --resolution 2 --white-background --eval",
+        "train -s data -m o -r 2 -w --eval",
+    ):
+        assert cli.parse(words.split()) == expected
+    assert cli.parse(["train", "data", "-r", "-1"]) == cli.Train(dataset=Path("data"), resolution=-1)
+
+
+def test_a_path_alone_means_view() -> None:
+    assert cli.parse(["scene.ply"]) == cli.View(path=Path("scene.ply"))
+    assert cli.parse([]) == cli.View()
+    assert cli.parse(["./train.ply"]) == cli.View(path=Path("train.ply"))

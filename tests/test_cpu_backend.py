@@ -1,0 +1,454 @@
+"""The numba backend draws the reference's picture and has its gradients, on any scene and any threads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.reference import Parameters, ReferenceBackend, Stages, render, splat_alpha
+from splatscope.kernels.types import Camera, Frame, Gaussians, Gradients, RenderSettings
+from tests.comparison import (
+    PARAMETERS,
+    assert_close_with_boundary_band,
+    assert_gradients_close,
+    settled_pixels,
+)
+from tests.small_scenes import hand_made, joined, logit, pixel_stack, random_camera, random_scene, select
+
+REFERENCE = ReferenceBackend()
+BOUNDS = ("row_span", "aabb_o", "circle3s")
+BACKGROUND = RenderSettings(background=(0.2, 0.4, 0.7))
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Backend:
+    return make_backend("cpu")
+
+
+def policy(bounds: str) -> Policy:
+    return Policy().with_value("bin", "bounds", bounds)
+
+
+def assert_same_as_reference(
+    cpu: Backend,
+    gaussians: Gaussians,
+    camera: Camera,
+    settings: RenderSettings = BACKGROUND,
+    chosen: Policy = Policy(),  # noqa: B008
+    *,
+    tight: float = 1e-5,
+    relative: float = 1e-4,
+) -> None:
+    """Picture, depth, transmittance, lists, counts and every gradient of one view."""
+    expected, saved_reference = REFERENCE.forward(gaussians, camera, settings, chosen)
+    frame, saved = cpu.forward(gaussians, camera, settings, chosen)
+    settled = settled_pixels(saved_reference.stages, camera)
+    assert settled.mean() > 0.97  # the band is thin, or the comparison says nothing
+    brightest = max(1.0, float(saved_reference.stages.colors.max()) if expected.visible else 0.0)
+
+    for name, scale in (("image", brightest), ("transmittance", 1.0)):
+        pair = (getattr(frame, name), getattr(expected, name))
+        limits = {"tight": tight * scale, "flip_size": 0.01 * scale, "flip_fraction": 2e-3}
+        assert_close_with_boundary_band(*pair, **limits, band=~settled, what=name)
+    nearer = np.where(np.isnan(expected.depth), 1.0, expected.depth)
+    assert_close_with_boundary_band(
+        frame.depth / nearer, expected.depth / nearer, tight=3e-5, flip_size=10.0, band=~settled, what="depth"
+    )
+    assert_same_lists(frame, expected)
+
+    upstream = np.random.default_rng(0).standard_normal(frame.image.shape).astype(np.float32)
+    upstream[~settled] = 0
+    gradients = cpu.backward(saved, upstream)
+    wanted = REFERENCE.backward(saved_reference, upstream)
+    np.testing.assert_array_equal(gradients.visible, wanted.visible)
+    assert_gradients_close(gradients, wanted, relative=relative, row_relative=100 * relative)
+
+
+def assert_same_lists(frame: Frame, expected: Frame, share: float = 1e-3) -> None:
+    """Tile counts agree but for the few pairs where rounding moves a bound across a tile edge."""
+    assert (frame.tile_counts >= 0).all()
+    assert frame.instances == frame.tile_counts.sum()
+    assert np.abs(frame.tile_counts - expected.tile_counts).sum() <= np.ceil(share * expected.instances)
+    assert frame.visible == pytest.approx(expected.visible, abs=np.ceil(share * expected.visible))
+    assert frame.skipped == expected.skipped
+
+
+# ------------------------------------------------------------------------------- against the reference
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_the_hand_made_scene_is_that_of_the_reference(cpu: Backend, bounds: str) -> None:
+    scene = hand_made()
+    assert_same_as_reference(cpu, scene.gaussians, scene.camera, chosen=policy(bounds))
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_scenes_are_those_of_the_reference(cpu: Backend, seed: int, bounds: str) -> None:
+    camera = random_camera(64, 48)
+    assert_same_as_reference(cpu, random_scene(camera, 200, seed), camera, chosen=policy(bounds))
+
+
+@pytest.mark.parametrize("in_settings", range(4))
+@pytest.mark.parametrize("in_scene", range(4))
+def test_every_degree_of_harmonics_is_that_of_the_reference(cpu: Backend, in_scene: int, in_settings: int) -> None:
+    camera = random_camera(40, 24)
+    gaussians = random_scene(camera, 60, seed=5, degree=in_scene)
+    assert_same_as_reference(cpu, gaussians, camera, replace(BACKGROUND, sh_degree=in_settings))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (37, 1), (16, 16), (17, 31), (100, 15)])
+def test_any_image_size_is_that_of_the_reference(cpu: Backend, size: tuple[int, int]) -> None:
+    camera = random_camera(*size)
+    assert_same_as_reference(cpu, random_scene(camera, 40, seed=6), camera)
+
+
+def test_long_lists_and_several_chunks_of_splats_are_those_of_the_reference(cpu: Backend) -> None:
+    camera = random_camera(48, 32)
+    faint = random_scene(camera, 5000, seed=7)
+    faint.logit_opacities[:] = np.clip(faint.logit_opacities, -6.0, -2.0)
+    assert_same_as_reference(cpu, faint, camera, relative=3e-4)
+
+
+def test_a_scene_far_from_the_origin_is_as_sharp(cpu: Backend) -> None:
+    camera = random_camera(64, 48)
+    gaussians = random_scene(camera, 100, seed=8)
+    shift = np.array([4096.0, -2048.0, 1024.0])
+    far = replace(gaussians, means=(gaussians.means + shift).astype(np.float32))
+    matrix = camera.matrix.copy()
+    matrix[:3, 3] -= matrix[:3, :3] @ shift
+    moved = replace(camera, view_from_world=tuple(map(tuple, matrix.tolist())))
+    assert_same_as_reference(cpu, far, moved)
+
+
+@pytest.mark.parametrize("opacity", [1.0, 0.9999, (1 + 1e-5) / 255, (1 - 1e-5) / 255, 1e-9])
+def test_extreme_opacities_are_those_of_the_reference(cpu: Backend, opacity: float) -> None:
+    camera = random_camera(40, 24)
+    gaussians = random_scene(camera, 40, seed=9)
+    gaussians.logit_opacities[::2] = logit(opacity)
+    assert_same_as_reference(cpu, gaussians, camera)
+
+
+def test_a_stack_of_opaque_splats_stops_where_the_reference_does(cpu: Backend) -> None:
+    colors = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 1.0)]
+    for opacities in ([0.98, 0.98, 0.8, 0.3], [0.98, 0.98, 0.74, 0.1], [1.0, 0.995, 0.9, 0.9], [0.5] * 4):
+        gaussians, camera = pixel_stack(opacities, colors)
+        frame, expected = (b.render(gaussians, camera, BACKGROUND) for b in (cpu, REFERENCE))
+        np.testing.assert_allclose(frame.image, expected.image, atol=1e-6)
+        np.testing.assert_allclose(frame.transmittance, expected.transmittance, rtol=1e-3)
+
+
+def test_the_gradient_ignores_the_cap(cpu: Backend) -> None:
+    gaussians, camera = pixel_stack([0.995, 0.5], [(0.9, 0.9, 0.9), (0.2, 0.2, 0.2)])
+    upstream = np.ones((1, 1, 3), np.float32)
+    got, expected = (b.backward(b.forward(gaussians, camera)[1], upstream) for b in (cpu, REFERENCE))
+    assert expected.logit_opacities[0] > 0.01
+    np.testing.assert_allclose(got.logit_opacities, expected.logit_opacities, rtol=1e-4)
+
+
+def test_equal_depths_are_blended_in_the_order_of_the_scene(cpu: Backend) -> None:
+    gaussians, camera = pixel_stack([0.5, 0.5, 0.5], [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])
+    gaussians.means[:] = gaussians.means[0]
+    many = joined(*(random_scene(camera, 3000, seed=10), gaussians))
+    many.logit_opacities[:3000] = -20  # a crowd in front, so that the three lie in another chunk
+    np.testing.assert_allclose(cpu.render(many, camera).image[0, 0], [0.5, 0.25, 0.125], atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_nothing_visible_is_a_picture_of_the_background(cpu: Backend, count: int) -> None:
+    scene = hand_made()
+    rows = [scene.row("behind the camera"), scene.row("out of sight")][:count]
+    gaussians = select(scene.gaussians, rows)
+    frame, saved = cpu.forward(gaussians, scene.camera, BACKGROUND)
+    assert (frame.image == np.array(BACKGROUND.background, np.float32)).all()
+    assert np.isnan(frame.depth).all()
+    assert (frame.transmittance == 1).all()
+    assert (frame.visible, frame.instances, frame.skipped) == (0, 0, 0)
+    gradients = cpu.backward(saved, np.ones_like(frame.image))
+    assert gradients.sh.shape == (count, 16, 3)
+    assert not any(getattr(gradients, n).any() for n in (*PARAMETERS, "visible"))
+
+
+def test_gradients_do_not_remember_the_pass_before(cpu: Backend) -> None:
+    camera = random_camera(64, 48)
+    upstream = np.random.default_rng(1).standard_normal((48, 64, 3)).astype(np.float32)
+
+    def gradients_of(seed: int, count: int, degree: int) -> dict[str, np.ndarray]:
+        _, saved = cpu.forward(random_scene(camera, count, seed, degree), camera)
+        found = cpu.backward(saved, upstream)
+        return {n: getattr(found, n).copy() for n in (*PARAMETERS, "visible")}
+
+    first = gradients_of(11, 150, 3)
+    gradients_of(12, 300, 3)
+    gradients_of(13, 40, 1)
+    for name, again in gradients_of(11, 150, 3).items():
+        np.testing.assert_array_equal(again, first[name], err_msg=name)
+
+
+# ----------------------------------------------------------------------------------- bits and threads
+
+
+def everything(cpu: Backend, gaussians: Gaussians, camera: Camera, bounds: str) -> dict[str, np.ndarray]:
+    frame, saved = cpu.forward(gaussians, camera, BACKGROUND, policy(bounds))
+    upstream = np.random.default_rng(2).standard_normal(frame.image.shape).astype(np.float32)
+    loss, image_gradient = cpu.loss(frame.image, np.abs(upstream))
+    gradients = cpu.backward(saved, upstream)
+    arrays = {n: getattr(gradients, n).copy() for n in (*PARAMETERS, "visible")}
+    arrays |= {n: getattr(frame, n).copy() for n in ("image", "depth", "transmittance", "tile_counts")}
+    return arrays | {"loss": np.array(loss), "image_gradient": image_gradient.copy()}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_results_are_the_same_bits_on_one_and_two_threads_and_every_time(cpu: Backend, bounds: str) -> None:
+    before = numba.get_num_threads()
+    if before < 2:
+        pytest.skip("numba has one thread here")
+    camera = random_camera(200, 150)
+    gaussians = random_scene(camera, 6000, seed=14)
+    try:
+        numba.set_num_threads(1)
+        alone = everything(cpu, gaussians, camera, bounds)
+        numba.set_num_threads(2)
+        for _ in range(3):
+            for name, array in everything(cpu, gaussians, camera, bounds).items():
+                np.testing.assert_array_equal(array, alone[name], err_msg=name)
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_render_and_forward_draw_the_same_bits(cpu: Backend) -> None:
+    camera = random_camera(64, 48)
+    gaussians = random_scene(camera, 200, seed=15)
+    rendered, (forwarded, _) = cpu.render(gaussians, camera, BACKGROUND), cpu.forward(gaussians, camera, BACKGROUND)
+    for name in ("image", "depth", "transmittance", "tile_counts"):
+        np.testing.assert_array_equal(getattr(rendered, name), getattr(forwarded, name))
+
+
+def test_the_tighter_bound_of_an_ellipse_changes_no_bit(cpu: Backend) -> None:
+    camera = random_camera(150, 100)
+    gaussians = random_scene(camera, 1000, seed=16)
+    rows, box = (cpu.render(gaussians, camera, BACKGROUND, policy(b)) for b in ("row_span", "aabb_o"))
+    np.testing.assert_array_equal(rows.image, box.image)
+    assert rows.instances < box.instances
+
+
+def test_arrays_of_a_frame_are_not_touched_by_the_next(cpu: Backend) -> None:
+    camera = random_camera(64, 48)
+    frame = cpu.render(random_scene(camera, 100, seed=17), camera)
+    names = ("image", "depth", "transmittance", "tile_counts")
+    kept = {n: getattr(frame, n).copy() for n in names}
+    cpu.render(random_scene(camera, 100, seed=18), camera, BACKGROUND)
+    for name in names:
+        np.testing.assert_array_equal(getattr(frame, name), kept[name])
+
+
+# -------------------------------------------------------------------------------- needles and the edges
+
+
+def needles(camera: Camera, count: int, seed: int) -> Gaussians:
+    """Splats of 400 to 2000 px along one axis and next to nothing across, at any angle."""
+    rng = np.random.default_rng(seed)
+    gaussians = random_scene(camera, count, seed, degree=0)
+    depth = (gaussians.means @ camera.matrix[2, :3] + camera.matrix[2, 3])[:, None]
+    long = rng.uniform(400.0, 2000.0, (count, 1))
+    gaussians.log_scales[:] = np.log(np.concatenate((long, np.full((count, 2), 1e-3)), 1) * depth / camera.fx)
+    gaussians.logit_opacities[:] = rng.uniform(-4.0, 6.0, count)
+    return gaussians
+
+
+@pytest.mark.parametrize("bounds", ["row_span", "aabb_o"])
+def test_needles_are_listed_in_every_tile_they_touch(cpu: Backend, bounds: str) -> None:
+    camera = random_camera(320, 240)
+    gaussians = needles(camera, 150, seed=19)
+    stages = stages_of(gaussians, camera)
+    missed = 0
+    for position, row in enumerate(stages.projected.index.tolist()):
+        touched = touched_tiles(stages, position, camera)
+        frame = cpu.render(select(gaussians, [row]), camera, policy=policy(bounds))
+        missed += int((touched & (frame.tile_counts == 0)).sum())
+    assert missed == 0
+
+
+def stages_of(gaussians: Gaussians, camera: Camera) -> Stages:
+    with torch.no_grad():
+        return render(Parameters.of(gaussians), camera, RenderSettings(), Policy())
+
+
+def touched_tiles(stages: Stages, position: int, camera: Camera) -> np.ndarray:
+    """[Ty, Tx] tiles in which a pixel centre has alpha of at least 1/255, whatever lies before the splat."""
+    p = stages.projected
+    record = torch.cat((p.mean_px, p.covariance, p.determinant[:, None], p.opacity[:, None]), 1)[
+        position : position + 1
+    ]
+    pixels = torch.arange(camera.width * camera.height)
+    centers = torch.stack((pixels % camera.width, pixels // camera.width), 1) + 0.5
+    hit = (splat_alpha(record, centers)[0] >= 1 / 255).reshape(camera.height, camera.width).numpy()
+    return np.asarray(hit.reshape(camera.tiles[0], 16, camera.tiles[1], 16).any((1, 3)))
+
+
+def test_the_picture_of_needles_is_that_of_the_reference(cpu: Backend) -> None:
+    camera = random_camera(96, 64)
+    gaussians = needles(camera, 60, seed=20)
+    frame, expected = (b.render(gaussians, camera, BACKGROUND) for b in (cpu, REFERENCE))
+    assert_close_with_boundary_band(frame.image, expected.image, tight=3e-4, flip_size=0.02, flip_fraction=5e-3)
+    assert_same_lists(frame, expected, share=5e-3)
+
+
+@pytest.mark.parametrize("size", [(1_049_600, 1), (1, 1_049_600)])
+def test_more_than_65536_tiles_work(cpu: Backend, size: tuple[int, int]) -> None:
+    camera = replace(random_camera(*size), fx=6e5, fy=6e5)
+    gaussians = random_scene(camera, 12, seed=21)
+    frame, expected = (b.render(gaussians, camera, BACKGROUND) for b in (cpu, REFERENCE))
+    assert frame.tile_counts.size == 65_600
+    assert np.isfinite(frame.image).all()
+    assert expected.instances > 0
+    assert frame.instances == pytest.approx(expected.instances, abs=4)
+    # A float32 pixel coordinate of a million is good to 1/16 px, and these splats are a few pixels wide.
+    assert_close_with_boundary_band(frame.image, expected.image, tight=1e-5, flip_size=0.5, flip_fraction=5e-4)
+
+
+# ------------------------------------------------------------------------------------------------ fuzz
+
+
+def assert_sane(
+    cpu: Backend, gaussians: Gaussians, camera: Camera, bounds: str = "row_span"
+) -> tuple[Frame, Gradients]:
+    frame, saved = cpu.forward(gaussians, camera, BACKGROUND, policy(bounds))
+    assert np.isfinite(frame.image).all()
+    assert np.isfinite(frame.transmittance).all()
+    assert not np.isinf(frame.depth).any()
+    gradients = cpu.backward(saved, np.ones_like(frame.image))
+    for name in PARAMETERS:
+        assert np.isfinite(getattr(gradients, name)).all(), name
+    return frame, gradients
+
+
+@pytest.mark.parametrize("name", ["means", "log_scales", "quats", "logit_opacities", "sh"])
+def test_a_value_that_is_not_finite_costs_its_splat_and_no_other(cpu: Backend, name: str) -> None:
+    camera = random_camera(64, 48)
+    rng = np.random.default_rng(22)
+    for value in (np.nan, np.inf, -np.inf):
+        gaussians = random_scene(camera, 80, seed=23)
+        clean = REFERENCE.render(gaussians, camera, BACKGROUND)
+        rows = rng.choice(80, 9, replace=False)
+        array = getattr(gaussians, name)
+        for row in rows:
+            array[row : row + 1].flat[rng.integers(array[row : row + 1].size)] = value
+        frame, gradients = assert_sane(cpu, gaussians, camera)
+        expected = REFERENCE.render(gaussians, camera, BACKGROUND)
+        assert_close_with_boundary_band(frame.image, expected.image, tight=1e-5, flip_size=0.02)
+        assert (frame.skipped, frame.visible) == (expected.skipped, expected.visible)
+        if name != "logit_opacities" or np.isnan(value):
+            assert frame.skipped > 0
+            assert frame.visible < clean.visible
+            assert not any(getattr(gradients, n)[rows].any() for n in PARAMETERS)
+
+
+def test_zero_quaternions_and_overflowing_scales_are_skipped(cpu: Backend) -> None:
+    scene = hand_made()
+    scene.gaussians.quats[0] = 0
+    scene.gaussians.log_scales[1, 2] = 89.0
+    frame, _ = assert_sane(cpu, scene.gaussians, scene.camera)
+    rest = REFERENCE.render(select(scene.gaussians, list(range(2, scene.gaussians.count))), scene.camera, BACKGROUND)
+    assert frame.skipped == 2
+    assert_close_with_boundary_band(frame.image, rest.image, tight=1e-5, flip_size=0.02)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_scenes_a_million_times_smaller_or_larger_are_those_of_the_reference(cpu: Backend, factor: float) -> None:
+    camera = random_camera(64, 48)
+    gaussians = random_scene(camera, 80, seed=24)
+    gaussians.log_scales[::3] += np.float32(np.log(factor))
+    gaussians.log_scales[1::3, 0] += np.float32(np.log(factor))
+    frame, _ = assert_sane(cpu, gaussians, camera)
+    expected = REFERENCE.render(gaussians, camera, BACKGROUND)
+    assert_close_with_boundary_band(frame.image, expected.image, tight=1e-4, flip_size=0.02, flip_fraction=2e-3)
+    assert frame.skipped == expected.skipped == 0
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_any_bits_at_all_neither_crash_nor_spoil_a_pixel(cpu: Backend, bounds: str) -> None:
+    camera = random_camera(48, 32)
+    for seed in range(40):
+        rng = np.random.default_rng(100 + seed)
+        sane, wild = random_scene(camera, 40, seed), random_scene(camera, 40, seed + 1000)
+        for array in (wild.means, wild.log_scales, wild.quats, wild.logit_opacities):
+            hit = rng.random(array.shape) < rng.choice([0.05, 0.3, 1.0])
+            bits = rng.integers(0, 2**32, array.shape, dtype=np.uint32).view(np.float32)
+            array[hit] = bits[hit]
+        assert_sane(cpu, joined(sane, wild), camera, bounds)
+
+
+def test_values_at_the_ends_of_float32_neither_crash_nor_spoil_a_pixel(cpu: Backend) -> None:
+    camera = random_camera(48, 32)
+    extremes = np.array([0.0, -0.0, 1e-45, 1e-38, 1e-20, 1e-6, 1e6, 1e20, 3e38], np.float32)
+    for seed in range(40):
+        rng = np.random.default_rng(200 + seed)
+        gaussians = random_scene(camera, 60, seed)
+        for array in (gaussians.means, gaussians.log_scales, gaussians.quats, gaussians.logit_opacities):
+            hit = rng.random(array.shape) < 0.2
+            array[hit] = (rng.choice(extremes, array.shape) * rng.choice([-1, 1], array.shape))[hit]
+        bright = rng.random(60) < 0.1
+        gaussians.sh[bright] *= np.float32(1e30)
+        assert_sane(cpu, gaussians, camera)
+
+
+def test_splats_touching_the_near_plane_and_the_camera_are_sane(cpu: Backend) -> None:
+    camera = replace(random_camera(48, 32), near=1e-6)
+    gaussians = random_scene(camera, 60, seed=25)
+    forward = camera.matrix[2, :3]
+    depth = gaussians.means @ forward + camera.matrix[2, 3]
+    wanted = np.random.default_rng(3).choice([1e-7, 1e-6, 2e-6, 1e-4, 1e-2], 60)
+    gaussians.means[:] += ((wanted - depth)[:, None] * forward).astype(np.float32)
+    assert_sane(cpu, gaussians, camera)
+
+
+# --------------------------------------------------------------------------------- loss and optimiser
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 40), (33, 17), (48, 64)])
+@pytest.mark.parametrize("weight", [0.0, 0.2, 1.0])
+def test_the_loss_and_its_gradient_are_those_of_the_reference(
+    cpu: Backend, size: tuple[int, int], weight: float
+) -> None:
+    rng = np.random.default_rng(26)
+    target = rng.uniform(0, 1, (*size, 3)).astype(np.float32)
+    target[: size[0] // 2] = 0.5  # a flat part, where variances cancel
+    image = (target + 0.1 * rng.standard_normal(target.shape)).astype(np.float32)
+    (value, gradient), (wanted, wanted_gradient) = (b.loss(image, target, weight) for b in (cpu, REFERENCE))
+    assert value == pytest.approx(wanted, rel=1e-5)
+    error = np.linalg.norm(gradient - wanted_gradient) / np.linalg.norm(wanted_gradient)
+    assert error < 1e-4
+    assert cpu.ssim(image, target) == pytest.approx(REFERENCE.ssim(image, target), abs=1e-5)
+    assert cpu.ssim(target, target) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1000, 3), (4097, 48)])
+def test_adam_takes_the_steps_of_the_reference(cpu: Backend, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(27)
+    start = rng.standard_normal(shape).astype(np.float32)
+    rates = (10.0 ** rng.uniform(-5, -1, shape[1])).astype(np.float32)
+    runs = {b.name: [start.copy(), np.zeros_like(start), np.zeros_like(start)] for b in (cpu, REFERENCE)}
+    for step in (1, 2, 3, 500, 30_000):
+        gradient = (rng.standard_normal(shape) * 10.0 ** rng.uniform(-8, 2, shape)).astype(np.float32)
+        gradient[rng.random(shape) < 0.2] = 0
+        for backend in (cpu, REFERENCE):
+            parameter, first, second = runs[backend.name]
+            backend.adam(parameter, gradient, first, second, rates, step)
+    for got, expected in zip(runs["cpu"], runs["reference"], strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-7 * np.abs(expected).max())
+
+
+def test_a_cpu_frame_names_its_stages(cpu: Backend) -> None:
+    scene = hand_made()
+    frame, saved = cpu.forward(scene.gaussians, scene.camera)
+    stages = {**frame.stage_ms, **cpu.backward(saved, np.ones_like(frame.image)).stage_ms}
+    assert {"project", "sort", "bin", "blend"} <= set(frame.stage_ms)
+    assert len(stages) > len(frame.stage_ms)
+    assert all(ms >= 0 for ms in stages.values())

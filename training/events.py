@@ -1,0 +1,100 @@
+"""What a run reports, one frozen value at a time, in the order it happens.
+
+The command line prints them and the window's engine thread pulls them; neither sees the trainer's insides.
+Nothing here is computed. Read `trainer.py` for when each is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Photographs decoded so far."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything is in memory; the first step comes next."""
+
+    training_views: int
+    held_out_views: int
+    width: int  # px of the first training view, as trained
+    height: int
+    count: int  # splats
+    extent: float  # world units
+    background: tuple[float, float, float]
+    label: str  # what the scores are: "held-out PSNR" or "training PSNR"
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """On the CPU, before the first step: how long the run will take."""
+
+    seconds: float
+    step_ms: float  # of a step with the first splats
+    suggestion: str  # one sentence with a faster -r, empty if there is no need
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One iteration is done."""
+
+    iteration: int
+    loss: float
+    count: int
+    stage_ms: dict[str, float] = field(default_factory=dict)  # in order; sums to the step's time
+
+
+@dataclass(frozen=True)
+class Densified:
+    """Splats were added and removed."""
+
+    iteration: int
+    cloned: int
+    split: int  # parents that were replaced by their children
+    pruned: int  # without those parents
+    count: int  # afterwards
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """Between two scored views, so that a window need not wait for all of them."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Means over all scored views."""
+
+    iteration: int
+    psnr: float  # dB
+    ssim: float
+    label: str  # "held-out PSNR" or "training PSNR"
+    views: int
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A result is on disk."""
+
+    iteration: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event of a complete run."""
+
+    iteration: int
+
+
+Event = Loading | Prepared | Forecast | Stepped | Densified | Evaluating | Evaluated | Saved | Finished

@@ -1,0 +1,84 @@
+"""The first splats of a run: one a point of the reconstruction, or drawn at random.
+
+They carry the constant colour only; `ops.raise_sh_degree` adds rows as training goes on.
+Read `ops.py` next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from splatscope.assets.capture import Capture, PointCloud
+from splatscope.kernels.constants import SH_C0
+from splatscope.kernels.types import Camera, Gaussians
+from splatscope.training.config import InitialConfig
+
+NEIGHBOURS = 3
+RANDOM_COUNT, RANDOM_COUNT_CPU = 100_000, 20_000
+DEPTHS = (0.1, 10.0)  # times the extent; between them a random splat lies in front of its camera
+
+
+def initial_points(
+    capture: Capture,
+    cameras: list[Camera],
+    extent: float,
+    config: InitialConfig,
+    on_cpu: bool,
+    rng: np.random.Generator,
+) -> PointCloud:
+    """The capture's points, or random ones if it has none that are finite."""
+    if capture.points is not None:
+        finite = np.isfinite(capture.points.positions).all(axis=1)
+        if finite.any():
+            return PointCloud(capture.points.positions[finite], capture.points.colors[finite])
+    count = config.random_count or (RANDOM_COUNT_CPU if on_cpu else RANDOM_COUNT)
+    if capture.kind == "blender":
+        half = config.cube_half_width
+        positions = rng.uniform(-half, half, (count, 3))
+    else:
+        positions = points_in_view(cameras, extent, count, rng)
+    return PointCloud(positions, rng.integers(118, 138, (count, 3), dtype=np.uint8))  # near mid-grey
+
+
+def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Positions [count, 3] each in front of a random camera: uniform over its picture, log-uniform in depth."""
+    chosen = rng.integers(len(cameras), size=count)
+    share = rng.random((count, 2))
+    nearest, farthest = np.log(DEPTHS)
+    depth = extent * np.exp(rng.uniform(nearest, farthest, count))
+    positions = np.empty((count, 3))
+    for i, camera in enumerate(cameras):
+        mine = chosen == i
+        x = (share[mine, 0] * camera.width - camera.cx) / camera.fx
+        y = (share[mine, 1] * camera.height - camera.cy) / camera.fy
+        in_view = np.column_stack((x, y, np.ones_like(x))) * depth[mine, None]
+        world_from_view = np.linalg.inv(camera.matrix)
+        positions[mine] = in_view @ world_from_view[:3, :3].T + world_from_view[:3, 3]
+    return positions
+
+
+def splats_from_points(points: PointCloud, extent: float, config: InitialConfig) -> Gaussians:
+    """Round splats, each as wide as the root mean square distance to its 3 nearest neighbours."""
+    count = len(points.positions)
+    scale = np.sqrt(np.maximum(mean_square_to_neighbours(points.positions, extent), config.smallest_square))
+    quats = np.zeros((count, 4), np.float32)
+    quats[:, 0] = 1
+    opacity = np.log(config.opacity / (1 - config.opacity))
+    return Gaussians(
+        means=np.ascontiguousarray(points.positions, dtype=np.float32),
+        log_scales=np.repeat(np.log(scale)[:, None], 3, axis=1).astype(np.float32),
+        quats=quats,
+        logit_opacities=np.full(count, opacity, np.float32),
+        sh=((points.colors[:, None, :] / 255 - 0.5) / SH_C0).astype(np.float32),
+    )
+
+
+def mean_square_to_neighbours(positions: NDArray[np.float64], extent: float) -> NDArray[np.float64]:
+    """Mean squared distance [N] to the 3 nearest other points; a lone point gets a hundredth of the extent."""
+    neighbours = min(NEIGHBOURS, len(positions) - 1)
+    if neighbours == 0:
+        return np.full(1, (0.01 * extent) ** 2)
+    distances, _ = KDTree(positions).query(positions, k=neighbours + 1, workers=-1)
+    return np.mean(np.square(distances[:, 1:]), axis=1)

@@ -1,0 +1,29 @@
+"""PSNR and SSIM of one view.
+
+Protocol: the rendered floats are clamped to [0, 1] and not rounded to 8 bits; the photograph is the resized
+8-bit image the run uses. PSNR is over all pixels and channels of a view, then averaged over views; SSIM is
+the backend's, 11x11 with zero padding. Read `trainer.py` for when views are scored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from splatscope.kernels.api import Backend
+from splatscope.kernels.types import Float32
+
+PROTOCOL = "float render clamped to [0, 1], no 8-bit rounding; mean over views; SSIM 11x11 sigma 1.5, zero padding"
+
+
+def psnr(image: Float32, target: Float32) -> float:
+    """10 log10(1 / mean squared error) of two images [H, W, 3] in [0, 1]; infinite if they are equal."""
+    squared = float(np.mean(np.square(image.astype(np.float64) - target)))
+    return math.inf if squared == 0 else -10 * math.log10(squared)
+
+
+def score(image: Float32, target: Float32, backend: Backend) -> tuple[float, float]:
+    """(PSNR in dB, SSIM) of a render [H, W, 3] against its photograph."""
+    clamped = np.clip(image, 0, 1)
+    return psnr(clamped, target), backend.ssim(clamped, target)

@@ -1,0 +1,53 @@
+"""One Adam step on every parameter, with the recipe's rates.
+
+The arithmetic is the backend's; this file only knows which column has which rate. Read `strategy.py` next.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from splatscope.kernels.api import Backend
+from splatscope.kernels.types import Float32, Gradients
+from splatscope.training.config import RateConfig
+from splatscope.training.ops import SplatState
+
+
+class Optimizer:
+    """Adam with one rate a column; the moments live beside the splats in `SplatState`."""
+
+    def __init__(self, rates: RateConfig, extent: float) -> None:
+        self._rates = rates
+        self._extent = extent
+
+    def step(self, backend: Backend, state: SplatState, gradients: Gradients, iteration: int) -> None:
+        """Changes the tensors of `state` in place. `iteration` counts from 1 and corrects Adam's bias."""
+        betas = (self._rates.beta1, self._rates.beta2)
+        for name, rates in self.column_rates(iteration, state.raw.sh.shape[1]).items():
+            width = rates.size
+            parameter, first, second = (
+                getattr(tensors, name).numpy().reshape(-1, width) for tensors in (state.raw, state.first, state.second)
+            )
+            gradient = getattr(gradients, name).reshape(-1, width)
+            backend.adam(parameter, gradient, first, second, rates, iteration, betas, self._rates.epsilon)
+
+    def column_rates(self, iteration: int, sh_rows: int) -> dict[str, Float32]:
+        """Parameter name -> learning rate of each of its columns."""
+        r = self._rates
+        sh = np.full((sh_rows, 3), r.sh_constant * r.sh_rest_share, np.float32)
+        sh[0] = r.sh_constant
+        return {
+            "means": np.full(3, mean_rate(r, iteration) * self._extent, np.float32),
+            "log_scales": np.full(3, r.log_scales, np.float32),
+            "quats": np.full(4, r.quats, np.float32),
+            "logit_opacities": np.full(1, r.opacity, np.float32),
+            "sh": sh.reshape(-1),
+        }
+
+
+def mean_rate(rates: RateConfig, iteration: int) -> float:
+    """Learning rate of positions for an extent of one: log-linear from start to end, then constant."""
+    share = min(max(iteration / rates.means_steps, 0.0), 1.0)
+    return math.exp((1 - share) * math.log(rates.means_start) + share * math.log(rates.means_end))

@@ -1,0 +1,100 @@
+"""What a run leaves on disk, in the layout of the 2023 release so that other viewers open it.
+
+    point_cloud/iteration_N/point_cloud.ply   the splats
+    cfg_args, cameras.json, input.ply         what others look for beside them
+    settings.json, metrics.json               our settings and scores
+
+Every file is written under a temporary name and renamed, so a reader never meets half a file. The PLY and
+camera formats themselves are in the assets layer. Read `trainer.py` for when each is written.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from plyfile import PlyData, PlyElement
+
+from splatscope.assets.atomic import atomic_path
+from splatscope.assets.cameras import write_cameras_json
+from splatscope.assets.capture import Capture, PointCloud
+from splatscope.assets.ply import write_ply
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Gaussians
+from splatscope.training.config import TrainConfig, config_to_dict
+
+
+def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: PointCloud) -> None:
+    """Makes the folder and writes everything known before the first step."""
+    with _writing(out_dir):
+        out_dir.mkdir(parents=True, exist_ok=True)
+        _write_text(out_dir / "cfg_args", cfg_args(out_dir, capture, config))
+        settings = {"source": str(capture.path.resolve()), "kind": capture.kind, "training": config_to_dict(config)}
+        _write_text(out_dir / "settings.json", json.dumps(settings, indent=2))
+        with atomic_path(out_dir / "cameras.json") as path:
+            write_cameras_json(path, (*capture.views, *capture.test_views))
+        with atomic_path(out_dir / "input.ply") as path:
+            write_points(path, points)
+
+
+def write_splats(out_dir: Path, iteration: int, gaussians: Gaussians) -> Path:
+    """Writes the splats of an iteration and returns where."""
+    path = out_dir / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply"
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            write_ply(temporary, gaussians)
+    return path
+
+
+def write_metrics(out_dir: Path, metrics: dict[str, Any]) -> None:
+    """Writes metrics.json."""
+    with _writing(out_dir):
+        _write_text(out_dir / "metrics.json", json.dumps(metrics, indent=2))
+
+
+def cfg_args(out_dir: Path, capture: Capture, config: TrainConfig) -> str:
+    """The text `Namespace(...)` that the 2023 tools parse."""
+    namespace = Namespace(
+        sh_degree=config.sh_degree,
+        source_path=str(capture.path.resolve()),
+        model_path=str(out_dir.resolve()),
+        images=config.data.images,
+        resolution=config.data.resolution,
+        white_background=config.data.white_background or capture.white_background,
+        data_device="cpu",
+        eval=config.data.eval,
+    )
+    return str(namespace)
+
+
+def write_points(path: Path, points: PointCloud) -> None:
+    """Coloured points with zero normals, binary PLY."""
+    names = [("x", "f4"), ("y", "f4"), ("z", "f4"), ("nx", "f4"), ("ny", "f4"), ("nz", "f4")]
+    names += [("red", "u1"), ("green", "u1"), ("blue", "u1")]
+    rows = np.zeros(len(points.positions), dtype=names)
+    for axis, name in enumerate(("x", "y", "z")):
+        rows[name] = points.positions[:, axis]
+    for channel, name in enumerate(("red", "green", "blue")):
+        rows[name] = points.colors[:, channel]
+    PlyData([PlyElement.describe(rows, "vertex")], byte_order="<").write(str(path))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {path}: {error.strerror or error}. Choose another folder with --out."
+        ) from error
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,33 @@
+"""Window and navigation settings with their defaults; the command line and the settings file read the same fields.
+
+What the user changes while the window is open lives in `session.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from splatscope.viewer.messages import OverlayName
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """How the window opens and how the hands feel."""
+
+    title: str = "splatscope"
+    width: int = 1440  # px at UI scale 1; less on a smaller display
+    height: int = 900  # px at UI scale 1
+    ui_scale: float = 0.0  # size of text and controls; 0 asks the display
+    fov_y: float = 60.0  # degrees, vertical
+    orbit_speed: float = 0.3  # degrees a pixel of drag
+    look_speed: float = 0.12  # degrees a pixel of drag
+    fly_speed: float = 0.35  # scene extents a second
+    fast: float = 4.0  # Shift multiplies the fly speed by this
+    slow: float = 0.1  # Alt multiplies the fly speed by this
+    zoom_step: float = 0.12  # share of the distance to the pivot a wheel notch covers
+    moving_fps: float = 18.0  # pictures a second aimed at while the view moves; resolution gives way
+    training_fps: float = 4.0  # the same while training runs and the view is still
+    overlay: OverlayName = "none"
+    overlay_opacity: float = 0.65
+    screenshot_dir: Path = Path("screenshots")

@@ -1,0 +1,193 @@
+"""Pictures from kernel frames: conversion to uint8, the tile-count heatmap, its legend. Pure arrays, no GUI.
+
+The engine composes with these before a picture reaches the window, and screenshots are made of the same
+parts. The viewport draws its own legend on screen from `TURBO` and `ticks` (see `viewport.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from splatscope.kernels.constants import TILE
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.types import Float32, Frame, Int32
+
+Rgba = NDArray[np.uint8]  # [H, W, 4]
+
+BLOCK_VALUES = 192 * 1024  # floats converted at a time: the block stays in the cache between passes
+OPAQUE = -(1 << 24)  # alpha 255 as the high byte of a little-endian int32
+PACK = np.array([1.0, 256.0, 65536.0], np.float32)  # r + 256 g + 65536 b is exact below 2^24
+
+# Polynomial fit of the turbo colour map (Mikhailov 2019), rows R, G, B, rising powers of the position.
+TURBO_FIT = (
+    (0.13572138, 4.61539260, -42.66032258, 132.13108234, -152.94239396, 59.28637943),
+    (0.09140261, 2.19418839, 4.84296658, -14.18503333, 4.27729857, 2.82956604),
+    (0.10667330, 12.64194608, -60.58204836, 110.36276771, -89.90310912, 27.34824973),
+)
+PAPER, INK, FAINT = (20, 22, 27, 255), (232, 235, 240, 255), (150, 156, 168, 255)
+
+
+def _turbo() -> NDArray[np.uint8]:
+    x = np.linspace(0.0, 1.0, 256)
+    powers = np.stack([x**k for k in range(6)])
+    return np.rint(np.clip(np.array(TURBO_FIT) @ powers, 0.0, 1.0) * 255.0).T.astype(np.uint8)
+
+
+TURBO = _turbo()  # [256, 3]
+
+
+def picture_rgba(image: Float32) -> Rgba:
+    """uint8 [H, W, 4] of a float [H, W, 3] picture: clamped to [0, 1], rounded, opaque; a pixel with NaN is black."""
+    height, width, _ = image.shape
+    packed = np.empty((height, width), np.int32)
+    rows = max(1, BLOCK_VALUES // max(1, 3 * width))
+    block = np.empty((rows, width, 3), np.float32)
+    sums = np.empty((rows, width), np.float32)
+    with np.errstate(invalid="ignore"):  # the cast of NaN gives 0 or the sign bit; alpha covers both
+        for y in range(0, height, rows):
+            part = image[y : y + rows]
+            values, total, out = block[: len(part)], sums[: len(part)], packed[y : y + rows]
+            np.clip(part, 0.0, 1.0, out=values)
+            np.multiply(values, 255.0, out=values)
+            np.rint(values, out=values)
+            np.matmul(values, PACK, out=total)
+            np.copyto(out, total, casting="unsafe")
+            np.bitwise_or(out, OPAQUE, out=out)
+    return packed.view(np.uint8).reshape(height, width, 4)
+
+
+def nice_ceiling(value: float) -> int:
+    """The smallest of 10, 20, 50, 100, ... that is not below `value`: a scale that holds still while counts move."""
+    step = 10
+    while True:
+        for factor in (1, 2, 5):
+            if value <= factor * step:
+                return factor * step
+        step *= 10
+
+
+def ticks(top: int) -> tuple[int, ...]:
+    """Labels of a scale from 0 to `top`, lowest first."""
+    return tuple(round(top * k / 5) for k in range(6))
+
+
+def tile_colors(tile_counts: Int32, top: int) -> NDArray[np.uint8]:
+    """Turbo colours [Ty, Tx, 3] of counts on a linear scale from 0 to `top`."""
+    return TURBO[np.clip(tile_counts * (255.0 / max(top, 1)), 0.0, 255.0).astype(np.uint8)]
+
+
+def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, top: int | None = None) -> None:
+    """Lays flat tile colours over a picture, in place. The scale ends at `top`, by default a round number."""
+    height, width = rgba.shape[:2]
+    weight = round(256 * min(max(opacity, 0.0), 1.0))
+    share = np.full((*tile_counts.shape, 4), 255 * weight, np.uint16)  # of 65536; alpha stays 255
+    colors = tile_colors(tile_counts, heatmap_top(tile_counts) if top is None else top)
+    np.multiply(colors, weight, out=share[..., :3], casting="unsafe", dtype=np.uint16)
+    for row in range(tile_counts.shape[0]):
+        strip = np.repeat(share[row], TILE, axis=0)[:width]  # [W, 4]
+        part = rgba[row * TILE : min((row + 1) * TILE, height)]
+        mixed = part * np.uint16(256 - weight)
+        mixed += strip
+        mixed >>= 8
+        part[...] = mixed
+
+
+def heatmap_top(tile_counts: Int32) -> int:
+    """Where the scale of a frame's heatmap ends."""
+    return nice_ceiling(float(tile_counts.max(initial=0)))
+
+
+def legend(top: int, height: int, title: str = "splats per tile", scale: float = 1.0) -> Rgba:
+    """A vertical colour bar with numbers from 0 to `top`, on dark paper; as wide as its text needs."""
+    font, pad = _font(round(14 * scale)), round(10 * scale)
+    labels = [f"{value:,}" for value in ticks(top)]
+    bar = round(18 * scale)
+    text_width = max(math.ceil(font.getlength(text)) for text in labels)
+    line = _line_height(font)
+    width = pad + max(bar + pad + text_width, math.ceil(font.getlength(title))) + pad
+    paper = Image.new("RGBA", (width, height), PAPER)
+    draw = ImageDraw.Draw(paper)
+    draw.text((pad, pad), title, fill=INK, font=font)
+    first, last = pad + 2 * line, max(pad + 2 * line + 1, height - pad - line // 2)
+    ramp = TURBO[np.linspace(255, 0, last - first + 1).astype(int)]
+    paper.paste(Image.fromarray(np.repeat(ramp[:, None], bar, axis=1)), (pad, first))
+    for k, text in enumerate(labels):
+        y = last - (last - first) * k / (len(labels) - 1)
+        draw.line([(pad + bar, y), (pad + bar + pad // 2, y)], fill=FAINT)
+        draw.text((pad + bar + pad, y), text, fill=INK, font=font, anchor="lm")
+    return np.array(paper)
+
+
+def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str = "") -> Rgba:
+    """A screenshot that explains itself: picture with heatmap at exact pixels, top left; legend right, facts below.
+
+    The facts are the picture's size, the counts and the policy that made them; `caption` is put before them.
+    """
+    rgba = picture_rgba(frame.image)
+    top = heatmap_top(frame.tile_counts)
+    blend_tile_heatmap(rgba, frame.tile_counts, opacity, top)
+    height, width = rgba.shape[:2]
+    scale = min(max(height / 720.0, 1.0), 3.0)
+    side = legend(top, max(height, round(180 * scale)), scale=scale)
+    total_width = width + side.shape[1]
+    footer = _text_block(_facts(frame, opacity, policy, caption), total_width, scale)
+    sheet = np.empty((side.shape[0] + footer.shape[0], total_width, 4), np.uint8)
+    sheet[:] = PAPER
+    sheet[:height, :width] = rgba
+    sheet[: side.shape[0], width:] = side
+    sheet[side.shape[0] :] = footer
+    return sheet
+
+
+def _facts(frame: Frame, opacity: float, policy: Policy, caption: str) -> list[str]:
+    counts = frame.tile_counts
+    height, width = frame.image.shape[:2]
+    choices = [
+        f"{stage.name}.{f.name} = {getattr(getattr(policy, stage.name), f.name)}"
+        for stage in fields(policy)
+        for f in fields(getattr(policy, stage.name))
+    ]
+    parts = [
+        caption,
+        f"{width} x {height} px, {counts.shape[1]} x {counts.shape[0]} tiles of {TILE} px",
+        f"max {int(counts.max(initial=0)):,}, mean {float(counts.mean()) if counts.size else 0.0:,.1f} a tile",
+        f"{frame.visible:,} splats visible, {frame.instances:,} instances",
+        f"heatmap opacity {opacity:.2f}",
+        *choices,
+    ]
+    return [part for part in parts if part]
+
+
+def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
+    """Parts set one after the other, broken between parts where a line is full."""
+    font, pad = _font(round(13 * scale)), round(10 * scale)
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}   |   {part}" if lines[-1] else part
+        if lines[-1] and font.getlength(longer) > width - 2 * pad:
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    step = _line_height(font) + round(3 * scale)
+    paper = Image.new("RGBA", (width, 2 * pad + step * len(lines)), PAPER)
+    draw = ImageDraw.Draw(paper)
+    for k, text in enumerate(lines):
+        draw.text((pad, pad + k * step), text, fill=INK, font=font)
+    return np.array(paper)
+
+
+@lru_cache(maxsize=8)
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow's own font: the same sheet on every machine."""
+    return ImageFont.load_default(size)
+
+
+def _line_height(font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> int:
+    box = font.getbbox("Ag|")
+    return math.ceil(box[3] - box[1])

@@ -1,0 +1,49 @@
+"""Log panel: everything the engine has said since the window opened, newest at the bottom."""
+
+from __future__ import annotations
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.style import BAD, DIM, TEXT, WARN, Color, inside
+from splatscope.viewer.widgets import Panel, Ui, button
+
+COLORS: dict[str, Color] = {"info": TEXT, "warning": WARN, "error": BAD}
+LINES_DRAWN = 300
+
+
+class LogPanel(Panel):
+    """See the module's text."""
+
+    title = "Log"
+
+    def __init__(self, ui: Ui) -> None:
+        super().__init__(ui)
+        self._serial = 0
+
+    def build(self) -> None:
+        with inside(dpg.add_group(horizontal=True)):
+            self._summary = dpg.add_text("Nothing yet.", color=DIM)
+        with inside(dpg.add_child_window(height=self.style.px(170), border=False)) as self._lines:
+            pass
+        button(self.style, "Copy all", self._copy)
+
+    def _copy(self) -> None:
+        dpg.set_clipboard_text("\n".join(f"{line.level}: {line.text}" for line in self.session.log))
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        log = self.session.log
+        fresh = [line for line in log if line.serial > self._serial]
+        if not fresh:
+            return
+        self._serial = fresh[-1].serial
+        at_end = dpg.get_y_scroll(self._lines) >= dpg.get_y_scroll_max(self._lines) - 1
+        for line in fresh[-LINES_DRAWN:]:
+            dpg.add_text(line.text, parent=self._lines, color=COLORS[line.level], wrap=0)
+        children: list[int] = dpg.get_item_children(self._lines, 1)  # pyright: ignore[reportAssignmentType]
+        for item in children[:-LINES_DRAWN]:
+            dpg.delete_item(item)
+        errors, warnings = (sum(line.level == level for line in log) for level in ("error", "warning"))
+        dpg.set_value(self._summary, f"{len(log)} lines, {warnings} warnings, {errors} errors")
+        if at_end:
+            dpg.set_y_scroll(self._lines, -1.0)

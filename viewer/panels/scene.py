@@ -1,0 +1,157 @@
+"""Scene panel: open a path, what is open, how it is looked at, its training cameras, saving it."""
+
+from __future__ import annotations
+
+import math
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
+from splatscope.viewer.navigation import Vector
+from splatscope.viewer.style import inside
+from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, tooltip
+
+KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
+QUARTER = 0.5 * math.pi
+
+
+class ScenePanel(Panel):
+    """See the module's text."""
+
+    title = "Scene"
+
+    def __init__(self, ui: Ui) -> None:
+        super().__init__(ui)
+        self._generation: int | None = None
+
+    def build(self) -> None:
+        style, session, px = self.style, self.session, self.style.px
+        with inside(dpg.add_group(horizontal=True)):
+            self.path_box = self.ui.field(
+                dpg.add_input_text(
+                    hint="Path of a .ply, model or capture",
+                    width=-px(70),
+                    on_enter=True,
+                    callback=lambda _, text: session.open(text),
+                )
+            )
+            button(style, "Open", lambda: session.open(dpg.get_value(self.path_box)), width=62, primary=True)
+        self._facts = Facts(style, ("File", "Holds", "Cameras"))
+        self._path_tip = tooltip(style, self._facts.item("File"), "")
+        self._build_look()
+        self._build_turns()
+        self._build_cameras()
+        with labelled(style, "Save splats"):
+            self._save_box = self.ui.field(dpg.add_input_text(hint="name.ply", width=-px(70)))
+            button(style, "Save", lambda: session.save_ply(dpg.get_value(self._save_box)), width=62)
+
+    def _build_look(self) -> None:
+        style, session, px = self.style, self.session, self.style.px
+        with labelled(style, "SH degree"):
+            self._degree = self.ui.field(
+                dpg.add_slider_int(
+                    max_value=3, width=-1, clamped=True, callback=lambda _, degree: session.set_sh_degree(degree)
+                )
+            )
+        with labelled(style, "Field of view"):
+            self._fov = self.ui.field(
+                dpg.add_slider_float(
+                    min_value=10.0,
+                    max_value=120.0,
+                    format="%.0f°",
+                    clamped=True,
+                    width=-1,
+                    callback=lambda _, degrees: session.move(lambda nav: nav.with_fov(math.radians(degrees))),
+                )
+            )
+        with labelled(style, "Background"):
+            self._background = self.ui.field(
+                dpg.add_color_edit(
+                    no_alpha=True,
+                    no_inputs=True,
+                    no_drag_drop=True,
+                    callback=lambda item: session.set_background([c / 255.0 for c in dpg.get_value(item)[:3]]),
+                )
+            )
+            button(style, "Black", lambda: session.set_background((0, 0, 0)))
+            button(style, "White", lambda: session.set_background((1, 1, 1)))
+            button(style, "Own", self._own_background, tip="What the scene was or will be trained over")
+        px(0)
+
+    def _build_turns(self) -> None:
+        style, session = self.style, self.session
+        with labelled(style, "Up axis"):
+            self._up = dpg.add_button(label="-Y", width=style.px(62), enabled=False)
+            tooltip(style, self._up, "What is up on the screen, in the file's coordinates. The file is never changed.")
+            button(style, "Flip", lambda: session.move(lambda nav: nav.flipped()), width=62, tip="Stand it on its head")
+            button(style, "Reset", session.reset_up, width=62, tip="The up axis guessed from the cameras")
+        with labelled(style, "Turn by 90°"):
+            turns = (
+                (dpg.mvDir_Left, lambda: session.move(lambda nav: nav.tipped(roll=-QUARTER)), "Roll to the left"),
+                (dpg.mvDir_Right, lambda: session.move(lambda nav: nav.tipped(roll=QUARTER)), "Roll to the right"),
+                (dpg.mvDir_Up, lambda: session.move(lambda nav: nav.tipped(pitch=-QUARTER)), "Tip away from you"),
+                (dpg.mvDir_Down, lambda: session.move(lambda nav: nav.tipped(pitch=QUARTER)), "Tip towards you"),
+            )
+            for direction, action, tip in turns:
+                tooltip(style, dpg.add_button(arrow=True, direction=direction, callback=action), tip)
+
+    def _build_cameras(self) -> None:
+        style, session, px = self.style, self.session, self.style.px
+        with inside(dpg.add_group(show=False)) as self._camera_row, labelled(style, "Camera"):
+            previous = dpg.add_button(arrow=True, direction=dpg.mvDir_Left, callback=lambda: session.step_camera(-1))
+            tooltip(style, previous, "Previous training camera (Left)")
+            self._cameras = self.ui.field(
+                dpg.add_combo(width=-px(34), callback=lambda _, name: self._go_to(name), height_mode=3)
+            )
+            following = dpg.add_button(arrow=True, direction=dpg.mvDir_Right, callback=lambda: session.step_camera(1))
+            tooltip(style, following, "Next training camera (Right)")
+        self._camera_names: list[str] = []
+
+    def _own_background(self) -> None:
+        if self.session.status.scene is not None:
+            self.session.set_background(self.session.status.scene.background)
+
+    def _go_to(self, name: str) -> None:
+        if name in self._camera_names:
+            self.session.go_to_camera(self._camera_names.index(name))
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        session, scene = self.session, status.scene
+        if scene is None:
+            self._facts.show("File", "nothing open")
+            self._facts.show("Holds", "")
+            return
+        if scene.generation != self._generation:
+            self._generation = scene.generation
+            self._show_scene(scene)
+        self._facts.show("Holds", f"{count(status.splat_count)} splats, SH degree {scene.sh_degree}")
+        dpg.set_value(self._degree, min(session.settings.sh_degree, scene.sh_degree))
+        dpg.set_value(self._fov, math.degrees(session.nav.lens.fov_y))
+        dpg.set_value(self._background, [255.0 * c for c in session.settings.background] + [255.0])
+        dpg.configure_item(self._up, label=axis_name(session.nav.up))
+        if self._camera_names:
+            here = session.at_camera is not None
+            dpg.set_value(self._cameras, self._camera_names[session.camera_index] if here else "")
+
+    def _show_scene(self, scene: SceneInfo) -> None:
+        style = self.style
+        name = scene.path.name or str(scene.path)
+        self._facts.show("File", fit(name, style.px(225), style.body))
+        dpg.set_value(self._path_tip, f"{scene.path} ({KINDS[scene.kind]})")
+        held_out = sum(camera.is_test for camera in scene.cameras)
+        cameras = f"{count(len(scene.cameras))}, {held_out} held out" if held_out else count(len(scene.cameras))
+        self._facts.show("Cameras", cameras if scene.cameras else "none known")
+        dpg.configure_item(self._degree, max_value=max(scene.sh_degree, 1), enabled=scene.sh_degree > 0)
+        self._camera_names = [
+            f"{k + 1}  {camera.name}{'  (held out)' if camera.is_test else ''}"
+            for k, camera in enumerate(scene.cameras)
+        ]
+        dpg.configure_item(self._cameras, items=self._camera_names)
+        dpg.configure_item(self._camera_row, show=bool(self._camera_names))
+
+
+def axis_name(up: Vector) -> str:
+    """ "-Y" for an axis, the nearest axis with ~ for anything else."""
+    k = max(range(3), key=lambda i: abs(up[i]))
+    name = ("-" if up[k] < 0 else "+") + "XYZ"[k]
+    return name if abs(up[k]) > 0.9999 else f"~ {name}"

@@ -1,0 +1,36 @@
+"""How many pixels a picture gets: fewer while the view moves, all of them when it is still. Pure, no GUI.
+
+The scale is found from measured times alone: a render time is taken to grow with the number of pixels, and
+each new measurement corrects the error that makes.
+"""
+
+from __future__ import annotations
+
+import math
+
+STEPS = 16  # scales are multiples of 1/16, so that sizes do not flicker
+SMALLEST = 3 / STEPS
+SLACK = 1.15  # a time this much over the budget is tolerated before the scale changes
+
+
+class Resolution:
+    """Keeps the newest measurement; `scale` turns a budget into a share of the viewport's sides."""
+
+    def __init__(self) -> None:
+        self._ms_per_pixel = 0.0
+        self._scale = 1.0
+
+    def observe(self, width: int, height: int, render_ms: float) -> None:
+        """Takes in how long a picture took."""
+        self._ms_per_pixel = render_ms / max(1, width * height)
+
+    def scale(self, width: int, height: int, budget_ms: float) -> float:
+        """The share in (0, 1] of each side at which a picture should take at most `budget_ms`; inf means all of it."""
+        full_ms = self._ms_per_pixel * width * height
+        if full_ms <= budget_ms:
+            self._scale = 1.0
+            return 1.0
+        if full_ms * self._scale**2 > SLACK * budget_ms or full_ms * (self._scale + 1 / STEPS) ** 2 < budget_ms:
+            wanted = math.sqrt(budget_ms / full_ms)
+            self._scale = min(1.0, max(SMALLEST, math.floor(wanted * STEPS) / STEPS))
+        return self._scale

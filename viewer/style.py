@@ -1,0 +1,253 @@
+"""How the window looks: palette, fonts, spacing, themes. Nothing here knows what is shown.
+
+Lengths are given in points and become pixels through `Style.px`, so that one number scales everything.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import dearpygui.dearpygui as dpg
+from PIL import ImageFont
+
+Item = int | str  # what Dear PyGui calls a tag
+Color = tuple[int, int, int] | tuple[int, int, int, int]
+
+WINDOW: Color = (22, 24, 29)
+PANEL: Color = (30, 33, 40)
+FIELD: Color = (43, 47, 56)
+FIELD_HOT: Color = (54, 59, 71)
+FIELD_DOWN: Color = (64, 70, 84)
+LINE: Color = (52, 57, 68)
+TEXT: Color = (222, 226, 233)
+DIM: Color = (146, 153, 167)
+ACCENT: Color = (84, 160, 255)
+ACCENT_DIM: Color = (48, 92, 150)
+GOOD: Color = (92, 201, 130)
+WARN: Color = (240, 184, 78)
+BAD: Color = (239, 99, 99)
+BAD_DARK: Color = (92, 34, 38)
+CANVAS: Color = (13, 14, 17)  # behind the picture
+SHADE: Color = (12, 13, 16, 200)  # behind text on the picture
+
+STATE_COLORS: dict[str, Color] = {
+    "none": DIM,
+    "ready": TEXT,
+    "running": GOOD,
+    "paused": WARN,
+    "stopping": WARN,
+    "finished": ACCENT,
+    "error": BAD,
+}
+
+# Looked for in this order; the first that is installed is used.
+SANS = ("Inter-Regular.ttf", "NotoSans-Regular.ttf", "Roboto-Regular.ttf", "Ubuntu-R.ttf", "DejaVuSans.ttf",
+        "LiberationSans-Regular.ttf", "segoeui.ttf", "HelveticaNeue.ttc", "Arial.ttf", "arial.ttf")  # fmt: skip
+BOLD = ("Inter-SemiBold.ttf", "NotoSans-SemiBold.ttf", "NotoSans-Bold.ttf", "Roboto-Medium.ttf", "Ubuntu-M.ttf",
+        "DejaVuSans-Bold.ttf", "LiberationSans-Bold.ttf", "seguisb.ttf", "Arial Bold.ttf", "arialbd.ttf")  # fmt: skip
+MONO = ("JetBrainsMono-Regular.ttf", "NotoSansMono-Regular.ttf", "RobotoMono-Regular.ttf", "UbuntuMono-R.ttf",
+        "DejaVuSansMono.ttf", "LiberationMono-Regular.ttf", "consola.ttf", "Menlo.ttc")  # fmt: skip
+FONT_FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts",
+                "/System/Library/Fonts", "/Library/Fonts", "C:/Windows/Fonts")  # fmt: skip
+
+
+@contextmanager
+def inside(item: Item) -> Iterator[Item]:
+    """Adds what follows to a container; Dear PyGui's own `with dpg.window()` says the same but is typed wrongly."""
+    dpg.push_container_stack(item)
+    try:
+        yield item
+    finally:
+        dpg.pop_container_stack()
+
+
+class Style:
+    """Made once per window, after the Dear PyGui context."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        installed = _installed_fonts()
+        sans = _first(SANS, installed) or _pillow_font()
+        with inside(dpg.add_font_registry()):
+            self.body = dpg.add_font(sans, self.px(15))
+            self.small = dpg.add_font(sans, self.px(13))
+            self.bold = dpg.add_font(_first(BOLD, installed) or sans, self.px(15))
+            self.large = dpg.add_font(_first(BOLD, installed) or sans, self.px(22))
+            self.mono = dpg.add_font(_first(MONO, installed) or sans, self.px(13))
+
+    def px(self, points: float) -> int:
+        """Pixels of a length in points."""
+        return round(points * self.scale)
+
+    def apply(self) -> None:
+        """Makes this the look of everything that is not bound to a theme of its own."""
+        dpg.bind_font(self.body)
+        dpg.bind_theme(self._theme(GLOBAL_COLORS, self._global_lengths()))
+
+    @cached_property
+    def canvas(self) -> Item:
+        """For the window that holds the picture."""
+        return self._theme(
+            {dpg.mvThemeCol_WindowBg: CANVAS},
+            {dpg.mvStyleVar_WindowPadding: (0, 0), dpg.mvStyleVar_WindowBorderSize: (0,)},
+        )
+
+    @cached_property
+    def bar(self) -> Item:
+        """For the status bar."""
+        return self._theme(
+            {dpg.mvThemeCol_WindowBg: PANEL},
+            {dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(5)), dpg.mvStyleVar_WindowBorderSize: (0,)},
+        )
+
+    @cached_property
+    def error_bar(self) -> Item:
+        """For the bar that tells of an error."""
+        return self._theme(
+            {
+                dpg.mvThemeCol_WindowBg: BAD_DARK,
+                dpg.mvThemeCol_Border: BAD,
+                dpg.mvThemeCol_Button: (128, 52, 57),
+                dpg.mvThemeCol_ButtonHovered: (156, 66, 71),
+                dpg.mvThemeCol_ButtonActive: (176, 76, 81),
+            },
+            {dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(9)), dpg.mvStyleVar_WindowBorderSize: (1,)},
+        )
+
+    @cached_property
+    def primary_button(self) -> Item:
+        """For the one thing a person most likely wants to press."""
+        return self._theme(
+            {
+                dpg.mvThemeCol_Button: ACCENT_DIM,
+                dpg.mvThemeCol_ButtonHovered: (58, 110, 178),
+                dpg.mvThemeCol_ButtonActive: (68, 126, 204),
+            }
+        )
+
+    @cached_property
+    def label(self) -> Item:
+        """For a button that is only a word: it stands level with the field beside it, which plain text does not."""
+        clear: Color = (0, 0, 0, 0)
+        return self._theme(
+            {
+                dpg.mvThemeCol_Button: clear,
+                dpg.mvThemeCol_ButtonHovered: clear,
+                dpg.mvThemeCol_ButtonActive: clear,
+                dpg.mvThemeCol_Text: DIM,
+            },
+            {dpg.mvStyleVar_ButtonTextAlign: (0.0, 0.5), dpg.mvStyleVar_FramePadding: (0, self.px(5))},
+        )
+
+    def line(self, color: Color) -> Item:
+        """For a curve and its band in a plot."""
+        faint = (*color[:3], 48)
+        with inside(dpg.add_theme()) as theme:
+            with inside(dpg.add_theme_component(dpg.mvLineSeries)):
+                dpg.add_theme_color(dpg.mvPlotCol_Line, color, category=dpg.mvThemeCat_Plots)
+                dpg.add_theme_style(dpg.mvPlotStyleVar_LineWeight, 1.5 * self.scale, category=dpg.mvThemeCat_Plots)
+            with inside(dpg.add_theme_component(dpg.mvShadeSeries)):
+                dpg.add_theme_color(dpg.mvPlotCol_Fill, faint, category=dpg.mvThemeCat_Plots)
+                dpg.add_theme_color(dpg.mvPlotCol_Line, faint, category=dpg.mvThemeCat_Plots)
+        return theme
+
+    def _global_lengths(self) -> dict[int, tuple[float, ...]]:
+        px = self.px
+        return {
+            dpg.mvStyleVar_WindowPadding: (px(10), px(10)),
+            dpg.mvStyleVar_FramePadding: (px(8), px(5)),
+            dpg.mvStyleVar_ItemSpacing: (px(8), px(6)),
+            dpg.mvStyleVar_ItemInnerSpacing: (px(6), px(4)),
+            dpg.mvStyleVar_CellPadding: (px(4), px(3)),
+            dpg.mvStyleVar_IndentSpacing: (px(14),),
+            dpg.mvStyleVar_ScrollbarSize: (px(11),),
+            dpg.mvStyleVar_GrabMinSize: (px(11),),
+            dpg.mvStyleVar_WindowRounding: (0,),
+            dpg.mvStyleVar_ChildRounding: (px(4),),
+            dpg.mvStyleVar_FrameRounding: (px(4),),
+            dpg.mvStyleVar_PopupRounding: (px(5),),
+            dpg.mvStyleVar_GrabRounding: (px(3),),
+            dpg.mvStyleVar_ScrollbarRounding: (px(6),),
+            dpg.mvStyleVar_WindowBorderSize: (0,),
+            dpg.mvStyleVar_PopupBorderSize: (1,),
+        }
+
+    def _theme(self, colors: dict[int, Color], lengths: dict[int, tuple[float, ...]] | None = None) -> Item:
+        with inside(dpg.add_theme()) as theme, inside(dpg.add_theme_component(dpg.mvAll)):
+            for target, color in colors.items():
+                dpg.add_theme_color(target, color)
+            for target, values in (lengths or {}).items():
+                dpg.add_theme_style(target, *values)
+            for target, color in PLOT_COLORS.items() if colors is GLOBAL_COLORS else ():
+                dpg.add_theme_color(target, color, category=dpg.mvThemeCat_Plots)
+        return theme
+
+
+GLOBAL_COLORS: dict[int, Color] = {
+    dpg.mvThemeCol_Text: TEXT,
+    dpg.mvThemeCol_TextDisabled: DIM,
+    dpg.mvThemeCol_WindowBg: WINDOW,
+    dpg.mvThemeCol_ChildBg: (0, 0, 0, 0),
+    dpg.mvThemeCol_PopupBg: (36, 40, 48),
+    dpg.mvThemeCol_Border: LINE,
+    dpg.mvThemeCol_FrameBg: FIELD,
+    dpg.mvThemeCol_FrameBgHovered: FIELD_HOT,
+    dpg.mvThemeCol_FrameBgActive: FIELD_DOWN,
+    dpg.mvThemeCol_TitleBg: PANEL,
+    dpg.mvThemeCol_TitleBgActive: PANEL,
+    dpg.mvThemeCol_Button: FIELD,
+    dpg.mvThemeCol_ButtonHovered: FIELD_HOT,
+    dpg.mvThemeCol_ButtonActive: FIELD_DOWN,
+    dpg.mvThemeCol_Header: (38, 42, 51),
+    dpg.mvThemeCol_HeaderHovered: (46, 51, 62),
+    dpg.mvThemeCol_HeaderActive: (54, 60, 73),
+    dpg.mvThemeCol_CheckMark: ACCENT,
+    dpg.mvThemeCol_SliderGrab: ACCENT,
+    dpg.mvThemeCol_SliderGrabActive: (130, 187, 255),
+    dpg.mvThemeCol_Separator: LINE,
+    dpg.mvThemeCol_ScrollbarBg: (0, 0, 0, 0),
+    dpg.mvThemeCol_ScrollbarGrab: (60, 66, 78),
+    dpg.mvThemeCol_ScrollbarGrabHovered: (76, 83, 98),
+    dpg.mvThemeCol_ScrollbarGrabActive: (90, 98, 115),
+    dpg.mvThemeCol_PlotHistogram: ACCENT_DIM,
+    dpg.mvThemeCol_TextSelectedBg: (60, 106, 168),
+    dpg.mvThemeCol_TableHeaderBg: (0, 0, 0, 0),
+    dpg.mvThemeCol_TableBorderLight: LINE,
+    dpg.mvThemeCol_TableBorderStrong: LINE,
+}
+
+PLOT_COLORS: dict[int, Color] = {
+    dpg.mvPlotCol_FrameBg: (0, 0, 0, 0),
+    dpg.mvPlotCol_PlotBg: PANEL,
+    dpg.mvPlotCol_PlotBorder: LINE,
+    dpg.mvPlotCol_AxisText: DIM,
+    dpg.mvPlotCol_AxisGrid: (255, 255, 255, 18),
+    dpg.mvPlotCol_TitleText: DIM,
+}
+
+
+def _installed_fonts() -> dict[str, str]:
+    """File name -> path of every outline font in the usual folders."""
+    found: dict[str, str] = {}
+    for folder in FONT_FOLDERS:
+        root = Path(folder).expanduser()
+        if root.is_dir():
+            for pattern in ("*.ttf", "*.ttc"):
+                found.update({path.name: str(path) for path in root.rglob(pattern)})
+    return found
+
+
+def _first(names: tuple[str, ...], installed: dict[str, str]) -> str | None:
+    return next((installed[name] for name in names if name in installed), None)
+
+
+def _pillow_font() -> str:
+    """The outline font inside Pillow, as a file: plain, Latin only, but sharp where nothing is installed."""
+    font = ImageFont.load_default(16)
+    path = Path(tempfile.mkdtemp(prefix="splatscope-")) / "font.ttf"
+    path.write_bytes(getattr(font, "font_bytes", b""))
+    return str(path)

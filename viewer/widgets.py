@@ -1,0 +1,148 @@
+"""The few building blocks all panels share: what a panel is, labelled rows, facts, text that fits.
+
+A new panel is a subclass of `Panel` in a file of `panels/`, added to the list in `window.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.session import Session
+from splatscope.viewer.style import DIM, Item, Style, inside
+
+LABEL_WIDTH = 104  # points
+
+
+@dataclass
+class Ui:
+    """What panels are given: the user's state, the look, and the register of fields that take keys."""
+
+    session: Session
+    style: Style
+    fields: list[Item] = field(default_factory=list)
+
+    def field(self, item: Item) -> Item:
+        """Registers an input: while it is in use, keys are not commands."""
+        self.fields.append(item)
+        return item
+
+    @property
+    def typing(self) -> bool:
+        """True while a registered input has the keyboard or is being dragged."""
+        return any(dpg.is_item_active(item) for item in self.fields)
+
+
+class Panel:
+    """One section of the dock: `build` adds its items once, `update` is called before each frame it is open in."""
+
+    title = ""
+    open_at_start = True
+
+    def __init__(self, ui: Ui) -> None:
+        self.ui = ui
+        self.session = ui.session
+        self.style = ui.style
+
+    def build(self) -> None:
+        """Adds the panel's items to the container on top of the stack."""
+        raise NotImplementedError
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        """Shows the newest values."""
+        raise NotImplementedError
+
+
+@contextmanager
+def labelled(style: Style, label: str, width: float = LABEL_WIDTH) -> Iterator[None]:
+    """A row: the label, and from a fixed column on whatever is added inside."""
+    with inside(dpg.add_group(horizontal=True)):
+        word = dpg.add_button(label=label, width=style.px(width))
+        dpg.bind_item_theme(word, style.label)
+        yield
+
+
+class Facts:
+    """Labels with values in `columns` pairs a row; `show` sets a value by its label."""
+
+    def __init__(self, style: Style, labels: Sequence[str], columns: int = 1, label_width: float = LABEL_WIDTH) -> None:
+        self._values: dict[str, Item] = {}
+        self._shown: dict[str, str] = {}
+        with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)):
+            for _ in range(columns):
+                dpg.add_table_column(width_fixed=True, init_width_or_weight=style.px(label_width))
+                dpg.add_table_column(init_width_or_weight=1.0)
+            for start in range(0, len(labels), columns):
+                with inside(dpg.add_table_row()):
+                    for label in labels[start : start + columns]:
+                        dpg.add_text(label, color=DIM)
+                        self._values[label] = dpg.add_text("")
+
+    def show(self, label: str, text: str) -> None:
+        """Sets one value; unchanged text costs nothing."""
+        if self._shown.get(label) != text:
+            self._shown[label] = text
+            dpg.set_value(self._values[label], text)
+
+    def item(self, label: str) -> Item:
+        """The text item of a value, for a tooltip."""
+        return self._values[label]
+
+
+def button(style: Style, label: str, action: object, width: float = 0.0, primary: bool = False, tip: str = "") -> Item:
+    """A button that calls `action()`; `width` in points, 0 fits the label."""
+    item = dpg.add_button(label=label, width=style.px(width), callback=action)  # pyright: ignore[reportArgumentType]
+    if primary:
+        dpg.bind_item_theme(item, style.primary_button)
+    if tip:
+        tooltip(style, item, tip)
+    return item
+
+
+def tooltip(style: Style, item: Item, text: str) -> Item:
+    """Text shown while the mouse rests on an item; returns the text's item."""
+    with inside(dpg.add_tooltip(item, delay=0.4)):
+        return dpg.add_text(text, wrap=style.px(340))
+
+
+def fit(text: str, width: float, font: Item) -> str:
+    """`text`, its middle left out if it is wider than `width` pixels."""
+    if not text or text_width(text, font) <= width:
+        return text
+    keep = max(2, int(len(text) * width / text_width(text, font)) - 1)
+    while keep > 2:
+        short = text[: keep // 2] + "…" + text[len(text) - (keep - keep // 2) :]
+        if text_width(short, font) <= width:
+            return short
+        keep -= 1
+    return "…"
+
+
+def text_width(text: str, font: Item) -> float:
+    """Pixels a line of text takes; 0 before the first frame."""
+    size = dpg.get_text_size(text, font=font)
+    return float(size[0]) if size else 0.0
+
+
+def count(value: int) -> str:
+    """A number with thousands separators."""
+    return f"{value:,}"
+
+
+def milliseconds(value: float) -> str:
+    """ms with the digits that matter."""
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min 20 s, 2 h 05 min."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    return f"{total // 3600} h {total % 3600 // 60:02d} min"
