@@ -64,6 +64,7 @@ class Engine:
         self._log_serial = 0
         # What follows belongs to the engine thread.
         self._backend: Backend | None = None
+        self._backend_tried = False
         self._scene: Scene | None = None
         self._generation = 0
         self._session: TrainingSession | None = None
@@ -126,14 +127,9 @@ class Engine:
     # The engine's side ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            self._backend = make_backend(self._config.backend)
-            self._publish(busy="")
-        except InputError as error:
-            self._note("error", str(error))
         while not self._closing:
             try:
-                worked = self._take_command() or self._render_if_wanted() | self._train()
+                worked = self._make_backend() or self._take_command() or self._render_if_wanted() | self._train()
             except InputError as error:
                 worked = True
                 self._note("error", str(error))
@@ -148,6 +144,14 @@ class Engine:
                 self._publish()
                 self._sleep()
         self._save_on_close()
+
+    def _make_backend(self) -> bool:
+        """Once, on this thread: importing kernels takes a second that the window should not wait for."""
+        if self._backend_tried:
+            return False
+        self._backend_tried = True
+        self._backend = make_backend(self._config.backend)
+        return True
 
     def _sleep(self) -> None:
         with self._news:

@@ -9,7 +9,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from splatscope.kernels.errors import InputError
@@ -45,9 +45,11 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename not in (None, str(temporary), temporary, str(path.parent), *map(str, path.parents)):
+        ours = {str(place) for place in (temporary, *path.parents)}
+        if error.filename is not None and str(error.filename) not in ours:
             raise  # the caller failed to read something else: not ours to explain
         reason = _REASONS.get(error.errno or 0, "the system refused it; choose another folder")
         raise InputError(f"{path} cannot be written: {reason}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # gone already, or never made
+            temporary.unlink()

@@ -6,6 +6,7 @@ Nothing is composited or resized here; `training/dataset.py` does that.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
 from splatscope.assets.atomic import atomic_path
+from splatscope.assets.json_fields import SIZE_LIMIT
 from splatscope.kernels.errors import InputError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"})  # taken for photographs
@@ -23,7 +25,8 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp
 # Pillow's own limit would warn at 89 and refuse at 179 megapixels, which telephones reach today. Ours only
 # keeps a damaged header from asking for gigabytes.
 Image.MAX_IMAGE_PIXELS = None
-_PIXEL_LIMIT = 1 << 29
+_PIXEL_LIMIT = 1 << 28
+warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
 
 
 def image_size(path: Path | str) -> tuple[int, int]:
@@ -67,10 +70,10 @@ def _opened(path: Path | str) -> Iterator[Image.Image]:
     """The image with its header read. Decoders fail in many ways; all of them become one sentence."""
     try:
         with Image.open(path) as image:
-            if image.width * image.height > _PIXEL_LIMIT:
+            if max(image.size) > SIZE_LIMIT or image.width * image.height > _PIXEL_LIMIT:
                 raise InputError(
-                    f"{path} claims to be {image.width} x {image.height} pixels, more than {_PIXEL_LIMIT >> 20} "
-                    "megapixels; it is damaged, or must be made smaller first."
+                    f"{path} claims to be {image.width} x {image.height} pixels; at most {SIZE_LIMIT} along a "
+                    f"side and {_PIXEL_LIMIT >> 20} megapixels are read. It is damaged, or must be made smaller first."
                 )
             yield image
     except InputError:

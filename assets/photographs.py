@@ -1,15 +1,17 @@
 """Finding the photographs that a capture names, whatever happened to their names since.
 
-A name is tried as it stands, then ignoring case, then ignoring the extension, then by the bare file name
-where that is unique. Nothing is decoded here; `colmap.py` and `transforms.py` are the callers.
+A name is tried as it stands, then ignoring case, then ignoring the extension. Only if not one name of a
+capture fits are folders ignored too: otherwise a missing `test/r_0` would be taken from `train`. Nothing is
+decoded here; `colmap.py` and `transforms.py` are the callers.
 """
 
 from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from splatscope.assets.capture import View
@@ -32,13 +34,10 @@ class Photographs:
                     self.paths[path.relative_to(folder).as_posix()] = path
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
-        self._by_bare_name: dict[str, str | None] = {}  # None: several files share it
         for relative in self.paths:
             key = _folded(relative)
             self._by_case.setdefault(key, relative)
             self._by_stem.setdefault(_without_extension(key), relative)
-            bare = PurePosixPath(_without_extension(key)).name
-            self._by_bare_name[bare] = None if bare in self._by_bare_name else relative
 
     def find(self, name: str) -> str | None:
         """The key in `paths` of the photograph that a capture calls `name`, or None."""
@@ -51,51 +50,90 @@ class Photographs:
         for table, wanted in ((self._by_case, key), (self._by_stem, key), (self._by_stem, stem)):
             if wanted in table:
                 return table[wanted]
-        return self._by_bare_name.get(PurePosixPath(stem).name)
+        return None
+
+    def find_ignoring_folders(self, names: Sequence[str]) -> dict[str, str]:
+        """Name -> key in `paths`, for bare file names that occur once among the names and once on disk."""
+        wanted, stored = _once(names), _once(self.paths)
+        return {wanted[bare]: stored[bare] for bare in wanted.keys() & stored.keys()}
 
 
 def match_views(
-    photographs: Photographs, cameras: Sequence[tuple[str, Camera]], looked_in: str
+    photographs: Photographs, cameras: Sequence[tuple[str, Camera]], looked_in: str, folders_may_differ: bool
 ) -> tuple[tuple[View, ...], list[str]]:
     """Pairs named cameras with their photographs, fits intrinsics to real sizes, and sorts by name.
 
     Returns the views and one warning for each thing worth knowing. Raises InputError if no photograph is
-    found; `looked_in` says where the search was.
+    found; `looked_in` says where the search was. `folders_may_differ` allows the match by bare file name.
     """
-    views, missing, resized, reshaped = [], [], [], []
+    paths = {name: photographs.find(name) for name, _ in cameras}
+    if folders_may_differ and not any(paths.values()):
+        paths |= photographs.find_ignoring_folders(list(paths))
+    views, notes = [], _Notes()
     for name, camera in cameras:
-        found = photographs.find(name)
+        found = paths[name]
         if found is None:
-            missing.append(name)
+            notes.missing.append(name)
             continue
-        path = photographs.paths[found]
-        width, height = image_size(path)
+        try:
+            width, height = image_size(photographs.paths[found])
+        except InputError:
+            notes.damaged.append(found)
+            continue
         if (width, height) != (camera.width, camera.height):
-            sentence = f"{found} is {width} x {height}, its camera {camera.width} x {camera.height}"
             stretch = (width * camera.height) / (height * camera.width)
-            (resized if abs(stretch - 1) < 0.02 else reshaped).append(sentence)
+            sentence = f"{found} is {width} x {height}, its camera {camera.width} x {camera.height}"
+            (notes.resized if abs(stretch - 1) < 0.02 else notes.reshaped).append(sentence)
             camera = camera.resized(width, height)
-        views.append(View(found, path, camera))
+        views.append(View(found, photographs.paths[found], camera))
     if not views:
-        examples = ", ".join(missing[:3])
-        raise InputError(
-            f"None of the {len(missing)} photographs that the cameras name were found, for example {examples}. "
-            f"Looked in {looked_in}, which holds {len(photographs.paths)} images."
+        raise InputError(notes.nothing_found(looked_in, len(photographs.paths)))
+    return tuple(sorted(views, key=lambda view: view.name)), notes.sentences(photographs.folder, len(cameras))
+
+
+@dataclass(frozen=True)
+class _Notes:
+    """What was noticed while matching, in the words of the warnings."""
+
+    missing: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
+    reshaped: list[str] = field(default_factory=list)
+
+    def sentences(self, folder: Path, expected: int) -> list[str]:
+        result = []
+        if self.missing:
+            result.append(
+                f"{expected - len(self.missing)} of {expected} photographs found in {folder}, {len(self.missing)} "
+                f"missing, for example {self.missing[0]}."
+            )
+        if self.damaged:
+            result.append(f"Left out as damaged: {photographs_counted(self.damaged)}, for example {self.damaged[0]}.")
+        if self.resized:
+            result.append(
+                f"Intrinsics rescaled to the real size of {photographs_counted(self.resized)}: {self.resized[0]}."
+            )
+        if self.reshaped:
+            result.append(
+                f"Not shaped like the camera: {photographs_counted(self.reshaped)}; {self.reshaped[0]}. Perhaps the "
+                "cameras were computed from other versions of the photographs."
+            )
+        return result
+
+    def nothing_found(self, looked_in: str, stored: int) -> str:
+        if self.damaged:
+            return (
+                f"None of the photographs in {looked_in} can be read, for example {self.damaged[0]}. Copy them again."
+            )
+        return (
+            f"Not one of the {photographs_counted(self.missing)} that the cameras name was found, for example "
+            f"{self.missing[0]}. Looked in {looked_in}, which holds {stored} images."
         )
-    warnings = []
-    if missing:
-        warnings.append(
-            f"{len(views)} of {len(cameras)} photographs found in {photographs.folder}, {len(missing)} missing, "
-            f"for example {missing[0]}."
-        )
-    if resized:
-        warnings.append(f"Intrinsics rescaled to the real size of {len(resized)} photographs: {resized[0]}.")
-    if reshaped:
-        warnings.append(
-            f"{len(reshaped)} photographs have another shape than their cameras, so they may not be those the "
-            f"cameras were computed from: {reshaped[0]}."
-        )
-    return tuple(sorted(views, key=lambda view: view.name)), warnings
+
+
+def photographs_counted(items: Collection[object]) -> str:
+    """ "1 photograph", "12 photographs"."""
+    return f"{len(items)} photograph" + ("" if len(items) == 1 else "s")
 
 
 def all_have_alpha(views: Sequence[View]) -> bool:
@@ -103,9 +141,11 @@ def all_have_alpha(views: Sequence[View]) -> bool:
     return all(has_alpha(view.image_path) for view in views)
 
 
-def with_prefix(views: Sequence[View], prefix: str) -> tuple[View, ...]:
-    """The same views with names below another folder."""
-    return tuple(replace(view, name=prefix + view.name) for view in views)
+def _once(names: Collection[str]) -> dict[str, str]:
+    """Bare file name -> name, for those that no other shares."""
+    bare = [PurePosixPath(_without_extension(_folded(name.replace("\\", "/")))).name for name in names]
+    count = Counter(bare)
+    return {key: name for key, name in zip(bare, names, strict=True) if count[key] == 1}
 
 
 def _folded(name: str) -> str:

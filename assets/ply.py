@@ -119,8 +119,9 @@ def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
             "Convert it to a plain PLY first, for example with SuperSplat or splat-transform."
         )
     if missing:
-        kind = "a mesh or point cloud, not splats" if "opacity" in missing and "rot_0" in missing else "not splats"
-        raise InputError(f"{path} is {kind}: its vertices lack {', '.join(missing)} (they have {_shortened(names)}).")
+        is_other = {"opacity", "f_dc_0", "scale_0", "rot_0"} <= set(missing)
+        kind = "is a mesh or point cloud, not splats" if is_other else "cannot be used as splats"
+        raise InputError(f"{path} {kind}: its vertices lack {_ranges(missing)} (they have {_shortened(names)}).")
     rest = [name for name in names if re.fullmatch(r"f_rest_\d+", name)]
     if len(rest) not in _REST_COUNTS:
         more = " (72 is degree 4, which is not supported)" if len(rest) == 72 else ""
@@ -130,6 +131,14 @@ def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
     if set(rest) != {f"f_rest_{i}" for i in range(len(rest))}:
         raise InputError(f"{path} has {len(rest)} f_rest properties that are not numbered 0 to {len(rest) - 1}.")
     return rest
+
+
+def _ranges(missing: Sequence[str]) -> str:
+    """Names with whole groups drawn together: f_dc_0 to f_dc_2."""
+    words = ", ".join(missing)
+    for group in (_CONSTANT, _SCALE, _ROTATION):
+        words = words.replace(", ".join(group), f"{group[0]} to {group[-1]}")
+    return words
 
 
 def _shortened(names: Sequence[str]) -> str:

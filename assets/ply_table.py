@@ -47,7 +47,7 @@ class VertexTable:
     def _binary(self, names: Sequence[str], dtype: DTypeLike) -> Iterator[tuple[slice, NDArray[Any]]]:
         columns = [self.names.index(name) for name in names]
         record = self._element.dtype(self._byte_order)
-        types = {record[i] for i in range(len(record))}
+        types = {record[name] for name in self.names}
         records = np.memmap(self.path, record, "r", self._offset, (self.count,)) if self.count else np.empty(0, record)
         # One type throughout, which is every splat file: the records are a matrix, and a block is one gather.
         matrix = records.view(types.pop()).reshape(self.count, len(self.names)) if len(types) == 1 else None
@@ -177,7 +177,8 @@ def _parse_header(path: Path, header: bytes) -> tuple[list[PlyElement], list[int
     try:
         data = PlyData.read(io.BytesIO("\n".join([*lines, ""]).encode("latin-1")))
     except (PlyParseError, ValueError, UnicodeError) as error:
-        wrong = next((f", at {lines[n - 1][:60]!r}" for n in [getattr(error, "line", None)] if n and n <= len(lines)), "")
+        number = getattr(error, "line", None) or 0  # of the line, from 1; 0 where plyfile does not say
+        wrong = f", at {lines[number - 1][:60]!r}" if 0 < number <= len(lines) else ""
         raise InputError(f"{path} is damaged: its PLY header cannot be understood{wrong}.") from error
     return list(data.elements), counts, "=" if data.text else data.byte_order
 

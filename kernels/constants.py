@@ -5,7 +5,9 @@ They are the field's: the 2023 rasteriser (Kerbl and Kopanas et al.), with pixel
 
 TILE = 16  # pixels along each side of a tile
 DILATION = 0.3  # px^2 added to both diagonals of the projected covariance (the low-pass filter)
-ALPHA_CAP = 0.99  # alpha = min(cap, opacity * falloff); the gradient ignores the cap
+# alpha = min(cap, opacity * falloff); the gradient ignores the cap. This is 0.99 rounded to float32: two capped
+# splats leave (1 - cap)^2, a hair under 1e-4 with this value and exactly 1e-4 with 0.99, where rounding decides.
+ALPHA_CAP = 0.9900000095367432
 ALPHA_MIN = 1.0 / 255.0  # a splat weaker than this at a pixel is skipped there
 TRANSMITTANCE_STOP = 1e-4  # a pixel stops before the splat that would bring it below this
 JACOBIAN_MARGIN = 0.3  # x/z inside the Jacobian may leave the image by this share of half its size

@@ -100,7 +100,9 @@ def picture(
                 if square and not in_square(splat, column, row):
                     continue
                 offset = np.array([column + 0.5, row + 0.5]) - splat.center
-                alpha = min(0.99, splat.opacity * math.exp(-0.5 * float(offset @ splat.conic @ offset)))
+                alpha = min(
+                    float(np.float32(0.99)), splat.opacity * math.exp(-0.5 * float(offset @ splat.conic @ offset))
+                )
                 if alpha < 1 / 255:
                     continue
                 if left * (1 - alpha) < 1e-4:

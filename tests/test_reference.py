@@ -143,6 +143,12 @@ def test_a_pixel_stops_before_the_splat_that_would_bring_it_under_one_in_ten_tho
     np.testing.assert_allclose(frame.image[0, 0], [0.98, 0.02 * 0.98, 4e-4 * 0.74], atol=1e-6)
 
 
+def test_two_capped_splats_leave_less_than_one_in_ten_thousand() -> None:
+    # In any precision: the cap is a float32 number above 0.99, so the second is not blended, as on a GPU.
+    gaussians, camera = pixel_stack([0.995, 1.0, 0.5], [RED, GREEN, BLUE])
+    np.testing.assert_allclose(BACKEND.render(gaussians, camera).image[0, 0], [0.99, 0.0, 0.0], atol=1e-6)
+
+
 def test_alpha_is_capped_and_its_gradient_is_not() -> None:
     opacity = 0.995
     gaussians, camera = pixel_stack([opacity, 0.5], [(0.9, 0.9, 0.9), (0.2, 0.2, 0.2)])
@@ -272,6 +278,7 @@ def test_tile_lists_hold_the_ellipse_row_by_row() -> None:
     assert listed.sum() == len(tile)
 
     columns = camera.tiles[1]
+    heights = np.sqrt(2 * np.log(255 * projected.opacity.numpy()) * projected.covariance[:, 2].numpy())
     for i, (center, conic, opacity) in enumerate(
         zip(projected.mean_px.numpy(), projected.conic.numpy(), projected.opacity.numpy(), strict=True)
     ):
@@ -289,7 +296,8 @@ def test_tile_lists_hold_the_ellipse_row_by_row() -> None:
             maybe = (right + slack >= first) & (left - slack <= first + 15)
             here = listed[i, row * columns : (row + 1) * columns]
             assert (here >= surely).all()
-            assert (here <= maybe).all() or not inside.any()
+            grazes = abs(np.abs(y).min() - heights[i]) < slack
+            assert grazes or (here <= maybe).all()
 
 
 def test_lists_are_in_depth_order_and_counted() -> None:

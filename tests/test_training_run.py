@@ -104,7 +104,8 @@ def arrays(gaussians: Gaussians) -> list[Float32]:
 
 
 def test_held_out_views_gain_many_decibels(capture: Capture, backend: Backend, tmp_path: Path) -> None:
-    config = replace(SHORT, iterations=500, test_iterations=(1,), test_interval=0)
+    densify = DensifyConfig(start=100, interval=50, stop=400)
+    config = replace(SHORT, iterations=500, test_iterations=(1,), test_interval=0, densify=densify)
     events = list(Trainer(capture, config, backend, tmp_path / "out").run())
     first, last = of_type(events, Evaluated)
     assert (first.label, first.views) == ("held-out PSNR", 3)

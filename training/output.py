@@ -4,16 +4,15 @@
     cfg_args, cameras.json, input.ply         what others look for beside them
     settings.json, metrics.json               our settings and scores
 
-Every file is written under a temporary name and renamed, so a reader never meets half a file. The PLY and
-camera formats themselves are in the assets layer. Read `trainer.py` for when each is written.
+Every file is written under a temporary name and renamed, so a reader never meets half a file; folders are
+made as needed and a failure to write is an InputError. The PLY and camera formats themselves are in the
+assets layer. Read `trainer.py` for when each is written.
 """
 
 from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +23,29 @@ from splatscope.assets.atomic import atomic_path
 from splatscope.assets.cameras import write_cameras_json
 from splatscope.assets.capture import Capture, PointCloud
 from splatscope.assets.ply import write_ply
-from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
 from splatscope.training.config import TrainConfig, config_to_dict
 
 
 def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: PointCloud) -> None:
-    """Makes the folder and writes everything known before the first step."""
-    with _writing(out_dir):
-        out_dir.mkdir(parents=True, exist_ok=True)
-        _write_text(out_dir / "cfg_args", cfg_args(out_dir, capture, config))
-        settings = {"source": str(capture.path.resolve()), "kind": capture.kind, "training": config_to_dict(config)}
-        _write_text(out_dir / "settings.json", json.dumps(settings, indent=2))
-        with atomic_path(out_dir / "cameras.json") as path:
-            write_cameras_json(path, (*capture.views, *capture.test_views))
-        with atomic_path(out_dir / "input.ply") as path:
-            write_points(path, points)
+    """Writes everything known before the first step."""
+    _write_text(out_dir / "cfg_args", cfg_args(out_dir, capture, config))
+    settings = {"source": str(capture.path.resolve()), "kind": capture.kind, "training": config_to_dict(config)}
+    _write_text(out_dir / "settings.json", json.dumps(settings, indent=2))
+    write_cameras_json(out_dir / "cameras.json", (*capture.views, *capture.test_views))
+    write_points(out_dir / "input.ply", points)
 
 
 def write_splats(out_dir: Path, iteration: int, gaussians: Gaussians) -> Path:
     """Writes the splats of an iteration and returns where."""
     path = out_dir / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply"
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
-            write_ply(temporary, gaussians)
+    write_ply(path, gaussians)
     return path
 
 
 def write_metrics(out_dir: Path, metrics: dict[str, Any]) -> None:
     """Writes metrics.json."""
-    with _writing(out_dir):
-        _write_text(out_dir / "metrics.json", json.dumps(metrics, indent=2))
+    _write_text(out_dir / "metrics.json", json.dumps(metrics, indent=2))
 
 
 def cfg_args(out_dir: Path, capture: Capture, config: TrainConfig) -> str:
@@ -82,17 +72,8 @@ def write_points(path: Path, points: PointCloud) -> None:
         rows[name] = points.positions[:, axis]
     for channel, name in enumerate(("red", "green", "blue")):
         rows[name] = points.colors[:, channel]
-    PlyData([PlyElement.describe(rows, "vertex")], byte_order="<").write(str(path))
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"Cannot write {path}: {error.strerror or error}. Choose another folder with --out."
-        ) from error
+    with atomic_path(path) as temporary:
+        PlyData([PlyElement.describe(rows, "vertex")], byte_order="<").write(str(temporary))
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -48,7 +48,7 @@ class Session:
         self.overlay_opacity = config.overlay_opacity
         self.stats_shown = False
         self.help_shown = False
-        self.viewport = (1, 1)  # px the picture may cover
+        self.viewport: tuple[int, int] = (1, 1)  # px the picture may cover
         self.scale = 1.0  # share of them asked for at the moment
         self.camera_index = 0  # the training camera last stood at
         self.status: EngineStatus = client.status()

@@ -17,6 +17,7 @@ import dearpygui.dearpygui as dpg
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.viewer.overlays import TURBO
 from splatscope.viewer.style import Item
 
 GL_TEXTURE_2D, GL_TEXTURE_WIDTH, GL_TEXTURE_HEIGHT = 0x0DE1, 0x1000, 0x1001
@@ -55,6 +56,12 @@ def make_texture() -> PictureTexture:
     return FloatTexture()
 
 
+def ramp_texture() -> Item:
+    """The heatmap's colours as a texture of 256 x 1 pixels, lowest value left."""
+    pixels = [channel / 255.0 for color in TURBO for channel in (*color.tolist(), 255)]
+    return dpg.add_static_texture(256, 1, pixels, parent=dpg.add_texture_registry())
+
+
 class GlTexture:
     """A static texture whose storage is replaced through OpenGL."""
 
@@ -63,7 +70,8 @@ class GlTexture:
         self._gl = ctypes.CDLL(ctypes.util.find_library("GL") or "libGL.so.1")
         self._gl.glIsTexture.restype = ctypes.c_ubyte
         before = self._names()
-        self.item = dpg.add_static_texture(PROBE_WIDTH, PROBE_HEIGHT, [0.0] * (4 * PROBE_WIDTH * PROBE_HEIGHT))
+        pixels = [0.0] * (4 * PROBE_WIDTH * PROBE_HEIGHT)
+        self.item = dpg.add_static_texture(PROBE_WIDTH, PROBE_HEIGHT, pixels, parent=dpg.add_texture_registry())
         dpg.render_dearpygui_frame()  # the texture is made while a frame is drawn
         found = [name for name in self._names() - before if self._size(name) == (PROBE_WIDTH, PROBE_HEIGHT)]
         if len(found) != 1:
@@ -107,6 +115,7 @@ class FloatTexture:
     """A raw float texture, larger than the picture; Dear PyGui reads its buffer whenever it draws a frame."""
 
     def __init__(self) -> None:
+        self._registry = dpg.add_texture_registry()
         self._buffer = np.zeros((BUCKET, BUCKET, 4), np.float32)
         self.item = self._make()
         self.uv_max = (1.0, 1.0)
@@ -150,4 +159,10 @@ class FloatTexture:
         pixels = self._buffer if buffer is None else buffer
         rows, columns = pixels.shape[:2]
         # The array itself is handed over: Dear PyGui keeps a pointer into it, so it must stay alive.
-        return dpg.add_raw_texture(columns, rows, pixels, format=dpg.mvFormat_Float_rgba)  # pyright: ignore[reportArgumentType]
+        return dpg.add_raw_texture(
+            columns,
+            rows,
+            pixels,  # pyright: ignore[reportArgumentType]
+            format=dpg.mvFormat_Float_rgba,
+            parent=self._registry,
+        )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 
 from splatscope.assets.demo import shapes as s
-from splatscope.assets.demo.primitives import clouds, device, mix, noise, smoothstep, turn
+from splatscope.assets.demo.primitives import clouds, device, length, mix, noise, smoothstep, turn
 
 CREAM = (0.83, 0.74, 0.58)
 NAVY = (0.020, 0.045, 0.13)
-BRASS = (0.80, 0.42, 0.075)
+BRASS = (0.76, 0.43, 0.11)
 VERDIGRIS = (0.035, 0.20, 0.19)
 CORAL = (0.78, 0.13, 0.08)
 TEAL = (0.02, 0.28, 0.30)
@@ -39,13 +39,13 @@ def _wood(along, across, height):
 
 @device
 def _checker(i, j):
-    return CREAM if (int(math.floor(i)) + int(math.floor(j))) % 2 == 0 else NAVY
+    return CREAM if (math.floor(i) + math.floor(j)) % 2 == 0 else NAVY
 
 
 @device
 def _table(x, y, z):
     """Inlay in rings: a star, brass lines, planks like slices of a cake, a checkered border."""
-    radius, angle = math.hypot(x, y), math.atan2(y, x)
+    radius, angle = length(x, y), math.atan2(y, x)
     slices = 12.0 * angle / (2.0 * math.pi)
     if radius > 0.94 or z < -0.02:
         return _wood(angle, 0.4 * z + 0.2 * radius, radius)
@@ -84,7 +84,7 @@ def _die(x, y, z):
     i, j = math.floor(u / pitch + 0.5), math.floor(v / pitch + 0.5)
     if abs(i) > 1 or abs(j) > 1 or not (PIPS[face] >> int(3 * (i + 1) + j + 1)) & 1:
         return TEAL
-    return CREAM if math.hypot(u - i * pitch, v - j * pitch) < 0.024 else TEAL
+    return CREAM if length(u - i * pitch, v - j * pitch) < 0.024 else TEAL
 
 
 @device
@@ -110,7 +110,7 @@ def _planet(x, y, z):
 def _pot(x, y, z):
     """Terracotta with a painted zigzag."""
     angle = math.atan2(y - s.POT_CENTER[1], x - s.POT_CENTER[0]) / (2.0 * math.pi)
-    if math.hypot(x - s.POT_CENTER[0], y - s.POT_CENTER[1]) < 0.15 and z > 0.18:
+    if length(x - s.POT_CENTER[0], y - s.POT_CENTER[1]) < 0.15 and z > 0.18:
         return (0.06, 0.035, 0.02)  # soil
     tooth = abs(14.0 * angle - math.floor(14.0 * angle) - 0.5)
     if abs(z - 0.085 - 0.06 * (tooth - 0.25)) < 0.011:
@@ -126,7 +126,7 @@ def _cactus(x, y, z):
     off_rib = abs(turns - math.floor(turns + 0.5))
     green = _blended((0.16, 0.36, 0.06), (0.025, 0.13, 0.035), smoothstep(0.05, 0.5, off_rib))
     level = z / 0.045
-    thorn = off_rib < 0.11 and abs(level - math.floor(level + 0.5)) < 0.16 and math.hypot(x, y) < 0.12
+    thorn = off_rib < 0.11 and abs(level - math.floor(level + 0.5)) < 0.16 and length(x, y) < 0.12
     return (0.80, 0.76, 0.55) if thorn else green
 
 
@@ -143,7 +143,7 @@ def _marbles(x, y, z):
 
 
 @device
-def color_of(shape, x, y, z):  # noqa: PLR0911 - one line a shape
+def color_of(shape, x, y, z):
     """Albedo (r, g, b) at a point of the surface of `shape`."""
     if shape == s.TABLE:
         return _table(x, y, z)
@@ -152,7 +152,7 @@ def color_of(shape, x, y, z):  # noqa: PLR0911 - one line a shape
     if shape == s.LANTERN_ROOF:
         return _scaled(VERDIGRIS, 0.6 + 0.9 * clouds(14.0 * x, 14.0 * y, 14.0 * z))
     if shape == s.GLOW:
-        return (1.0, 0.50, 0.13)
+        return (1.0, 0.40, 0.07)
     if shape == s.KNOT:
         return _knot(x, y, z)
     if shape == s.DIE:
@@ -164,14 +164,16 @@ def color_of(shape, x, y, z):  # noqa: PLR0911 - one line a shape
     if shape == s.CACTUS:
         return _cactus(x, y, z)
     if shape == s.FLOWER:
-        core = math.hypot(x - s.POT_CENTER[0], y - s.POT_CENTER[1]) < 0.021
+        core = length(x - s.POT_CENTER[0], y - s.POT_CENTER[1]) < 0.021
         return (0.85, 0.60, 0.08) if core else (0.80, 0.10, 0.30)
     if shape == s.MARBLES:
         return _marbles(x, y, z)
     if shape == s.WIRE_BALL:
         return (0.72, 0.24, 0.13)  # copper
     if shape == s.WIRE_BALL_CORE:
-        return _blended((0.80, 0.34, 0.02), (0.90, 0.62, 0.10), smoothstep(0.4, 0.6, noise(30.0 * x, 30.0 * y, 30.0 * z)))
+        return _blended(
+            (0.80, 0.34, 0.02), (0.90, 0.62, 0.10), smoothstep(0.4, 0.6, noise(30.0 * x, 30.0 * y, 30.0 * z))
+        )
     return BRASS
 
 
@@ -182,6 +184,6 @@ def shine_of(shape):
         return 0.55, 0.9
     if shape == s.MARBLES or shape == s.DIE:
         return 0.0, 0.55
-    if shape in (s.TABLE, s.LANTERN_ROOF, s.PLANET, s.KNOT):
+    if shape in (s.LANTERN_ROOF, s.PLANET, s.KNOT):
         return 0.0, 0.25
-    return 0.0, 0.06
+    return 0.0, 0.10

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 
-from splatscope.assets.demo.primitives import ball, blend, cube, device, disc, fold_angle, ring, rod, rounded, turn
+from splatscope.assets.demo.primitives import ball, blend, cube, device, disc, length, mirror, ring, rod, rounded, turn
 
 TABLE, RIM, COLUMN, BASE = 0, 1, 2, 3
 LANTERN_WIRES, LANTERN_ROOF, LANTERN_HANDLE, GLOW = 4, 5, 6, 7
 KNOT, DIE, ARMILLARY_RINGS, ARMILLARY_STAND, PLANET = 8, 9, 10, 11, 12
 POT, CACTUS, FLOWER, MARBLES, WIRE_BALL, WIRE_BALL_CORE = 13, 14, 15, 16, 17, 18
 SHAPE_COUNT = 19
+
+COS_30, SIN_45 = math.cos(math.pi / 6), math.sin(math.pi / 4)
+COS_15, SIN_15 = math.cos(math.pi / 12), math.sin(math.pi / 12)
 
 LOW = (-1.08, -1.08, -0.74)  # box around everything, world units
 HIGH = (1.08, 1.08, 1.10)
@@ -37,15 +40,21 @@ def _column(x, y, z):
     """Twenty flutes and a slight waist; its slope is up to 1.25, hence the factor."""
     angle = math.atan2(y, x)
     waist = 0.33 + 0.45 * (z + 0.36) * (z + 0.36)
-    across = math.hypot(x, y) - waist - 0.010 * math.cos(20.0 * angle)
+    across = length(x, y) - waist - 0.010 * math.cos(20.0 * angle)
     return 0.78 * rounded(across, abs(z + 0.36) - 0.26, 0.01)
+
+
+@device
+def _hexagon(x, y):
+    """Into the third of a quadrant next to +x: a hexagon repeats there, mirrored."""
+    u, v = mirror(abs(x), abs(y), 0.5, COS_30)
+    return mirror(u, v, COS_30, 0.5)
 
 
 @device
 def _lantern_wires(x, y, z):
     """Six posts, three hexagons and a cross of thin wires on each face."""
-    u, v = fold_angle(x, y, 6)
-    v = abs(v)  # from a post at (0.25, 0) to the middle of the face
+    u, v = _hexagon(x, y)  # from a post at (0.25, 0) to the middle of the face
     post = rod(u, v, z, 0.25, 0.0, 0.03, 0.25, 0.0, 0.60, 0.013)
     level = min(abs(z - 0.045), abs(z - 0.325), abs(z - 0.595))
     edge = rod(u, v, level, 0.25, 0.0, 0.0, 0.1875, 0.10825, 0.0, 0.010)
@@ -57,8 +66,8 @@ def _lantern_wires(x, y, z):
 @device
 def _lantern_roof(x, y, z):
     """A hexagonal pyramid over an eave, and a base plate."""
-    u, v = fold_angle(x, y, 6)
-    across = 0.866025 * u + 0.5 * abs(v)  # distance from the axis to the face
+    u, v = _hexagon(x, y)
+    across = COS_30 * u + 0.5 * v  # distance from the axis to the face
     plate = rounded(across - 0.255, abs(z - 0.016) - 0.016, 0.008)
     eave = rounded(across - 0.275, abs(z - 0.615) - 0.012, 0.008)
     slope = max((across - 0.25) * 0.6690 + (z - 0.62) * 0.7433, 0.62 - z)  # 42 degrees
@@ -80,10 +89,10 @@ def _knot(x, y, z):
     outside = ring(x, y, z, KNOT_RADIUS, KNOT_OFFSET + KNOT_TUBE)
     if outside > 0.02:
         return outside
-    radius = math.hypot(x, y)
+    radius = length(x, y)
     u, v = turn(radius - KNOT_RADIUS, z, 1.5 * math.atan2(y, x))
-    steepness = 1.5 * math.hypot(radius - KNOT_RADIUS, z) / max(radius, 0.02)  # the axes turn faster further in
-    return (math.hypot(abs(u) - KNOT_OFFSET, v) - KNOT_TUBE) / math.sqrt(1.0 + steepness * steepness)
+    steepness = 1.5 * length(radius - KNOT_RADIUS, z) / max(radius, 0.02)  # the axes turn faster further in
+    return (length(abs(u) - KNOT_OFFSET, v) - KNOT_TUBE) / math.sqrt(1.0 + steepness * steepness)
 
 
 @device
@@ -116,7 +125,7 @@ def _armillary_stand(x, y, z):
 @device
 def _pot(x, y, z):
     """A cone with a lip; wider at the top by one in five."""
-    radius = math.hypot(x - POT_CENTER[0], y - POT_CENTER[1])
+    radius = length(x - POT_CENTER[0], y - POT_CENTER[1])
     cone = 0.97 * rounded(radius - 0.115 - 0.2 * z, abs(z - 0.09) - 0.09, 0.01)
     lip = rounded(radius - 0.168, abs(z - 0.18) - 0.025, 0.01)
     return min(cone, lip)
@@ -132,7 +141,8 @@ def _cactus(x, y, z):
         rod(x, y, z, 0.0, 0.0, 0.34, 0.155, 0.0, 0.36, 0.036), rod(x, y, z, 0.155, 0.0, 0.36, 0.165, 0.0, 0.50, 0.042)
     )
     left = min(
-        rod(x, y, z, 0.0, 0.0, 0.28, -0.14, 0.02, 0.30, 0.032), rod(x, y, z, -0.14, 0.02, 0.30, -0.15, 0.02, 0.39, 0.038)
+        rod(x, y, z, 0.0, 0.0, 0.28, -0.14, 0.02, 0.30, 0.032),
+        rod(x, y, z, -0.14, 0.02, 0.30, -0.15, 0.02, 0.39, 0.038),
     )
     return 0.7 * blend(stem, min(right, left), 0.05)
 
@@ -145,7 +155,7 @@ def _flower(x, y, z):
     if outside > 0.02:
         return outside
     angle = math.atan2(y, x)
-    radius = math.hypot(x, y)
+    radius = length(x, y)
     petal = 0.055 + 0.022 * math.cos(5.0 * angle)
     cup = abs(z - 2.2 * radius * radius) - 0.007
     petals = 0.5 * rounded(radius - petal, cup, 0.006)
@@ -165,15 +175,17 @@ def _wire_ball(x, y, z):
     """A cage of six hoops through the poles and three around."""
     x, y, z = x - WIRE_BALL_CENTER[0], y - WIRE_BALL_CENTER[1], z - WIRE_BALL_CENTER[2]
     y, z = turn(y, z, 0.5)
-    u, v = fold_angle(x, y, 12)
-    hoop = math.hypot(math.hypot(u, z) - WIRE_BALL_RADIUS, v) - 0.0065
+    u, v = mirror(abs(x), abs(y), SIN_45, SIN_45)  # into the sixth of 90 degrees next to +x
+    u, v = mirror(u, v, COS_30, 0.5)
+    u, v = mirror(u, v, COS_15, SIN_15)
+    hoop = length(length(u, z) - WIRE_BALL_RADIUS, v) - 0.0065
     half = abs(z)
     equator = ring(x, y, half, WIRE_BALL_RADIUS, 0.0065)
     return min(hoop, equator, ring(x, y, half - 0.1, 0.1184, 0.0065))
 
 
 @device
-def distance_to(shape, x, y, z):  # noqa: PLR0911 - one line a shape
+def distance_to(shape, x, y, z):
     """Signed distance from a world point to one shape, at most its true distance."""
     if shape == TABLE:
         return disc(x, y, z, 1.0, -0.10, 0.0, 0.015)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.demo import materials, shapes
-from splatscope.assets.demo.primitives import clamp, device, mix
+from splatscope.assets.demo.primitives import clamp, device, entry, mix
 from splatscope.assets.demo.shapes import HIGH, LOW, SHAPE_COUNT, distance_to
 
 CELL = 0.03  # world units
@@ -23,13 +22,15 @@ NX, NY, NZ = (math.ceil((high - low) / CELL) for low, high in zip(LOW, HIGH, str
 
 HIT = 5e-4  # world units: about a fourteenth of a pixel
 MAX_STEPS = 400
+LIFT = 0.002  # world units above the surface from which light is looked for
 SUN = (0.480, -0.446, 0.755)  # unit vector towards it
 SUN_COLOR = (1.75, 1.60, 1.38)
 SUN_SHARPNESS = 14.0  # one over the sun's apparent radius
 SKY_COLOR = (0.40, 0.48, 0.60)
 GROUND_COLOR = (0.27, 0.23, 0.20)
 GLOW_COLOR = (0.42, 0.20, 0.055)
-EXPOSURE = 0.95
+GLOW_SHARPNESS, GLOW_REACH = 9.0, 1.4  # of the lantern's light: one over its apparent radius, world units
+EXPOSURE = 0.62
 EDGE = 0.08  # a pixel this different from a neighbour (in display values) is sampled again
 # Offsets of the other samples in such a pixel, in px: a square turned so that no two share a row or column.
 SAMPLES = ((0.125, -0.375), (0.375, 0.125), (-0.125, 0.375), (-0.375, -0.125))
@@ -42,7 +43,7 @@ class Grid(NamedTuple):
     near: NDArray[np.int32]  # bit k set: shape k can be the nearest somewhere in the cell
 
 
-@device
+@entry
 def build_grid():
     """Distances at the centre of every cell bound those in the rest of it by half its diagonal."""
     free = np.empty((NX, NY, NZ), np.float32)
@@ -165,8 +166,9 @@ def _openness(near, x, y, z, nx, ny, nz):
 
 @device
 def _display(value):
-    """Linear light to an sRGB value in [0, 1], with a shoulder instead of a clip."""
-    value = 1.0 - math.exp(-EXPOSURE * value)
+    """Linear light to an sRGB value in [0, 1], through a filmic curve."""
+    value *= EXPOSURE
+    value = min(value * (2.51 * value + 0.03) / (value * (2.43 * value + 0.59) + 0.14), 1.0)  # Narkowicz 2015
     return 12.92 * value if value < 0.0031308 else 1.055 * value ** (1.0 / 2.4) - 0.055
 
 
@@ -177,38 +179,30 @@ def _shade(free, near, shape, x, y, z, dx, dy, dz):
     albedo = materials.color_of(shape, x, y, z)
     if shape == shapes.GLOW:
         facing = -(nx * dx + ny * dy + nz * dz)
-        bright = 1.1 + 1.3 * facing + 0.25 * math.cos(70.0 * z)
+        bright = 0.8 + 1.6 * facing + 0.2 * math.cos(90.0 * z)
         return _display(albedo[0] * bright), _display(albedo[1] * bright), _display(albedo[2] * bright)
-    mirror, highlight = materials.shine_of(shape)
     openness = _openness(near, x, y, z, nx, ny, nz)
-    sx, sy, sz = x + 0.002 * nx, y + 0.002 * ny, z + 0.002 * nz
-    facing_sun = nx * SUN[0] + ny * SUN[1] + nz * SUN[2]
-    sun = 0.0
-    if facing_sun > 0.0:
-        sun = facing_sun * _light_reaching(free, near, sx, sy, sz, SUN[0], SUN[1], SUN[2], 9.0, SUN_SHARPNESS)
+    sx, sy, sz = x + LIFT * nx, y + LIFT * ny, z + LIFT * nz
+    sun = max(nx * SUN[0] + ny * SUN[1] + nz * SUN[2], 0.0)
+    if sun > 0.0:
+        sun *= _light_reaching(free, near, sx, sy, sz, SUN[0], SUN[1], SUN[2], 9.0, SUN_SHARPNESS)
     glow = _glow(free, near, sx, sy, sz, nx, ny, nz)
-    mirrored = dx * nx + dy * ny + dz * nz
-    rx, ry, rz = dx - 2.0 * mirrored * nx, dy - 2.0 * mirrored * ny, dz - 2.0 * mirrored * nz
-    along_sun = max(rx * SUN[0] + ry * SUN[1] + rz * SUN[2], 0.0)
-    spark = highlight * sun * along_sun**24
-    sky, sky_mirrored = 0.5 + 0.5 * nz, clamp(0.5 + 0.8 * rz, 0.0, 1.0)
-    result = (0.0, 0.0, 0.0)
-    for c in range(3):
-        diffuse = SUN_COLOR[c] * sun + GLOW_COLOR[c] * glow + mix(GROUND_COLOR[c], SKY_COLOR[c], sky) * openness
-        metal = 1.6 * mix(0.35 * GROUND_COLOR[c], 1.3 * SKY_COLOR[c], sky_mirrored) * openness
-        light = albedo[c] * mix(diffuse, metal + 0.5 * diffuse, mirror)
-        light += spark * SUN_COLOR[c] * mix(1.0, albedo[c], mirror)
-        result = _with(result, c, _display(light))
-    return result
+    along = dx * nx + dy * ny + dz * nz
+    rx, ry, rz = dx - 2.0 * along * nx, dy - 2.0 * along * ny, dz - 2.0 * along * nz  # mirrored ray
+    mirror, highlight = materials.shine_of(shape)
+    spark = highlight * sun * max(rx * SUN[0] + ry * SUN[1] + rz * SUN[2], 0.0) ** 24
+    light = (sun, glow, openness, 0.5 + 0.5 * nz, clamp(0.5 + 0.8 * rz, 0.0, 1.0), mirror, spark)
+    return _reflected(0, albedo[0], light), _reflected(1, albedo[1], light), _reflected(2, albedo[2], light)
 
 
 @device
-def _with(color, channel, value):
-    if channel == 0:
-        return value, color[1], color[2]
-    if channel == 1:
-        return color[0], value, color[2]
-    return color[0], color[1], value
+def _reflected(channel, albedo, light):
+    """Display value of one channel under sun, lantern and sky; `mirror` of it as a metal mirrors the sky."""
+    sun, glow, openness, sky, sky_mirrored, mirror, spark = light
+    around = mix(GROUND_COLOR[channel], SKY_COLOR[channel], sky) * openness
+    diffuse = SUN_COLOR[channel] * sun + GLOW_COLOR[channel] * glow + around
+    metal = mix(0.56 * GROUND_COLOR[channel], 2.08 * SKY_COLOR[channel], sky_mirrored) * openness + 0.5 * diffuse
+    return _display(albedo * mix(diffuse, metal, mirror) + spark * SUN_COLOR[channel] * mix(1.0, albedo, mirror))
 
 
 @device
@@ -218,15 +212,17 @@ def _glow(free, near, x, y, z, nx, ny, nz):
     distance = math.sqrt(lx * lx + ly * ly + lz * lz)
     lx, ly, lz = lx / distance, ly / distance, lz / distance
     facing = nx * lx + ny * ly + nz * lz
-    if facing <= 0.0 or distance > 1.4:
+    if facing <= 0.0 or distance > GLOW_REACH:
         return 0.0
     reach = distance - shapes.GLOW_RADIUS - 0.02
-    return facing / (distance * distance + 0.02) * _light_reaching(free, near, x, y, z, lx, ly, lz, reach, 9.0)
+    seen = _light_reaching(free, near, x, y, z, lx, ly, lz, reach, GLOW_SHARPNESS)
+    return seen * facing / (distance * distance + 0.02)
 
 
 @device
-def _sample(free, near, pose, u, v):
-    """(r, g, b, t) along one ray; t is -1 where it meets nothing. `pose` [4, 4], u and v at focal length 1."""
+def _sample(free, near, pose, x, y, focal):
+    """(r, g, b, t) along the ray through (x, y) px right and below the image centre; t is -1 where it meets nothing."""
+    u, v = x / focal, y / focal
     dx = pose[0, 0] * u - pose[0, 1] * v - pose[0, 2]
     dy = pose[1, 0] * u - pose[1, 1] * v - pose[1, 2]
     dz = pose[2, 0] * u - pose[2, 1] * v - pose[2, 2]
@@ -255,7 +251,7 @@ def _is_edge(center, i, j):
     return False
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@entry
 def render(free, near, pose, width, height, focal):
     """One view: (rgba [H, W, 4] in [0, 1], straight alpha; t [H, W] along the ray through each pixel centre).
 
@@ -263,10 +259,10 @@ def render(free, near, pose, width, height, focal):
     centre of projection in the middle of the image; t is world units, -1 where nothing is met.
     """
     center = np.empty((height, width, 4))
+    left, top = 0.5 - 0.5 * width, 0.5 - 0.5 * height  # of the first pixel's centre
     for i in range(height):
         for j in range(width):
-            u, v = (j + 0.5 - 0.5 * width) / focal, (i + 0.5 - 0.5 * height) / focal
-            r, g, b, t = _sample(free, near, pose, u, v)
+            r, g, b, t = _sample(free, near, pose, left + j, top + i, focal)
             center[i, j, 0], center[i, j, 1], center[i, j, 2], center[i, j, 3] = r, g, b, t
     rgba = np.zeros((height, width, 4))
     for i in range(height):
@@ -279,8 +275,7 @@ def render(free, near, pose, width, height, focal):
             if not _is_edge(center, i, j):
                 continue
             for du, dv in SAMPLES:
-                u, v = (j + 0.5 + du - 0.5 * width) / focal, (i + 0.5 + dv - 0.5 * height) / focal
-                r, g, b, t = _sample(free, near, pose, u, v)
+                r, g, b, t = _sample(free, near, pose, left + j + du, top + i + dv, focal)
                 if t >= 0.0:
                     covered += 1.0
                     rgba[i, j, 0] += r

@@ -34,3 +34,20 @@ class Buffers:
             array = aligned(max(size + size // 2, LINE), dtype)
             self._arrays[name] = array
         return array[:size]
+
+
+class _Writable:
+    """Presents memory to NumPy as writable."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+        self._owner = array
+
+
+def writable(array: NDArray[Any]) -> NDArray[Any]:
+    """The same float32 memory as a C-contiguous array that numba need not compile for anew.
+
+    numba has another type for read-only arrays (a mapped file). Kernels do not write to their input.
+    """
+    array = np.ascontiguousarray(array, np.float32)
+    return array if array.flags.writeable else np.asarray(_Writable(array))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.overlays import TURBO, heatmap_top, ticks
-from splatscope.viewer.style import TEXT, Item, inside
+from splatscope.viewer.overlays import heatmap_top, ticks
+from splatscope.viewer.style import TEXT, inside
+from splatscope.viewer.textures import ramp_texture
 from splatscope.viewer.widgets import Facts, Panel, Ui, count, labelled, text_width
 
 BAR_WIDTH = 308  # points
@@ -72,9 +73,3 @@ class HeatmapPanel(Panel):
             left = min(max(x - 0.5 * wide, 0.0), width - wide)
             item = dpg.draw_text((left, style.px(20)), label, size=size, color=TEXT, parent=self._labels)
             dpg.bind_item_font(item, style.small)
-
-
-def ramp_texture() -> Item:
-    """The colour map as a texture of 256 x 1 pixels, lowest value left."""
-    pixels = [channel / 255.0 for color in TURBO for channel in (*color.tolist(), 255)]
-    return dpg.add_static_texture(256, 1, pixels)

@@ -46,7 +46,7 @@ class ScenePanel(Panel):
             button(style, "Save", lambda: session.save_ply(dpg.get_value(self._save_box)), width=62)
 
     def _build_look(self) -> None:
-        style, session, px = self.style, self.session, self.style.px
+        style, session = self.style, self.session
         with labelled(style, "SH degree"):
             self._degree = self.ui.field(
                 dpg.add_slider_int(
@@ -76,7 +76,6 @@ class ScenePanel(Panel):
             button(style, "Black", lambda: session.set_background((0, 0, 0)))
             button(style, "White", lambda: session.set_background((1, 1, 1)))
             button(style, "Own", self._own_background, tip="What the scene was or will be trained over")
-        px(0)
 
     def _build_turns(self) -> None:
         style, session = self.style, self.session

@@ -1,0 +1,226 @@
+"""Opens whatever a person points at: a splat file, a trained model's folder, or a dataset.
+
+Two tables drive it. To add a splat format, write its reader in a file of its own and name it in
+`FILE_FORMATS`; to add a kind of folder, add a row to `FOLDER_FORMATS`. Nothing else needs to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from splatscope.assets import model_folder
+from splatscope.assets.capture import Capture
+from splatscope.assets.colmap import find_models, read_colmap
+from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.model_folder import NamedCameras
+from splatscope.assets.ply import read_ply
+from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Gaussians
+
+
+@dataclass(frozen=True, eq=False)
+class SplatFile:
+    """Splats from disk and what is known about how they were trained."""
+
+    path: Path  # the file itself, also when its model folder was opened
+    kind: Literal["splats", "model"]  # a file on its own, or one in a model folder
+    gaussians: Gaussians
+    cameras: NamedCameras  # training cameras, () if unknown
+    background: tuple[float, float, float]  # RGB the splats were trained over; black if unknown
+    iteration: int | None  # training iteration, None if unknown
+    warnings: tuple[str, ...] = ()  # one sentence each
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A splat file by the end of its name; without a reader it is refused by name."""
+
+    suffix: str  # lower case; longer ones come first
+    name: str
+    read: Callable[[Path], Gaussians] | None
+
+
+@dataclass(frozen=True)
+class FolderFormat:
+    """A kind of folder: how to tell it, what to say of it, how to open it."""
+
+    name: str
+    contents: str  # what was looked for, in words
+    matches: Callable[[Path], bool]
+    read: Callable[[Path, str], SplatFile | Capture]
+
+
+def open_path(path: Path | str, images: str = "images") -> SplatFile | Capture:
+    """Opens a splat file, a model folder (its highest iteration) or a dataset folder.
+
+    Pointing one level too deep (`images`, `sparse`, `point_cloud`) or too high (the only thing to open in a
+    folder) is understood. `images` names the folder of photographs. Raises InputError.
+    """
+    path = Path(path).expanduser()
+    try:
+        if path.is_file():
+            return _open_file(path, images)
+        if path.is_dir():
+            return _open_folder(path, images)
+    except PermissionError as error:
+        raise InputError(f"{path} cannot be read: you have no permission for {error.filename}.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}.") from error
+    raise InputError(f"There is no file or folder {path}{_nearest_existing(path)}.")
+
+
+def open_capture(path: Path | str, images: str = "images") -> Capture:
+    """Opens a dataset and nothing else; for training. Raises InputError."""
+    folder = Path(path).expanduser()
+    dataset = next((f for f in _DATASETS if folder.is_dir() and f.matches(folder)), None)
+    opened = dataset.read(folder, images) if dataset else open_path(path, images)
+    if isinstance(opened, Capture):
+        return opened
+    raise InputError(
+        f"{path} holds trained splats, not photographs with cameras. Give the dataset folder it was trained from."
+    )
+
+
+def read_splat_file(path: Path) -> SplatFile:
+    """Splats from one file, with cameras and background if it lies in a model folder. Raises InputError."""
+    gaussians = _read_splats(path)
+    model = model_folder.model_of(path)
+    folder = model[0] if model else path.parent
+    cameras, warnings = model_folder.read_cameras_beside(folder)
+    background, more = model_folder.read_background(folder)
+    iteration = model[1] if model else None
+    kind = "model" if model else "splats"
+    return SplatFile(path, kind, gaussians, cameras, background, iteration, (*warnings, *more))
+
+
+def _read_model(path: Path, images: str) -> SplatFile:
+    return read_splat_file(list(model_folder.iterations(path).values())[-1])
+
+
+FILE_FORMATS = (
+    FileFormat(".compressed.ply", "a compressed PLY", None),
+    FileFormat(".ply", "PLY", read_ply),
+    FileFormat(".spz", "an SPZ file", None),
+    FileFormat(".sog", "a SOG file", None),
+    FileFormat(".ksplat", "a KSPLAT file", None),
+    FileFormat(".splat", "a .splat file", None),
+    FileFormat(".glb", "a glTF file", None),
+    FileFormat(".gltf", "a glTF file", None),
+)
+
+FOLDER_FORMATS = (
+    FolderFormat(
+        "trained model",
+        "point_cloud/iteration_N/point_cloud.ply",
+        lambda folder: bool(model_folder.iterations(folder)),
+        _read_model,
+    ),
+    FolderFormat(
+        "COLMAP dataset",
+        "cameras and images (.bin or .txt) in sparse/0 or sparse",
+        lambda folder: bool(find_models(folder)),
+        read_colmap,
+    ),
+    FolderFormat(
+        "Blender dataset",
+        f"{TRAIN} or {SINGLE}",
+        lambda folder: (folder / TRAIN).is_file() or (folder / SINGLE).is_file(),
+        lambda folder, images: read_blender(folder),
+    ),
+)
+
+_DATASETS = FOLDER_FORMATS[1:]  # training may have left its model in the dataset's own folder
+_INNER_FOLDERS = ("images", "input", "sparse", "point_cloud", "train", "test", "val")
+
+
+def _read_splats(path: Path) -> Gaussians:
+    file_format = _file_format(path)
+    if file_format is None:
+        raise InputError(
+            f"{path} is not something that opens here: open a splat file (.ply), the folder of a trained model, "
+            "or a dataset folder (COLMAP or Blender)."
+        )
+    if file_format.read is None:
+        raise InputError(
+            f"{path.name} is {file_format.name}; only plain PLY files open. Convert it to PLY first, for example "
+            "with SuperSplat or splat-transform."
+        )
+    return file_format.read(path)
+
+
+def _open_file(path: Path, images: str) -> SplatFile | Capture:
+    if path.name in (TRAIN, TEST, SINGLE):
+        return read_blender(path.parent)
+    if path.suffix.lower() in EXTENSIONS:
+        raise InputError(f"{path} is a picture; open the dataset folder that it belongs to.")
+    return read_splat_file(path)
+
+
+def _open_folder(path: Path, images: str) -> SplatFile | Capture:
+    folder_format = _recognised(path)
+    if folder_format is not None:
+        return folder_format.read(path, images)
+    parent = path.absolute().parent
+    is_images = path.name.startswith("images")  # also images_4 and the like: those photographs are meant
+    above = _recognised(parent) if is_images or path.name in _INNER_FOLDERS else None
+    if above is not None:
+        return above.read(parent, path.name if is_images else images)
+    children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
+    if (path / "meta.json").is_file() and any(child.name.startswith("means") for child in children):
+        raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
+    below = [child for child in children if _can_open(child)]
+    if len(below) == 1:
+        return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images)
+    refused = [child for child in children if child.is_file() and _file_format(child)]
+    if refused and not below:
+        return _open_file(refused[0], images)  # which says what that file is and what to do
+    raise InputError(_nothing_to_open(path, children, below))
+
+
+def _recognised(folder: Path) -> FolderFormat | None:
+    return next((f for f in FOLDER_FORMATS if f.matches(folder)), None)
+
+
+def _file_format(path: Path) -> FileFormat | None:
+    return next((f for f in FILE_FORMATS if path.name.lower().endswith(f.suffix)), None)
+
+
+def _can_open(child: Path) -> bool:
+    try:
+        if child.is_dir():
+            return _recognised(child) is not None or any(_is_readable(file) for file in child.glob("*.ply"))
+    except OSError:  # a folder that may not be looked into does not stop the search
+        return False
+    return _is_readable(child)
+
+
+def _is_readable(file: Path) -> bool:
+    file_format = _file_format(file)
+    return file_format is not None and file_format.read is not None
+
+
+def _nothing_to_open(path: Path, children: list[Path], below: list[Path]) -> str:
+    """What was looked for, what was found, and what comes nearest."""
+    if below:
+        return f"{path} holds {len(below)} things that could be opened; choose one: {_names(below)}."
+    looked_for = "; ".join(f"{f.contents} ({f.name})" for f in FOLDER_FORMATS)
+    found = _names(children) if children else "an empty folder"
+    return f"{path} holds nothing that opens. Looked for: a .ply file; {looked_for}. Found: {found}."
+
+
+def _names(paths: list[Path]) -> str:
+    shown = ", ".join(p.name + ("/" if p.is_dir() else "") for p in paths[:8])
+    return shown + (f" and {len(paths) - 8} more" if len(paths) > 8 else "")
+
+
+def _nearest_existing(path: Path) -> str:
+    """Where a path stops being true, for the sentence that says it does not exist."""
+    parent = next((p for p in path.absolute().parents if p.is_dir()), None)
+    if parent is None:
+        return ""
+    here = sorted(p for p in parent.iterdir() if not p.name.startswith("."))
+    return f"; {parent} has {_names(here)}" if here else f"; {parent} is empty"

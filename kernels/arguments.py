@@ -1,0 +1,194 @@
+"""The one struct each CUDA kernel takes, read from its own C++: Python keeps no second definition.
+
+`argument_struct(text, kernel)` finds `kernel(SomeArgs args)` and returns how to fill a `SomeArgs`; the record it
+packs is handed by value to a GPU launch and by address to the CPU harness. `layout_checks` is C++ that fails to
+compile where Python's idea of the layout is wrong. Read `compiler.py` next.
+
+A struct is a list of members, one declaration each: numbers, CUDA's vector types, pointers, arrays with a literal
+or constexpr size, structs declared in the same text. No methods, no base classes, no bit fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SCALARS = {
+    "bool": "?",
+    "char": "i1",
+    "unsigned char": "u1",
+    "short": "i2",
+    "unsigned short": "u2",
+    "int": "i4",
+    "unsigned": "u4",
+    "unsigned int": "u4",
+    "float": "f4",
+    "long long": "i8",
+    "unsigned long long": "u8",
+    "size_t": "u8",
+    "double": "f8",
+}
+VECTOR_BASES = {"uchar": "u1", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4", "ulonglong": "u8"}
+
+_STRUCT = r"\bstruct\s+(?:alignas\s*\(\s*(\d+)\s*\)\s*)?{name}\s*\{{(.*?)\}}\s*;"
+_MEMBER = re.compile(r"(?P<type>[\w\s]+?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)\s*(?:\[(?P<count>\w+)\])?\s*(?:=[^;]*)?")
+_QUALIFIER = re.compile(r"\b(?:const|volatile|__restrict__|struct)\b")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a C++ struct: where it lies and what NumPy calls it."""
+
+    name: str
+    offset: int  # bytes
+    format: Any  # NumPy dtype, or (dtype, (count,))
+    target: str | None  # C++ type a pointer points at; None if it is not a pointer
+    struct: ArgumentStruct | None = None  # of a member that is itself a struct
+
+
+@dataclass(frozen=True)
+class ArgumentStruct:
+    """The layout of one C++ struct and how to fill it."""
+
+    name: str
+    members: tuple[Member, ...]
+    size: int
+    alignment: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The layout as a NumPy record, padding included."""
+        return np.dtype(
+            {
+                "names": [m.name for m in self.members],
+                "formats": [m.format for m in self.members],
+                "offsets": [m.offset for m in self.members],
+                "itemsize": self.size,
+            }
+        )
+
+    def pack(self, **values: Any) -> np.ndarray:
+        """A record [1] with every member set. Pointers take arrays (NumPy, CuPy, torch), addresses or None.
+
+        Raises TypeError for a member that is missing or unknown, or an array whose elements are not of the
+        pointer's type.
+        """
+        record = np.zeros(1, self.dtype)
+        self._fill(record[0], values)
+        return record
+
+    def _fill(self, record: Any, values: Mapping[str, Any]) -> None:
+        expected = {m.name for m in self.members}
+        if expected != set(values):
+            missing, unknown = sorted(expected - set(values)), sorted(set(values) - expected)
+            raise TypeError(f"{self.name}: missing {missing}, unknown {unknown}; its members are {sorted(expected)}.")
+        for member in self.members:
+            value = values[member.name]
+            if member.target is not None:
+                record[member.name] = _address(value, member.target, f"{self.name}.{member.name}")
+            elif member.struct is not None:
+                member.struct._fill(record[member.name], value)
+            else:
+                record[member.name] = value
+
+    def layout_checks(self) -> str:
+        """C++ assertions that size and offsets are what `dtype` says."""
+        lines = [f"static_assert(sizeof({self.name}) == {self.size});"]
+        lines += [f"static_assert(__builtin_offsetof({self.name}, {m.name}) == {m.offset});" for m in self.members]
+        return "\n".join(lines)
+
+
+def argument_struct(text: str, kernel: str) -> ArgumentStruct:
+    """The struct that `__global__ void kernel(Struct args)` takes. Raises ValueError if the text has no such thing."""
+    text = _without_comments(text)
+    declaration = rf"__global__[^;{{]*?\b{kernel}\s*\(\s*(?:(?:const|__grid_constant__)\s+)*(\w+)\s+\w+\s*\)"
+    match = re.search(declaration, text)
+    if match is None:
+        raise ValueError(
+            f"There is no `__global__ void {kernel}(SomeStruct args)`: a kernel takes one struct by value."
+        )
+    return struct_layout(text, match.group(1))
+
+
+def struct_layout(text: str, name: str) -> ArgumentStruct:
+    """The layout C++ gives to `struct name` as declared in `text`. Raises ValueError for what it does not know."""
+    text = _without_comments(text)
+    match = re.search(_STRUCT.format(name=name), text, re.DOTALL)
+    if match is None:
+        raise ValueError(f"struct {name} is not declared.")
+    members: list[Member] = []
+    end, alignment = 0, int(match.group(1) or 1)
+    for declaration in filter(None, (part.strip() for part in match.group(2).split(";"))):
+        found = _MEMBER.fullmatch(_QUALIFIER.sub(" ", declaration).strip())
+        if found is None:
+            raise ValueError(f"struct {name}: cannot read `{declaration}`: write one member a declaration.")
+        base = " ".join(found["type"].split())
+        struct = None
+        if found["pointer"]:
+            form, size, align = np.dtype("u8"), 8, 8
+        elif base in SCALARS or _vector(base):
+            form, size, align = _plain(base)
+        else:
+            struct = struct_layout(text, base)
+            form, size, align = struct.dtype, struct.size, struct.alignment
+        if found["count"]:
+            count = _constant(text, found["count"])
+            form, size = (form, (count,)), size * count
+        offset = -(-end // align) * align
+        members.append(Member(found["name"], offset, form, base if found["pointer"] else None, struct))
+        end, alignment = offset + size, max(alignment, align)
+    return ArgumentStruct(name, tuple(members), -(-end // alignment) * alignment, alignment)
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def _vector(name: str) -> tuple[str, int] | None:
+    base, lanes = name[:-1], name[-1:]
+    return (VECTOR_BASES[base], int(lanes)) if base in VECTOR_BASES and lanes in "234" else None
+
+
+def _plain(name: str) -> tuple[Any, int, int]:
+    """NumPy format, bytes and alignment of a number or a CUDA vector type."""
+    if name in SCALARS:
+        dtype = np.dtype(SCALARS[name])
+        return dtype, dtype.itemsize, dtype.itemsize
+    code, lanes = _vector(name) or ("", 0)
+    dtype = np.dtype(code)
+    size = dtype.itemsize * lanes
+    return (dtype, (lanes,)), size, dtype.itemsize if lanes == 3 else min(size, 16)
+
+
+def _constant(text: str, name: str) -> int:
+    if name.isdigit():
+        return int(name)
+    match = re.search(rf"\bconstexpr\s+[\w\s]+?\b{name}\s*=\s*(\d+)\s*;", text)
+    if match is None:
+        raise ValueError(f"array size {name} is neither a number nor a `constexpr ... {name} = number;`.")
+    return int(match.group(1))
+
+
+def _address(value: Any, target: str, where: str) -> int:
+    """The address of an array's first element, after checking that its elements suit `target`."""
+    if value is None or isinstance(value, int):
+        return value or 0
+    code = SCALARS.get(target) or (_vector(target) or (None,))[0]
+    name = str(value.dtype).removeprefix("torch.")
+    if code is not None:
+        got, wanted = np.dtype(name), np.dtype(code)
+        if got.itemsize != wanted.itemsize or (got.kind == "f") != (wanted.kind == "f"):
+            raise TypeError(f"{where} is a {target}*, got an array of {name}.")
+    if isinstance(value, np.ndarray):
+        contiguous, address = value.flags.c_contiguous, value.ctypes.data
+    elif hasattr(value, "data_ptr"):
+        contiguous, address = value.is_contiguous(), value.data_ptr()
+    else:
+        contiguous, address = value.flags.c_contiguous, value.data.ptr
+    if not contiguous:
+        raise TypeError(f"{where} needs a contiguous array.")
+    return address

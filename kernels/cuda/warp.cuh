@@ -1,0 +1,98 @@
+// The few functions whose text differs between a GPU and the CPU that tests run on: the only place for inline
+// assembly and for questions about the architecture. Every kernel file includes it first.
+//
+// Not here: the mathematics of splats. On the CPU, tests/cuda_on_cpu/intrinsics.h defines the same names, so the
+// one switch below is the only one. Blocks are one-dimensional, a multiple of 32 threads.
+#pragma once
+
+#ifdef __CUDACC__
+
+// The block's dynamic shared memory, 16-byte aligned; its size is the `shared` of the launch.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+    extern __shared__ uint4 splatscope_dynamic_shared[];
+    return reinterpret_cast<T*>(splatscope_dynamic_shared);
+}
+
+// Words of 4 or 8 bytes that blocks pass each other. `relaxed` is enough where the word itself is the message;
+// `acquire` and `release` also order what comes after and before it. A loop that waits for another block calls a
+// load of these, never a plain or volatile read: on the CPU, this is where the other block gets to run.
+#define SPLATSCOPE_LOAD(name, order)                                                                                  \
+    template <class T>                                                                                                \
+    __device__ __forceinline__ T name(const T* address) {                                                             \
+        static_assert(sizeof(T) == 4 || sizeof(T) == 8);                                                              \
+        T value;                                                                                                      \
+        if constexpr (sizeof(T) == 4)                                                                                 \
+            asm volatile("ld." order ".gpu.b32 %0, [%1];"                                                             \
+                         : "=r"(reinterpret_cast<unsigned&>(value)) : "l"(address) : "memory");                       \
+        else                                                                                                          \
+            asm volatile("ld." order ".gpu.b64 %0, [%1];"                                                             \
+                         : "=l"(reinterpret_cast<unsigned long long&>(value)) : "l"(address) : "memory");             \
+        return value;                                                                                                 \
+    }
+#define SPLATSCOPE_STORE(name, order)                                                                                 \
+    template <class T>                                                                                                \
+    __device__ __forceinline__ void name(T* address, T value) {                                                       \
+        static_assert(sizeof(T) == 4 || sizeof(T) == 8);                                                              \
+        if constexpr (sizeof(T) == 4)                                                                                 \
+            asm volatile("st." order ".gpu.b32 [%0], %1;"                                                             \
+                         ::"l"(address), "r"(reinterpret_cast<unsigned&>(value)) : "memory");                         \
+        else                                                                                                          \
+            asm volatile("st." order ".gpu.b64 [%0], %1;"                                                             \
+                         ::"l"(address), "l"(reinterpret_cast<unsigned long long&>(value)) : "memory");               \
+    }
+SPLATSCOPE_LOAD(load_relaxed, "relaxed")
+SPLATSCOPE_LOAD(load_acquire, "acquire")
+SPLATSCOPE_STORE(store_relaxed, "relaxed")
+SPLATSCOPE_STORE(store_release, "release")
+#undef SPLATSCOPE_LOAD
+#undef SPLATSCOPE_STORE
+
+// Reductions over a whole warp: one instruction from sm_80 on, five shuffles before.
+__device__ __forceinline__ unsigned warp_or(unsigned value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(0xffffffffu, value);
+#else
+    for (int bit = 16; bit; bit >>= 1) value |= __shfl_xor_sync(0xffffffffu, value, bit);
+    return value;
+#endif
+}
+__device__ __forceinline__ unsigned warp_add(unsigned value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(0xffffffffu, value);
+#else
+    for (int bit = 16; bit; bit >>= 1) value += __shfl_xor_sync(0xffffffffu, value, bit);
+    return value;
+#endif
+}
+
+// One instruction each; subnormal numbers count as 0. The same bits at every call on one architecture.
+__device__ __forceinline__ float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float log2_approx(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Which multiprocessor the block runs on, and a clock in nanoseconds that all of them share (coarse).
+__device__ __forceinline__ unsigned sm_index() {
+    unsigned index;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(index));
+    return index;
+}
+__device__ __forceinline__ unsigned long long global_timer() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+#endif
+
+constexpr unsigned FULL_WARP = 0xffffffffu;
+
+__device__ __forceinline__ unsigned lane_index() { return threadIdx.x & 31u; }
+__device__ __forceinline__ unsigned warp_index() { return threadIdx.x >> 5; }

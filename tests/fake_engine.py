@@ -1,0 +1,281 @@
+"""An engine without splats: it draws a checkered floor and a ball from any camera, and pretends to train.
+
+It implements `EngineClient` for tests of the window. Run as a program it opens the window and prints what the
+engine was asked for, one JSON object a line, so that a test can drive the window from outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from splatscope.kernels.types import Camera, Frame
+from splatscope.viewer import messages, overlays
+from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.messages import (
+    Command,
+    Curve,
+    EngineStatus,
+    LogLine,
+    NamedCamera,
+    Picture,
+    SceneInfo,
+    TrainingState,
+    TrainingStatus,
+    ViewRequest,
+)
+
+SPLATS, ITERATIONS = 98_304, 7_000
+
+
+def ring_of_cameras(count: int) -> tuple[NamedCamera, ...]:
+    """Cameras around the ball, -y up, a little above it; every eighth is held out."""
+    cameras = []
+    for k in range(count):
+        angle = 2 * math.pi * k / count
+        eye = np.array([4 * math.sin(angle), -1.2, -4 * math.cos(angle)])
+        forward = -eye / np.linalg.norm(eye)
+        right = np.cross([0.0, 1.0, 0.0], forward)
+        right /= np.linalg.norm(right)
+        matrix = np.eye(4)
+        matrix[:3, :3] = np.stack([right, np.cross(forward, right), forward])
+        matrix[:3, 3] = -matrix[:3, :3] @ eye
+        camera = Camera.from_matrix(matrix, 640, 480, 560, 560, 324, 237)
+        cameras.append(NamedCamera(f"images/frame_{k:04d}.png", camera, is_test=k % 8 == 0))
+    return tuple(cameras)
+
+
+SCENE = SceneInfo(
+    path=Path("/captures/checkered floor"),
+    kind="dataset",
+    sh_degree=3,
+    low=(-1.5, -1.0, -1.5),
+    high=(1.5, 1.0, 1.5),
+    up=(0.0, -1.0, 0.0),
+    extent=4.4,
+    cameras=ring_of_cameras(60),
+    generation=1,
+)
+
+
+def draw(request: ViewRequest) -> Frame:
+    """A unit ball at the origin over a floor at y = 1, ray by ray."""
+    camera = request.camera
+    u = (np.arange(camera.width, dtype=np.float32) + 0.5 - camera.cx) / camera.fx
+    v = (np.arange(camera.height, dtype=np.float32) + 0.5 - camera.cy) / camera.fy
+    rotation, eye = camera.matrix[:3, :3].astype(np.float32), camera.position.astype(np.float32)
+    # World direction of every ray, unit depth; the three coordinates as separate planes.
+    x, y, z = (u[None] * rotation[0, k] + v[:, None] * rotation[1, k] + rotation[2, k] for k in range(3))
+    with np.errstate(all="ignore"):
+        floor = (1.0 - eye[1]) / y
+        floor[~((floor > 0.01) & (floor < 60.0))] = np.nan
+        a, b, c = x * x + y * y + z * z, x * eye[0] + y * eye[1] + z * eye[2], eye @ eye - 1.0
+        ball = (-b - np.sqrt(b * b - a * c)) / a
+        ball[~(ball > 0.01)] = np.nan
+        hit_ball = ball <= np.where(np.isnan(floor), np.inf, floor)
+        depth = np.where(hit_ball, ball, floor)
+        px, pz = eye[0] + floor * x, eye[2] + floor * z
+        checker = ((np.floor(px) + np.floor(pz)) % 2 == 0) * 0.35 + 0.25
+        fade = np.exp(-floor / 14.0)
+    image = np.empty((camera.height, camera.width, 3), np.float32)
+    background, tint = request.settings.background, (0.95, 0.85, 0.7)
+    for k in range(3):
+        ground = np.where(np.isnan(floor), background[k], checker * tint[k] * fade + background[k] * (1 - fade))
+        normal = (eye[0] + ball * x, eye[1] + ball * y, eye[2] + ball * z)[k]
+        image[..., k] = np.where(hit_ball, 0.5 + 0.45 * np.nan_to_num(normal), ground)
+    rows, columns = camera.tiles
+    inside = np.add.reduceat(np.add.reduceat(hit_ball, np.arange(rows) * 16, 0), np.arange(columns) * 16, 1)
+    ramp = np.linspace(4, 90, rows)[:, None] + 12 * np.sin(np.arange(columns) * 0.7)
+    counts = (np.maximum(ramp, 0) + inside * 2.4).astype(np.int32)
+    stage_ms = {"project": 2.1, "sort": 1.2, "bin": 3.4, "blend": 6.0 + camera.width * camera.height / 2e5}
+    empty = np.isnan(depth).astype(np.float32)
+    return Frame(image, depth.astype(np.float32), empty, counts, 61_377, int(counts.sum()), stage_ms=stage_ms)
+
+
+class FakeEngine:
+    """See the module's text. `ticks` counts what a trainer would do; nothing may stop it."""
+
+    def __init__(self, scene: SceneInfo | None = SCENE, state: TrainingState = "ready") -> None:
+        self.requests: list[ViewRequest] = []
+        self.commands: list[Command] = []
+        self.ticks = 0
+        self._news = threading.Condition()
+        self._closing = False
+        self._picture: Picture | None = None
+        training = TrainingStatus(state=state if scene else "none", iterations=ITERATIONS)
+        self._status = EngineStatus(scene, SPLATS if scene else 0, training, device="2 threads")
+        self._losses: list[float] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def request_view(self, request: ViewRequest) -> None:
+        with self._news:
+            self.requests.append(request)
+            self._news.notify_all()
+
+    def send(self, command: Command) -> None:
+        with self._news:
+            self.commands.append(command)
+            self._obey(command)
+            self._news.notify_all()
+
+    def picture(self) -> Picture | None:
+        return self._picture
+
+    def status(self) -> EngineStatus:
+        return self._status
+
+    def wait_for_news(self, seconds: float) -> None:
+        with self._news:
+            self._news.wait(seconds)
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closing = True
+        self._thread.join()
+
+    def say(self, level: str, text: str) -> None:
+        """Adds a log line."""
+        line = LogLine(level, text, len(self._status.log) + 1)  # pyright: ignore[reportArgumentType]
+        self._status = replace(self._status, log=(*self._status.log, line))
+
+    def train(self, iterations: int) -> None:
+        """Pretends to have trained that much."""
+        rng = np.random.default_rng(7)
+        for _ in range(iterations):
+            n = len(self._losses) + 1
+            self._losses.append(0.28 * n**-0.22 * (1 + 0.15 * rng.standard_normal()))
+        n = len(self._losses)
+        x = np.arange(1, n + 1, dtype=np.float64)
+        every = np.arange(500, n + 1, 500, dtype=np.float64)
+        training = replace(
+            self._status.training,
+            iteration=n,
+            loss=self._losses[-1] if self._losses else None,
+            psnr=29.0 - 9.0 * math.exp(-n / 2500),
+            ssim=0.86,
+            psnr_label="held-out PSNR",
+            iterations_per_second=38.2,
+            eta_seconds=(ITERATIONS - n) / 38.2,
+            loss_curve=Curve(x, np.array(self._losses)),
+            psnr_curve=Curve(every, 29.0 - 9.0 * np.exp(-every / 2500)),
+            stage_ms={"forward": 8.1, "loss": 2.2, "backward": 13.9, "adam": 1.6, "densify": 0.3},
+            view_cost=0.18,
+        )
+        self._status = replace(self._status, training=training, splat_count=SPLATS + 3 * n)
+
+    def _set_state(self, state: TrainingState) -> None:
+        self._status = replace(self._status, training=replace(self._status.training, state=state))
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case messages.OpenScene():
+                if command.path.exists():
+                    generation = (self._status.scene.generation if self._status.scene else 0) + 1
+                    scene = replace(SCENE, path=command.path, generation=generation)
+                    self._status = replace(self._status, scene=scene, splat_count=SPLATS)
+                else:
+                    self.say("error", f"{command.path} does not exist; give a .ply file, a model folder or a capture.")
+            case messages.StartTraining():
+                self._set_state("running")
+            case messages.PauseTraining():
+                self._set_state("paused")
+            case messages.StepTraining():
+                self.train(1)
+                self._set_state("paused")
+            case messages.StopTraining():
+                self._set_state("finished")
+            case messages.SaveScreenshot():
+                self.say("info", f"Saved {command.folder / 'floor.png'}.")
+            case messages.SavePly():
+                self.say("info", f"Saved {command.path}.")
+
+    def _run(self) -> None:
+        drawn: ViewRequest | None = None
+        while not self._closing:
+            request = self.requests[-1] if self.requests else None
+            if request is not None and request is not drawn:
+                start = time.perf_counter()
+                frame = draw(request)
+                rgba = overlays.picture_rgba(frame.image)
+                if request.overlay == "tiles":
+                    overlays.blend_tile_heatmap(rgba, frame.tile_counts, request.overlay_opacity)
+                spent = (time.perf_counter() - start) * 1e3
+                serial = 1 if self._picture is None else self._picture.serial + 1
+                self._picture, drawn = Picture(rgba, frame, request, serial, spent), request
+            if self._status.training.state == "running":
+                self.train(1)
+            self.ticks += 1
+            with self._news:
+                self._news.notify_all()
+                self._news.wait(0.02)
+
+
+def describe(engine: FakeEngine) -> dict[str, object]:
+    """What a test wants to know of the window: the newest request, every command, how far the engine got."""
+    facts: dict[str, object] = {
+        "ticks": engine.ticks,
+        "requests": len(engine.requests),
+        "state": engine.status().training.state,
+        "iteration": engine.status().training.iteration,
+        "commands": [repr(command) for command in engine.commands],
+    }
+    if engine.requests:
+        request = engine.requests[-1]
+        facts |= {
+            "eye": request.camera.position.tolist(),
+            "forward": request.camera.matrix[2, :3].tolist(),
+            "size": [request.camera.width, request.camera.height],
+            "focal": request.camera.fx,
+            "overlay": request.overlay,
+            "policy": repr(request.policy),
+        }
+    return facts
+
+
+def report(engine: FakeEngine) -> None:
+    """Prints the facts whenever they changed, ten times a second."""
+    last = ""
+    while True:
+        line = json.dumps(describe(engine))
+        if line != last:
+            print(line, flush=True)
+            last = line
+        time.sleep(0.1)
+
+
+def main() -> None:
+    """Opens the window on the fake engine."""
+    from splatscope.viewer.window import run_window
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", default="1280x720")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--train", type=int, default=0, help="iterations already done")
+    parser.add_argument("--state", default="ready")
+    parser.add_argument("--empty", action="store_true", help="no scene is open")
+    parser.add_argument("--busy", default="")
+    options = parser.parse_args()
+    width, height = (int(part) for part in options.size.split("x"))
+    engine = FakeEngine(None if options.empty else SCENE, options.state)
+    if options.train:
+        engine.train(options.train)
+    if options.busy:
+        engine._status = replace(engine._status, busy=options.busy)
+    threading.Thread(target=report, args=(engine,), daemon=True).start()
+    run_window(engine, WindowConfig(width=width, height=height, ui_scale=options.scale))
+    engine.close()
+    print(json.dumps({"closed": True}), flush=True)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

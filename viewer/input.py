@@ -1,0 +1,224 @@
+"""Keys and mouse to navigation and commands. The tables below are all there is: F1 lists just these.
+
+Everything is polled once a frame, so a key cannot stick: Dear PyGui's own state forgets keys when the window
+loses the focus, and a button counts as released wherever it goes up. Only the wheel comes as an event.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.session import Session
+from splatscope.viewer.viewport import Viewport
+from splatscope.viewer.widgets import Ui
+
+LONGEST_STEP = 0.1  # s of flight a frame; a stalled frame must not throw the viewer across the scene
+AWAKE_SECONDS = 0.5  # the window keeps its full rate this long after the last touch
+
+LEFT, RIGHT, MIDDLE = dpg.mvMouseButton_Left, dpg.mvMouseButton_Right, dpg.mvMouseButton_Middle
+CTRL = (dpg.mvKey_LControl, dpg.mvKey_RControl)
+SHIFT = (dpg.mvKey_LShift, dpg.mvKey_RShift)
+ALT = (dpg.mvKey_LAlt, dpg.mvKey_RAlt)
+
+Move = Literal["orbit", "look", "pan"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that does something once when pressed, or again and again while held if it repeats."""
+
+    name: str
+    codes: tuple[int, ...]
+    does: str
+    action: Callable[[Input], None]
+    ctrl: bool = False
+    repeats: bool = False
+
+
+@dataclass(frozen=True)
+class FlyKey:
+    """A key that moves the eye while it is held."""
+
+    name: str
+    code: int
+    does: str
+    direction: tuple[float, float, float]  # right, up, forward
+
+
+@dataclass(frozen=True)
+class Drag:
+    """A movement while a mouse button is held; the first entry whose conditions hold when it goes down is taken."""
+
+    name: str
+    buttons: tuple[int, ...]
+    does: str
+    move: Move
+    flying: Move | None = None  # what it is while a fly key is held, if something else
+    ctrl: bool = False
+
+
+DRAGS = (
+    Drag("Ctrl + left drag", (LEFT,), "look around", "look", ctrl=True),
+    Drag("Left drag", (LEFT,), "orbit; look around while flying", "orbit", flying="look"),
+    Drag("Right or middle drag", (RIGHT, MIDDLE), "pan", "pan"),
+)
+MOUSE_ROWS = (
+    ("Wheel", "move towards the cursor, or away"),
+    ("Double click", "orbit about this point"),
+)
+FLY_KEYS = (
+    FlyKey("W", dpg.mvKey_W, "fly forward", (0, 0, 1)),
+    FlyKey("S", dpg.mvKey_S, "fly back", (0, 0, -1)),
+    FlyKey("A", dpg.mvKey_A, "fly left", (-1, 0, 0)),
+    FlyKey("D", dpg.mvKey_D, "fly right", (1, 0, 0)),
+    FlyKey("Q", dpg.mvKey_Q, "fly down", (0, -1, 0)),
+    FlyKey("E", dpg.mvKey_E, "fly up", (0, 1, 0)),
+)
+SPEED_ROWS = (("Shift", "fly faster"), ("Alt", "fly slower"))
+KEYS = (
+    Key("F", (dpg.mvKey_F,), "frame the scene", lambda i: i.session.frame_scene()),
+    Key("H or Home", (dpg.mvKey_H, dpg.mvKey_Home), "home view", lambda i: i.session.go_home()),
+    Key("Left", (dpg.mvKey_Left,), "previous training camera", lambda i: i.session.step_camera(-1), repeats=True),
+    Key("Right", (dpg.mvKey_Right,), "next training camera", lambda i: i.session.step_camera(1), repeats=True),
+    Key("Tab", (dpg.mvKey_Tab,), "tile heatmap on or off", lambda i: i.session.toggle_heatmap()),
+    Key("P", (dpg.mvKey_P,), "screenshot", lambda i: i.session.screenshot()),
+    Key("Space", (dpg.mvKey_Spacebar,), "start or pause training", lambda i: i.session.toggle_training()),
+    Key("N", (dpg.mvKey_N,), "one training iteration", lambda i: i.session.step_training()),
+    Key("Ctrl + O", (dpg.mvKey_O,), "type or paste a path to open", lambda i: i.open_path(), ctrl=True),
+    Key("F1", (dpg.mvKey_F1,), "this list", lambda i: i.session.toggle_help()),
+    Key("F10", (dpg.mvKey_F10,), "stage times on the picture", lambda i: i.session.toggle_stats()),
+    Key("F11", (dpg.mvKey_F11,), "full screen", lambda i: dpg.toggle_viewport_fullscreen()),
+    Key("Esc", (dpg.mvKey_Escape,), "close a list or a message", lambda i: i.session.dismiss()),
+)
+
+
+def help_rows() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """(heading, rows of key and meaning) of everything that works."""
+    yield "Mouse", (*((drag.name, drag.does) for drag in DRAGS), *MOUSE_ROWS)
+    yield "Flying", (*((key.name, key.does) for key in FLY_KEYS), *SPEED_ROWS)
+    yield "Keys", tuple((key.name, key.does) for key in KEYS)
+
+
+class Input:
+    """Reads the devices once a frame and moves the view."""
+
+    def __init__(self, ui: Ui, viewport: Viewport, open_path: Callable[[], None]) -> None:
+        self.session: Session = ui.session
+        self.open_path = open_path
+        self._ui = ui
+        self._viewport = viewport
+        self._down: set[int] = set()  # keys and buttons that were down a frame ago
+        self._was_typing = False
+        self._drag: tuple[Drag, int] | None = None  # and the button that holds it
+        self._mouse = (0.0, 0.0)
+        self._wheel = 0
+        self._awake_until = 0.0
+        handlers = dpg.add_handler_registry()
+        dpg.add_mouse_wheel_handler(parent=handlers, callback=lambda _, notches: self._turn_wheel(notches))
+
+    @property
+    def awake(self) -> bool:
+        """True while somebody is using the window."""
+        return time.perf_counter() < self._awake_until
+
+    def update(self, seconds: float) -> None:
+        """Applies what happened since the last frame, `seconds` ago."""
+        typing = self._ui.typing
+        mouse = dpg.get_mouse_pos(local=False)
+        dx, dy = mouse[0] - self._mouse[0], mouse[1] - self._mouse[1]
+        self._mouse = (mouse[0], mouse[1])
+        flying = not typing and self._fly(min(seconds, LONGEST_STEP))
+        self._use_mouse(dx, dy, flying)
+        pressed = self._press_keys()
+        self._was_typing = typing
+        if dx or dy or self._wheel or flying or typing or pressed or self._drag:
+            self._awake_until = time.perf_counter() + AWAKE_SECONDS
+        self._wheel = 0
+
+    # Keys --------------------------------------------------------------------------------------------
+
+    def _press_keys(self) -> bool:
+        """Runs the actions of keys that went down; True if any key of the table is down."""
+        held = {code for key in KEYS for code in key.codes if dpg.is_key_down(code)}
+        fresh = held - self._down
+        self._down = held
+        if self._was_typing:  # also the key that ended the typing, Enter or Esc, was the field's
+            return False
+        ctrl = _any_down(CTRL)
+        for key in KEYS:
+            down = any(code in fresh or (key.repeats and dpg.is_key_pressed(code)) for code in key.codes)
+            if down and key.ctrl == ctrl:
+                key.action(self)
+                if dpg.mvKey_Tab in key.codes:
+                    self._viewport.focus()  # or Tab would also move into the next field
+        return bool(held)
+
+    def _fly(self, seconds: float) -> bool:
+        """Moves the eye while fly keys are held; True if it did."""
+        right = up = forward = 0.0
+        if not _any_down(CTRL):
+            for key in FLY_KEYS:
+                if dpg.is_key_down(key.code):
+                    right, up, forward = right + key.direction[0], up + key.direction[1], forward + key.direction[2]
+        length = math.hypot(right, up, forward)
+        if length == 0.0:
+            return False
+        config, nav = self.session.config, self.session.nav
+        speed = config.fly_speed * nav.extent * seconds / length
+        speed *= (config.fast if _any_down(SHIFT) else 1.0) * (config.slow if _any_down(ALT) else 1.0)
+        self.session.move(lambda nav: nav.fly(right * speed, up * speed, forward * speed))
+        return True
+
+    # Mouse -------------------------------------------------------------------------------------------
+
+    def _turn_wheel(self, notches: int) -> None:
+        self._wheel += notches
+
+    def _use_mouse(self, dx: float, dy: float, flying: bool) -> None:
+        viewport = self._viewport
+        if self._drag is not None and not dpg.is_mouse_button_down(self._drag[1]):
+            self._drag = None
+        if self._drag is None and viewport.hovered:
+            self._drag = self._begin_drag()
+            dx = dy = 0.0
+        if self._drag is not None and (dx or dy):
+            drag = self._drag[0]
+            self._move(drag.flying if flying and drag.flying else drag.move, dx, dy)
+        if viewport.hovered and self._wheel:
+            factor = (1.0 - self.session.config.zoom_step) ** self._wheel
+            x, y = viewport.local(self._mouse)
+            self.session.move(lambda nav: nav.dolly(factor, x, y, *self.session.viewport))
+        if viewport.hovered and dpg.is_mouse_button_double_clicked(LEFT):
+            width, height = self.session.viewport
+            x, y = viewport.local(self._mouse)
+            self.session.pivot_under(x / width, y / height)
+
+    def _begin_drag(self) -> tuple[Drag, int] | None:
+        ctrl = _any_down(CTRL)
+        for drag in DRAGS:
+            for button in drag.buttons:
+                if dpg.is_mouse_button_clicked(button) and (ctrl or not drag.ctrl):
+                    self._viewport.focus()
+                    return drag, button
+        return None
+
+    def _move(self, move: Move, dx: float, dy: float) -> None:
+        session = self.session
+        if move == "pan":
+            session.move(lambda nav: nav.pan(dx, dy, *session.viewport))
+        elif move == "look":
+            turn = math.radians(session.config.look_speed)
+            session.move(lambda nav: nav.look(turn * dx, -turn * dy))
+        else:
+            turn = math.radians(session.config.orbit_speed)
+            session.move(lambda nav: nav.orbit(turn * dx, -turn * dy))
+
+
+def _any_down(codes: tuple[int, ...]) -> bool:
+    return any(dpg.is_key_down(code) for code in codes)

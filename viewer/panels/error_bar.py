@@ -1,0 +1,56 @@
+"""The bar over the picture that tells of the newest error until it is dismissed. The log keeps all of them."""
+
+from __future__ import annotations
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.style import TEXT, inside
+from splatscope.viewer.widgets import Panel, Ui, button
+
+MARGIN = 12  # points to the edges of the viewport
+MOST_HEIGHT = 220  # points; a longer text scrolls
+
+
+class ErrorBar(Panel):
+    """See the module's text."""
+
+    def __init__(self, ui: Ui) -> None:
+        super().__init__(ui)
+        self._serial = -1
+        self._place = (0, 0, 1)
+
+    def build(self) -> None:
+        style = self.style
+        self._window = dpg.add_window(
+            no_title_bar=True, no_move=True, no_resize=True, no_saved_settings=True, show=False,
+            no_focus_on_appearing=True, min_size=(10, 10),
+        )  # fmt: skip
+        dpg.bind_item_theme(self._window, style.error_bar)
+        with inside(self._window), inside(dpg.add_group(horizontal=True)):
+            self._text = dpg.add_text("", color=TEXT)
+            self._dismiss = button(style, "Dismiss", self.session.dismiss, tip="Esc does the same; the log keeps it")
+
+    def place(self, x: int, y: int, width: int) -> None:
+        """The viewport's left, top and width in pixels."""
+        self._place = (x, y, width)
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        error = self.session.error
+        dpg.configure_item(self._window, show=error is not None)
+        if error is None:
+            self._serial = -1
+            return
+        px = self.style.px
+        left, top, room = self._place
+        width = max(px(160), room - 2 * px(MARGIN))
+        wrap = width - px(120)
+        if error.serial != self._serial:
+            self._serial = error.serial
+            dpg.set_value(self._text, error.text)
+            dpg.focus_item(self._window)
+        size = dpg.get_text_size(error.text, wrap_width=wrap, font=self.style.body) or (0.0, 0.0)
+        height = min(px(MOST_HEIGHT), max(int(size[1]), px(26)) + px(20))
+        dpg.configure_item(self._text, wrap=wrap)
+        dpg.configure_item(self._dismiss, indent=width - px(104))
+        dpg.configure_item(self._window, pos=(left + px(MARGIN), top + px(MARGIN)), width=width, height=height)

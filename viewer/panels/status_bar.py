@@ -1,0 +1,93 @@
+"""Status bar: the run's state, its figures, what a picture costs, and at the right what is going on."""
+
+from __future__ import annotations
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, LogLine, Picture
+from splatscope.viewer.panels.training import speed
+from splatscope.viewer.style import ACCENT, BAD, DIM, STATE_COLORS, TEXT, WARN, Color
+from splatscope.viewer.widgets import Panel, Ui, count, fit, milliseconds, text_width
+
+HEIGHT = 29  # points
+GAP = 22  # points between two figures
+MESSAGE_WIDTH = 240  # points kept free at the right
+MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
+
+
+class StatusBar(Panel):
+    """Figures from the left, as many as fit; each keeps the widest place it has needed, so that nothing jitters."""
+
+    def __init__(self, ui: Ui) -> None:
+        super().__init__(ui)
+        self._width = 0
+        self._places: dict[str, float] = {}
+
+    def build(self) -> None:
+        self._window = dpg.add_window(
+            no_title_bar=True, no_move=True, no_resize=True, no_scrollbar=True, no_bring_to_front_on_focus=True,
+            no_scroll_with_mouse=True, no_saved_settings=True,
+        )  # fmt: skip
+        dpg.bind_item_theme(self._window, self.style.bar)
+        names = ("state", "iteration", "loss", "psnr", "splats", "picture", "size", "speed")
+        self._items = {name: dpg.add_text("", parent=self._window) for name in names}
+        self._message = dpg.add_text("", parent=self._window)
+        dpg.bind_item_font(self._items["state"], self.style.bold)
+
+    def place(self, x: int, y: int, width: int, height: int) -> None:
+        """Where the bar lies, in pixels of the window."""
+        dpg.configure_item(self._window, pos=(x, y), width=width, height=height)
+        self._width = width
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        style = self.style
+        texts = self._texts(status, picture)
+        right = self._width - style.px(12 + MESSAGE_WIDTH)
+        x, y = float(style.px(12)), style.px(5)
+        for name, item in self._items.items():
+            font = style.bold if name == "state" else style.body
+            text = texts.get(name, "")
+            wide = text_width(text, font)
+            self._places[name] = max(wide, self._places.get(name, 0.0)) if text else 0.0
+            shown = bool(text) and x + wide <= right
+            dpg.configure_item(item, show=shown, pos=(x, y), color=self._color(name, status))
+            dpg.set_value(item, text)
+            if shown:
+                x += self._places[name] + style.px(GAP)
+        self._show_message(status, x, y)
+
+    def _texts(self, status: EngineStatus, picture: Picture | None) -> dict[str, str]:
+        training = status.training
+        texts = {"state": "viewing" if training.state == "none" else training.state}
+        if status.scene is None:
+            return {"state": "no scene"}
+        if training.iteration:
+            texts["iteration"] = f"{count(training.iteration)} / {count(training.iterations)}"
+            texts["loss"] = "" if training.loss is None else f"loss {training.loss:.4f}"
+            texts["psnr"] = "" if training.psnr is None else f"{training.psnr:.2f} dB"
+            rate = training.iterations_per_second
+            texts["speed"] = speed(rate) if rate else ""
+        texts["splats"] = f"{count(status.splat_count)} splats"
+        if picture is not None:
+            height, width = picture.rgba.shape[:2]
+            texts["picture"] = milliseconds(picture.render_ms)
+            texts["size"] = f"{width} × {height}" + (
+                "" if self.session.scale == 1.0 else f" ({self.session.scale:.0%})"
+            )
+        return texts
+
+    def _color(self, name: str, status: EngineStatus) -> Color:
+        if name == "state" and status.scene is not None and status.training.state != "none":
+            return STATE_COLORS[status.training.state]
+        return TEXT if name in ("iteration", "loss", "psnr") else DIM
+
+    def _show_message(self, status: EngineStatus, left: float, y: int) -> None:
+        line: LogLine | None = self.session.log[-1] if self.session.log else None
+        text, color = status.busy, ACCENT
+        if not text and line is not None:
+            text, color = line.text.partition("\n")[0], MESSAGE_COLORS[line.level]
+        room = self._width - self.style.px(12) - left
+        text = fit(text, room, self.style.body)
+        dpg.set_value(self._message, text)
+        x = self._width - self.style.px(12) - text_width(text, self.style.body)
+        dpg.configure_item(self._message, color=color, pos=(x, y))

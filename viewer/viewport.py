@@ -1,0 +1,238 @@
+"""The picture and what is drawn on it: a photograph's frame, stage times, the heatmap's legend, hints.
+
+The picture is asked for at the viewport's size (or a share of it while moving) and always fills it; only while
+the window changes its size is an older picture fitted in. `textures.py` brings the pixels to the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.overlays import heatmap_top, ticks
+from splatscope.viewer.style import ACCENT, DIM, SHADE, TEXT, Color, Item
+from splatscope.viewer.textures import PictureTexture, make_texture, ramp_texture
+from splatscope.viewer.widgets import Ui, count, fit, milliseconds, text_width
+
+MARGIN = 12  # points between the viewport's edge and what is drawn on the picture
+NEARLY = 0.02  # a picture whose aspect is off by less than this was meant for this viewport: it fills it
+
+
+class Viewport:
+    """Draws; reads nothing but what it is given. Pixels of the window throughout."""
+
+    def __init__(self, ui: Ui) -> None:
+        self.session = ui.session
+        self.style = ui.style
+        self.texture: PictureTexture | None = None
+        self._origin = (0, 0)
+        self._size = (1, 1)
+        self._drawn: dict[str, object] = {}  # layer -> what it shows, so that it is drawn anew only if that changed
+
+    def build(self) -> None:
+        """Adds the window; call before the display is shown."""
+        self._window = dpg.add_window(
+            no_title_bar=True, no_move=True, no_resize=True, no_scrollbar=True, no_scroll_with_mouse=True,
+            no_bring_to_front_on_focus=True, no_saved_settings=True, min_size=(1, 1),
+        )  # fmt: skip
+        dpg.bind_item_theme(self._window, self.style.canvas)
+        self._canvas = dpg.add_drawlist(1, 1, parent=self._window)
+        names = ("picture", "frame", "stats", "legend", "hint")
+        self._layers = {name: dpg.add_draw_node(parent=self._canvas) for name in names}
+
+    def connect(self) -> None:
+        """Makes the texture; call once the display is shown."""
+        self.texture = make_texture()
+        self._ramp = ramp_texture()
+
+    def place(self, x: int, y: int, width: int, height: int) -> None:
+        """Where the viewport lies."""
+        self._origin, self._size = (x, y), (max(1, width), max(1, height))
+        dpg.configure_item(self._window, pos=(x, y), width=self._size[0], height=self._size[1])
+        dpg.configure_item(self._canvas, width=self._size[0], height=self._size[1])
+
+    @property
+    def hovered(self) -> bool:
+        """True if the mouse is over the picture and nothing lies on top of it there."""
+        return bool(dpg.is_item_hovered(self._canvas))
+
+    def local(self, mouse: Sequence[float]) -> tuple[float, float]:
+        """A position of the window in pixels of the viewport."""
+        return mouse[0] - self._origin[0], mouse[1] - self._origin[1]
+
+    def focus(self) -> None:
+        """Takes the keyboard from whatever field has it."""
+        dpg.focus_item(self._window)
+
+    # Each frame --------------------------------------------------------------------------------------
+
+    def upload(self, picture: Picture) -> None:
+        """Brings a new picture to the screen."""
+        if self.texture is not None:
+            self.texture.upload(picture.rgba)
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        """Draws what has changed."""
+        self._draw_picture(picture)
+        self._draw_frame()
+        self._draw_stats(status, picture)
+        self._draw_legend(picture)
+        self._draw_hint(status, picture)
+
+    def _changed(self, layer: str, content: object) -> Item | None:
+        """The emptied layer if it must be drawn anew."""
+        content = (content, self._size)
+        if self._drawn.get(layer) == content:
+            return None
+        self._drawn[layer] = content
+        dpg.delete_item(self._layers[layer], children_only=True)
+        return self._layers[layer]
+
+    def _draw_picture(self, picture: Picture | None) -> None:
+        if picture is None or self.texture is None:
+            return
+        height, width = picture.rgba.shape[:2]
+        layer = self._changed("picture", (self.texture.item, self.texture.uv_max, width, height))
+        if layer is None:
+            return
+        full_width, full_height = self._size
+        scale = min(full_width / width, full_height / height)
+        if abs(width * full_height / (height * full_width) - 1.0) < NEARLY:
+            low, high = (0.0, 0.0), (float(full_width), float(full_height))
+        else:
+            left, top = (full_width - scale * width) / 2, (full_height - scale * height) / 2
+            low, high = (left, top), (left + scale * width, top + scale * height)
+        dpg.draw_image(self.texture.item, low, high, uv_max=self.texture.uv_max, parent=layer)
+
+    def _draw_frame(self) -> None:
+        """The edge of the photograph whose camera the view stands at, and its name."""
+        camera, lens = self.session.at_camera, self.session.nav.lens
+        layer = self._changed("frame", (camera.name if camera else None, lens))
+        if layer is None or camera is None:
+            return
+        style, (width, height) = self.style, self._size
+        inner_width, inner_height = lens.inner_size(width, height)
+        left, top = (width - inner_width) / 2, (height - inner_height) / 2
+        corner = (left + inner_width, top + inner_height)
+        dpg.draw_rectangle((left, top), corner, color=(255, 255, 255, 70), thickness=1, parent=layer)
+        scene = self.session.status.scene
+        total = len(scene.cameras) if scene else 0
+        name = f"{self.session.camera_index + 1} / {total}   {camera.name}{'   held out' if camera.is_test else ''}"
+        label = fit(name, inner_width - style.px(40), style.small)
+        self._box(layer, [(label, "")], left + style.px(8), corner[1] - style.px(8), style.small, 13, from_bottom=True)
+
+    def _draw_stats(self, status: EngineStatus, picture: Picture | None) -> None:
+        rows = self._stats(status, picture) if self.session.stats_shown and picture is not None else ()
+        layer = self._changed("stats", rows)
+        if layer is not None and rows:
+            self._box(layer, rows, self.style.px(MARGIN), self.style.px(MARGIN), self.style.mono, 13)
+
+    def _stats(self, status: EngineStatus, picture: Picture) -> tuple[tuple[str, str], ...]:
+        frame = picture.frame
+        height, width = picture.rgba.shape[:2]
+        rate = 1e3 / picture.render_ms if picture.render_ms > 0 else 0.0
+        rows = [
+            ("picture", f"{milliseconds(picture.render_ms)}  {rate:5.1f} fps"),
+            *((f"  {stage.replace('_', ' ')}", f"{ms:.2f} ms") for stage, ms in frame.stage_ms.items()),
+            ("splats", count(status.splat_count)),
+            ("visible", count(frame.visible)),
+            ("instances", count(frame.instances)),
+            ("resolution", f"{width} × {height}  {self.session.scale:4.0%}"),
+            ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
+        ]
+        if frame.skipped:
+            rows.append(("not finite", count(frame.skipped)))
+        return tuple(rows)
+
+    def _draw_legend(self, picture: Picture | None) -> None:
+        shown = picture is not None and picture.request.overlay == "tiles"
+        top = heatmap_top(picture.frame.tile_counts) if picture is not None and shown else None
+        layer = self._changed("legend", top)
+        if layer is None or top is None:
+            return
+        style, px = self.style, self.style.px
+        labels = [count(value) for value in ticks(top)]
+        title = "splats per tile"
+        wide = max(text_width(title, style.small), px(26) + max(text_width(text, style.small) for text in labels))
+        bar_height, line = min(px(170), self._size[1] - px(90)), px(20)
+        if bar_height < px(40):
+            return
+        left, bottom = px(MARGIN), self._size[1] - px(MARGIN)
+        upper = bottom - bar_height - line - px(24)
+        self._shade(layer, left, upper, left + wide + px(20), bottom)
+        self._text(layer, left + px(10), upper + px(7), title, style.small, 13, DIM)
+        x, y0, y1 = left + px(10), bottom - px(12), bottom - px(12) - bar_height
+        dpg.draw_image_quad(
+            self._ramp, (x, y0), (x, y1), (x + px(14), y1), (x + px(14), y0),
+            uv1=(0, 0), uv2=(1, 0), uv3=(1, 1), uv4=(0, 1), parent=layer,
+        )  # fmt: skip
+        for k, text in enumerate(labels):
+            y = y0 + (y1 - y0) * k / (len(labels) - 1)
+            dpg.draw_line((x + px(14), y), (x + px(18), y), color=DIM, parent=layer)
+            self._text(layer, x + px(24), y - px(7), text, style.small, 13, TEXT)
+
+    def _draw_hint(self, status: EngineStatus, picture: Picture | None) -> None:
+        """What is going on while there is nothing to see, or while the picture waits for something."""
+        if status.busy:
+            lines = ((status.busy, ACCENT),)
+        elif status.scene is None:
+            lines = (
+                ("Open a scene", TEXT),
+                ("Ctrl + O, then the path of a .ply file, a trained model or a capture.", DIM),
+                ("F1 lists all keys.", DIM),
+            )
+        else:
+            lines = ()
+        layer = self._changed("hint", (lines, picture is None))
+        if layer is None or not lines:
+            return
+        style, px = self.style, self.style.px
+        if picture is not None:  # out of the way of the picture
+            text = fit(lines[0][0], self._size[0] - px(60), style.body)
+            left = (self._size[0] - text_width(text, style.body)) / 2 - px(10)
+            self._box(layer, [(text, "")], left, self._size[1] - px(MARGIN), style.body, 15, from_bottom=True)
+            return
+        y = self._size[1] / 2 - px(30)
+        for k, (text, color) in enumerate(lines):
+            font, points = (style.large, 22) if k == 0 else (style.body, 15)
+            text = fit(text, self._size[0] - px(30), font)
+            self._text(layer, (self._size[0] - text_width(text, font)) / 2, y, text, font, points, color)
+            y += px(40 if k == 0 else 26)
+
+    # Drawing -----------------------------------------------------------------------------------------
+
+    def _box(
+        self,
+        layer: Item,
+        rows: Sequence[tuple[str, str]],
+        left: float,
+        edge: float,
+        font: Item,
+        points: int,
+        from_bottom: bool = False,
+    ) -> None:
+        """Rows of name and value on a dark ground; `edge` is its top, or its bottom."""
+        px = self.style.px
+        line, pad = px(points + 5), px(9)
+        names = max(text_width(name, font) for name, _ in rows)
+        values = max(text_width(value, font) for _, value in rows)
+        width = names + (px(18) + values if values else 0) + 2 * pad
+        height = len(rows) * line + 2 * pad - px(5)
+        top = edge - height if from_bottom else edge
+        self._shade(layer, left, top, left + width, top + height)
+        for k, (name, value) in enumerate(rows):
+            y = top + pad + k * line
+            self._text(layer, left + pad, y, name, font, points, DIM if values else TEXT)
+            self._text(layer, left + width - pad - text_width(value, font), y, value, font, points, TEXT)
+
+    def _shade(self, layer: Item, left: float, top: float, right: float, bottom: float) -> None:
+        round_by = self.style.px(5)
+        dpg.draw_rectangle((left, top), (right, bottom), color=SHADE, fill=SHADE, rounding=round_by, parent=layer)
+
+    def _text(self, layer: Item, x: float, y: float, text: str, font: Item, points: int, color: Color) -> None:
+        if text:
+            at = (round(x), round(y))  # whole pixels keep the glyphs sharp
+            item = dpg.draw_text(at, text, size=self.style.px(points), color=color, parent=layer)
+            dpg.bind_item_font(item, font)

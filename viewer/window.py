@@ -1,0 +1,168 @@
+"""The window: Dear PyGui's context, the layout, the frame loop. Read this first; panels are in `panels/`.
+
+Only the main thread runs this, and only this calls Dear PyGui: the engine never does, so that nothing the
+window does (minimised, covered, dragged) can hold up training. Callbacks are run by the loop itself.
+"""
+
+from __future__ import annotations
+
+import time
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.display import Display, find_display
+from splatscope.viewer.input import Input
+from splatscope.viewer.messages import EngineClient
+from splatscope.viewer.panels.error_bar import ErrorBar
+from splatscope.viewer.panels.heatmap import HeatmapPanel
+from splatscope.viewer.panels.help import HelpWindow
+from splatscope.viewer.panels.log import LogPanel
+from splatscope.viewer.panels.scene import ScenePanel
+from splatscope.viewer.panels.stages import StagesPanel
+from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
+from splatscope.viewer.panels.status_bar import StatusBar
+from splatscope.viewer.panels.toggles import TogglesPanel
+from splatscope.viewer.panels.training import TrainingPanel
+from splatscope.viewer.session import Session
+from splatscope.viewer.style import Item, Style, inside
+from splatscope.viewer.viewport import Viewport
+from splatscope.viewer.widgets import Panel, Ui
+
+# A new panel: write it in panels/, add its class here. The order is the dock's.
+PANELS: tuple[type[Panel], ...] = (ScenePanel, TrainingPanel, StagesPanel, HeatmapPanel, TogglesPanel, LogPanel)
+
+DOCK_WIDTH = 352  # points
+DOCK_SHARE = 0.5  # of the window's width, at most
+AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 20.0, 8.0
+SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
+
+
+def run_window(client: EngineClient, config: WindowConfig) -> None:
+    """Opens the window and returns when it is closed. Raises InputError if no window can be opened here."""
+    display = find_display()
+    dpg.create_context()
+    try:
+        Window(client, config, display).run()
+    finally:
+        dpg.destroy_context()
+
+
+class Window:
+    """Builds everything once, then polls, draws and waits, frame after frame."""
+
+    def __init__(self, client: EngineClient, config: WindowConfig, display: Display) -> None:
+        self.client = client
+        self.session = Session(client, config)
+        style = Style(config.ui_scale or display.scale)
+        self.style = style
+        dpg.configure_app(manual_callback_management=True)
+        width, height = style.px(config.width), style.px(config.height)
+        if display.width and display.height:
+            width = min(width, int(SCREEN_SHARE * display.width))
+            height = min(height, int(SCREEN_SHARE * display.height))
+        dpg.create_viewport(
+            title=config.title, width=width, height=height, min_width=style.px(360), min_height=style.px(240),
+            x_pos=max(0, (display.width - width) // 2), y_pos=max(0, (display.height - height) // 3),
+            vsync=False, clear_color=(0, 0, 0, 255),
+        )  # fmt: skip
+        style.apply()
+        self.ui = Ui(self.session, style)
+        self.viewport = Viewport(self.ui)
+        self.status_bar, self.error_bar, self.help = StatusBar(self.ui), ErrorBar(self.ui), HelpWindow(self.ui)
+        self._build()
+        self.input = Input(self.ui, self.viewport, self._open_path)
+        self._layout: tuple[int, int] = (0, 0)
+
+    def _build(self) -> None:
+        self.viewport.build()
+        self._dock = dpg.add_window(
+            no_title_bar=True, no_move=True, no_resize=True, no_bring_to_front_on_focus=True, no_saved_settings=True,
+            min_size=(1, 1),
+        )  # fmt: skip
+        self._sections: list[tuple[Panel, Item]] = []
+        with inside(self._dock):
+            for make in PANELS:
+                panel = make(self.ui)
+                header = dpg.add_collapsing_header(label=panel.title, default_open=panel.open_at_start)
+                with inside(header):
+                    panel.build()
+                    dpg.add_spacer(height=self.style.px(6))
+                self._sections.append((panel, header))
+        self.status_bar.build()
+        self.error_bar.build()
+        self.help.build()
+
+    # The loop ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until the window is closed."""
+        dpg.setup_dearpygui()
+        dpg.show_viewport()
+        self._place()
+        dpg.render_dearpygui_frame()
+        self.viewport.connect()
+        before = time.perf_counter()
+        while dpg.is_dearpygui_running():
+            start = time.perf_counter()
+            dpg.run_callbacks(dpg.get_callback_queue())
+            self._place()
+            fresh = self.session.poll()
+            self.input.update(start - before)
+            self.session.publish()
+            if fresh and self.session.picture is not None:
+                self.viewport.upload(self.session.picture)
+            self._update()
+            dpg.render_dearpygui_frame()
+            before = start
+            if self.viewport.texture is not None:
+                self.viewport.texture.tick()
+            self._wait(time.perf_counter() - start, fresh)
+
+    def _update(self) -> None:
+        status, picture = self.session.status, self.session.picture
+        self.viewport.update(status, picture)
+        for panel, header in self._sections:
+            if dpg.get_value(header):
+                panel.update(status, picture)
+        for part in (self.status_bar, self.error_bar, self.help):
+            part.update(status, picture)
+
+    def _wait(self, spent: float, fresh: bool) -> None:
+        """Sleeps until the next frame is due; news from the engine wakes it, except from the shortest pause."""
+        texture = self.viewport.texture
+        if self.input.awake or (texture is not None and texture.frames_pending):
+            time.sleep(max(0.0, 1.0 / AWAKE_HZ - spent))
+            return
+        training = self.session.status.training.state == "running"
+        pause = max(0.0, 1.0 / (TRAINING_HZ if training else IDLE_HZ) - spent)
+        if training:
+            pause = max(pause, spent)  # a slow display takes at most half a core from training
+        shortest = max(0.0, 1.0 / AWAKE_HZ - spent)
+        time.sleep(min(shortest, pause))
+        if pause > shortest:
+            self.client.wait_for_news(pause - shortest)
+
+    def _place(self) -> None:
+        """Lays everything out if the window's size has changed."""
+        size = (dpg.get_viewport_client_width(), dpg.get_viewport_client_height())
+        if size == self._layout:
+            return
+        self._layout = size
+        width, height = max(1, size[0]), max(1, size[1])
+        dock = min(self.style.px(DOCK_WIDTH), int(DOCK_SHARE * width))
+        bar = min(self.style.px(STATUS_HEIGHT), height - 1)
+        view_width, view_height = max(1, width - dock), max(1, height - bar)
+        self.viewport.place(0, 0, view_width, view_height)
+        self.session.viewport = (view_width, view_height)
+        self.error_bar.place(0, 0, view_width)
+        self.status_bar.place(0, view_height, width, bar)
+        dpg.configure_item(self._dock, pos=(view_width, 0), width=max(1, dock), height=view_height)
+
+    def _open_path(self) -> None:
+        """Opens the scene panel and puts the cursor into its path box."""
+        for panel, header in self._sections:
+            if isinstance(panel, ScenePanel):
+                dpg.set_value(header, True)
+                dpg.set_y_scroll(self._dock, 0.0)
+                dpg.focus_item(panel.path_box)
