@@ -109,20 +109,11 @@ def _train(options: cli.Train) -> None:
         )
         return
     from splatscope.app.headless import train_in_terminal
+    from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
 
-    capture = _open_capture(path, options.images)
+    capture = open_capture(path, options.images)
     train_in_terminal(make_trainer(capture, training_config(options), make_backend(options.backend), out))
-
-
-def _open_capture(path: Path, images: str) -> Capture:
-    from splatscope.assets.capture import Capture
-    from splatscope.assets.formats import open_path
-
-    opened = open_path(path, images)
-    if not isinstance(opened, Capture):
-        raise InputError(f"train needs a capture with photographs, got splats: {path}; `splatscope view` opens those.")
-    return opened
 
 
 def make_trainer(capture: Capture, config: TrainConfig, backend: Backend, out: Path | None) -> Trainer:

@@ -49,14 +49,12 @@ def run_demo(options: cli.Demo) -> None:
 def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, console: Console) -> None:
     from splatscope.app.headless import train_in_terminal
     from splatscope.app.pictures import save_screenshot
-    from splatscope.assets.capture import Capture
-    from splatscope.assets.formats import open_path
+    from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
     from splatscope.viewer.messages import ViewRequest
 
     iterations = options.iterations or HEADLESS_ITERATIONS
-    capture = open_path(folder)
-    assert isinstance(capture, Capture)
+    capture = open_capture(folder)
     backend = make_backend(options.backend)
     config = TrainConfig(iterations=iterations, test_interval=200)
     trainer = make_trainer(capture, config, backend, out)

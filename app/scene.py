@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from splatscope.assets.capture import Capture
-from splatscope.assets.formats import SplatFile, open_path
+from splatscope.assets.formats import SplatFile, open_capture, open_path
 from splatscope.assets.upright import guess_up
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32, Gaussians
@@ -79,10 +79,8 @@ def fit_camera(camera: Camera, width: int, height: int) -> Camera:
 
 def camera_of_view(path: Path, name: str) -> Camera:
     """The camera of one photograph of a capture. Raises InputError listing near names if there is none."""
-    opened = open_path(path)
-    if not isinstance(opened, Capture):
-        raise InputError(f"--dataset must be a capture with photographs, got the splat file {path}.")
-    views = opened.views + opened.test_views
+    capture = open_capture(path)
+    views = capture.views + capture.test_views
     for view in views:
         if name in (view.name, Path(view.name).name, Path(view.name).stem):
             return view.camera

@@ -6,7 +6,9 @@ Two tables drive it. To add a splat format, write its reader in a file of its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -60,28 +62,25 @@ def open_path(path: Path | str, images: str = "images") -> SplatFile | Capture:
     Pointing one level too deep (`images`, `sparse`, `point_cloud`) or too high (the only thing to open in a
     folder) is understood. `images` names the folder of photographs. Raises InputError.
     """
-    path = Path(path).expanduser()
-    try:
+    path = _absolute(path)
+    with _system_errors_explained(path):
         if path.is_file():
             return _open_file(path, images)
         if path.is_dir():
             return _open_folder(path, images)
-    except PermissionError as error:
-        raise InputError(f"{path} cannot be read: you have no permission for {error.filename}.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}.") from error
     raise InputError(f"There is no file or folder {path}{_nearest_existing(path)}.")
 
 
 def open_capture(path: Path | str, images: str = "images") -> Capture:
     """Opens a dataset and nothing else; for training. Raises InputError."""
-    folder = Path(path).expanduser()
-    dataset = next((f for f in _DATASETS if folder.is_dir() and f.matches(folder)), None)
-    opened = dataset.read(folder, images) if dataset else open_path(path, images)
+    folder = _absolute(path)
+    with _system_errors_explained(folder):
+        dataset = next((f for f in _DATASETS if folder.is_dir() and f.matches(folder)), None)
+        opened = dataset.read(folder, images) if dataset else open_path(folder, images)
     if isinstance(opened, Capture):
         return opened
     raise InputError(
-        f"{path} holds trained splats, not photographs with cameras. Give the dataset folder it was trained from."
+        f"{folder} holds trained splats, not photographs with cameras. Give the dataset folder it was trained from."
     )
 
 
@@ -137,6 +136,21 @@ _DATASETS = FOLDER_FORMATS[1:]  # training may have left its model in the datase
 _INNER_FOLDERS = ("images", "input", "sparse", "point_cloud", "train", "test", "val")
 
 
+@contextmanager
+def _system_errors_explained(path: Path) -> Iterator[None]:
+    """Folders are walked in many places; whatever the system refuses there becomes one sentence."""
+    try:
+        yield
+    except OSError as error:
+        place = f" at {error.filename}" if error.filename else ""
+        raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}{place}.") from error
+
+
+def _absolute(path: Path | str) -> Path:
+    """Without "~", "." and "..", so that names and parents mean what they say."""
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
 def _read_splats(path: Path) -> Gaussians:
     file_format = _file_format(path)
     if file_format is None:
@@ -164,11 +178,10 @@ def _open_folder(path: Path, images: str) -> SplatFile | Capture:
     folder_format = _recognised(path)
     if folder_format is not None:
         return folder_format.read(path, images)
-    parent = path.absolute().parent
     is_images = path.name.startswith("images")  # also images_4 and the like: those photographs are meant
-    above = _recognised(parent) if is_images or path.name in _INNER_FOLDERS else None
+    above = _recognised(path.parent) if is_images or path.name in _INNER_FOLDERS else None
     if above is not None:
-        return above.read(parent, path.name if is_images else images)
+        return above.read(path.parent, path.name if is_images else images)
     children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
     if (path / "meta.json").is_file() and any(child.name.startswith("means") for child in children):
         raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
@@ -219,7 +232,7 @@ def _names(paths: list[Path]) -> str:
 
 def _nearest_existing(path: Path) -> str:
     """Where a path stops being true, for the sentence that says it does not exist."""
-    parent = next((p for p in path.absolute().parents if p.is_dir()), None)
+    parent = next((p for p in path.parents if p.is_dir()), None)
     if parent is None:
         return ""
     here = sorted(p for p in parent.iterdir() if not p.name.startswith("."))

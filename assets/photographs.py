@@ -108,14 +108,12 @@ class _Notes:
                 f"missing, for example {self.missing[0]}."
             )
         if self.damaged:
-            result.append(f"Left out as damaged: {photographs_counted(self.damaged)}, for example {self.damaged[0]}.")
+            result.append(f"Left out as damaged: {_counted(self.damaged)}, for example {self.damaged[0]}.")
         if self.resized:
-            result.append(
-                f"Intrinsics rescaled to the real size of {photographs_counted(self.resized)}: {self.resized[0]}."
-            )
+            result.append(f"Intrinsics rescaled to the real size of {_counted(self.resized)}: {self.resized[0]}.")
         if self.reshaped:
             result.append(
-                f"Not shaped like the camera: {photographs_counted(self.reshaped)}; {self.reshaped[0]}. Perhaps the "
+                f"Not shaped like the camera: {_counted(self.reshaped)}; {self.reshaped[0]}. Perhaps the "
                 "cameras were computed from other versions of the photographs."
             )
         return result
@@ -126,12 +124,12 @@ class _Notes:
                 f"None of the photographs in {looked_in} can be read, for example {self.damaged[0]}. Copy them again."
             )
         return (
-            f"Not one of the {photographs_counted(self.missing)} that the cameras name was found, for example "
+            f"Not one of the {_counted(self.missing)} that the cameras name was found, for example "
             f"{self.missing[0]}. Looked in {looked_in}, which holds {stored} images."
         )
 
 
-def photographs_counted(items: Collection[object]) -> str:
+def _counted(items: Collection[object]) -> str:
     """ "1 photograph", "12 photographs"."""
     return f"{len(items)} photograph" + ("" if len(items) == 1 else "s")
 

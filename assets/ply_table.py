@@ -64,9 +64,9 @@ class VertexTable:
 
     def _text(self, names: Sequence[str], dtype: DTypeLike) -> Iterator[tuple[slice, NDArray[Any]]]:
         columns = [self.names.index(name) for name in names]
-        with open(self.path, "rb") as file:
+        with open(self.path, encoding="latin-1") as file:
             file.seek(self._offset)
-            lines = (line for line in io.TextIOWrapper(file, "latin-1") if not line.isspace())
+            lines = (line for line in file if not line.isspace())
             for _ in itertools.islice(lines, self._lines_before):
                 pass
             for start in range(0, self.count, BLOCK_ROWS):

@@ -45,6 +45,7 @@ class Member:
 
     name: str
     offset: int  # bytes
+    alignment: int
     format: Any  # NumPy dtype, or (dtype, (count,))
     target: str | None  # C++ type a pointer points at; None if it is not a pointer
     struct: ArgumentStruct | None = None  # of a member that is itself a struct
@@ -96,9 +97,11 @@ class ArgumentStruct:
                 record[member.name] = value
 
     def layout_checks(self) -> str:
-        """C++ assertions that size and offsets are what `dtype` says."""
+        """C++ assertions that size and alignment of all members, and so their offsets, are what `dtype` says."""
         lines = [f"static_assert(sizeof({self.name}) == {self.size});"]
-        lines += [f"static_assert(__builtin_offsetof({self.name}, {m.name}) == {m.offset});" for m in self.members]
+        for m in self.members:
+            member, size = f"{self.name}::{m.name}", self.dtype[m.name].itemsize
+            lines.append(f"static_assert(sizeof({member}) == {size} && alignof(decltype({member})) == {m.alignment});")
         return "\n".join(lines)
 
 
@@ -125,22 +128,26 @@ def struct_layout(text: str, name: str) -> ArgumentStruct:
     for declaration in filter(None, (part.strip() for part in match.group(2).split(";"))):
         found = _MEMBER.fullmatch(_QUALIFIER.sub(" ", declaration).strip())
         if found is None:
-            raise ValueError(f"struct {name}: cannot read `{declaration}`: write one member a declaration.")
+            raise ValueError(f"struct {name}: cannot read `{declaration}`.")
         base = " ".join(found["type"].split())
-        struct = None
-        if found["pointer"]:
-            form, size, align = np.dtype("u8"), 8, 8
-        elif base in SCALARS or _vector(base):
-            form, size, align = _plain(base)
-        else:
-            struct = struct_layout(text, base)
-            form, size, align = struct.dtype, struct.size, struct.alignment
-        if found["count"]:
-            count = _constant(text, found["count"])
-            form, size = (form, (count,)), size * count
-        offset = -(-end // align) * align
-        members.append(Member(found["name"], offset, form, base if found["pointer"] else None, struct))
-        end, alignment = offset + size, max(alignment, align)
+        for declarator in found["names"].split(","):
+            is_pointer, member, count = _DECLARATOR.fullmatch(declarator.strip()).groups()  # pyright: ignore
+            struct = None
+            if is_pointer:
+                form, size, align = np.dtype("u8"), 8, 8
+            elif base in SCALARS or _vector(base):
+                form, size, align = _plain(base)
+            else:
+                struct = struct_layout(text, base)
+                form, size, align = struct.dtype, struct.size, struct.alignment
+            if count:
+                if struct is not None:
+                    raise ValueError(f"struct {name}: `{declaration}` is an array of structs.")
+                length = _constant(text, count)
+                form, size = (form, (length,)), size * length
+            offset = -(-end // align) * align
+            members.append(Member(member, offset, align, form, base if is_pointer else None, struct))
+            end, alignment = offset + size, max(alignment, align)
     return ArgumentStruct(name, tuple(members), -(-end // alignment) * alignment, alignment)
 
 
@@ -180,7 +187,7 @@ def _address(value: Any, target: str, where: str) -> int:
     code = SCALARS.get(target) or (_vector(target) or (None,))[0]
     name = str(value.dtype).removeprefix("torch.")
     if code is not None:
-        got, wanted = np.dtype(name), np.dtype(code)
+        got, wanted = np.dtype("u2" if name == "bfloat16" else name), np.dtype(code)  # bf16 travels as bits
         if got.itemsize != wanted.itemsize or (got.kind == "f") != (wanted.kind == "f"):
             raise TypeError(f"{where} is a {target}*, got an array of {name}.")
     if isinstance(value, np.ndarray):

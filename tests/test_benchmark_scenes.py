@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from splatscope.benchmarks import scenes
-from splatscope.benchmarks.expected import COUNTS, FINGERPRINTS
+from splatscope.benchmarks.expected import EXPECTED, FINGERPRINTS
 from splatscope.benchmarks.scenes import SCENE_NAMES, make_scene, scene_camera, upstream_gradient
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
@@ -89,6 +89,6 @@ def test_the_upstream_gradient_is_that_of_an_l1_loss() -> None:
     np.testing.assert_array_equal(gradient, upstream_gradient(scene_camera("small")))
 
 
-def test_every_scene_has_its_counts() -> None:
-    assert set(COUNTS) == set(SCENE_NAMES)
+def test_every_scene_has_its_expected_picture() -> None:
+    assert set(EXPECTED) == set(SCENE_NAMES)
     assert set(FINGERPRINTS) == set(SCENE_NAMES) - {"small"}

@@ -317,6 +317,15 @@ def test_a_point_between_pixel_centres_of_two_tiles_is_listed_nowhere() -> None:
         assert lists.counts.sum() == listed
 
 
+@pytest.mark.parametrize(("x", "columns"), [(28.4, [1, 1, 1, 0]), (28.6, [0, 1, 1, 0]), (35.6, [0, 1, 1, 1])])
+def test_the_square_reaches_three_standard_deviations_rounded_up(x: float, columns: list[int]) -> None:
+    # The larger eigenvalue is 16.1 px^2: three standard deviations are 12.04 px, so the square reaches 13 px.
+    covariance = np.array([[10.0, 6.1, 10.0]])
+    for opacity in (0.9, 1.01 / 255):
+        lists = list_tiles(np.array([[x, 8.0]]), covariance, np.array([62.79]), np.array([opacity]), (1, 4), "circle3s")
+        assert lists.counts.tolist() == [columns]
+
+
 # --------------------------------------------------------------------------- what cannot be used, sizes
 
 

@@ -28,6 +28,7 @@ class WindowConfig:
     zoom_step: float = 0.12  # share of the distance to the pivot a wheel notch covers
     moving_fps: float = 18.0  # pictures a second aimed at while the view moves; resolution gives way
     training_fps: float = 4.0  # the same while training runs and the view is still
+    still_fps: float = 1.0  # the same otherwise: a still picture is whole unless that takes longer than a second
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
     screenshot_dir: Path = Path("screenshots")

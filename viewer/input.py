@@ -69,7 +69,7 @@ DRAGS = (
     Drag("Right or middle drag", (RIGHT, MIDDLE), "pan", "pan"),
 )
 MOUSE_ROWS = (
-    ("Wheel", "move towards the cursor, or away"),
+    ("Wheel", "move to or from the cursor"),
     ("Double click", "orbit about this point"),
 )
 FLY_KEYS = (

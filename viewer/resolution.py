@@ -10,6 +10,8 @@ import math
 
 STEPS = 16  # scales are multiples of 1/16, so that sizes do not flicker
 SMALLEST = 3 / STEPS
+FIRST_GUESS = 2e-4  # ms a pixel, before anything has been measured
+FIRST_BUDGET = 100.0  # ms; the first picture comes soon, the next is as sharp as the user wants
 SLACK = 1.15  # a time this much over the budget is tolerated before the scale changes
 
 
@@ -25,8 +27,10 @@ class Resolution:
         self._ms_per_pixel = render_ms / max(1, width * height)
 
     def scale(self, width: int, height: int, budget_ms: float) -> float:
-        """The share in (0, 1] of each side at which a picture should take at most `budget_ms`; inf means all of it."""
-        full_ms = self._ms_per_pixel * width * height
+        """The share in (0, 1] of each side at which a picture should take at most `budget_ms`."""
+        full_ms = (self._ms_per_pixel or FIRST_GUESS) * width * height
+        if not self._ms_per_pixel:
+            budget_ms = min(budget_ms, FIRST_BUDGET)
         if full_ms <= budget_ms:
             self._scale = 1.0
             return 1.0

@@ -49,7 +49,6 @@ class Session:
         self.stats_shown = False
         self.help_shown = False
         self.viewport: tuple[int, int] = (1, 1)  # px the picture may cover
-        self.scale = 1.0  # share of them asked for at the moment
         self.camera_index = 0  # the training camera last stood at
         self.status: EngineStatus = client.status()
         self.picture: Picture | None = None
@@ -90,8 +89,7 @@ class Session:
         """Asks the engine for the picture that is wanted now."""
         if self.status.scene is None:
             return
-        self.scale = self._resolution.scale(*self.viewport, self._budget_ms())
-        request = self.request(self.scale)
+        request = self.request(self._resolution.scale(*self.viewport, self._budget_ms()))
         if request != self._requested:
             self._requested = request
             self.client.request_view(request)
@@ -103,6 +101,11 @@ class Session:
         return ViewRequest(camera, self.settings, self.policy, self.overlay, self.overlay_opacity)
 
     @property
+    def shown_share(self) -> float:
+        """Width of the picture on the screen as a share of the viewport's."""
+        return self.picture.rgba.shape[1] / self.viewport[0] if self.picture is not None else 1.0
+
+    @property
     def moving(self) -> bool:
         """True while the view changes."""
         return time.perf_counter() - self._moved_at < STILL_SECONDS
@@ -110,7 +113,8 @@ class Session:
     def _budget_ms(self) -> float:
         if self.moving:
             return 1e3 / self.config.moving_fps
-        return 1e3 / self.config.training_fps if self.status.training.state == "running" else math.inf
+        training = self.status.training.state == "running"
+        return 1e3 / (self.config.training_fps if training else self.config.still_fps)
 
     # Navigation --------------------------------------------------------------------------------------
 

@@ -44,13 +44,16 @@ STATE_COLORS: dict[str, Color] = {
     "error": BAD,
 }
 
-# Looked for in this order; the first that is installed is used.
-SANS = ("Inter-Regular.ttf", "NotoSans-Regular.ttf", "Roboto-Regular.ttf", "Ubuntu-R.ttf", "DejaVuSans.ttf",
-        "LiberationSans-Regular.ttf", "segoeui.ttf", "HelveticaNeue.ttc", "Arial.ttf", "arial.ttf")  # fmt: skip
-BOLD = ("Inter-SemiBold.ttf", "NotoSans-SemiBold.ttf", "NotoSans-Bold.ttf", "Roboto-Medium.ttf", "Ubuntu-M.ttf",
-        "DejaVuSans-Bold.ttf", "LiberationSans-Bold.ttf", "seguisb.ttf", "Arial Bold.ttf", "arialbd.ttf")  # fmt: skip
-MONO = ("JetBrainsMono-Regular.ttf", "NotoSansMono-Regular.ttf", "RobotoMono-Regular.ttf", "UbuntuMono-R.ttf",
-        "DejaVuSansMono.ttf", "LiberationMono-Regular.ttf", "consola.ttf", "Menlo.ttc")  # fmt: skip
+# Regular, bold, fixed width; the first family that is installed whole is used.
+FONTS = (
+    ("Inter-Regular.ttf", "Inter-SemiBold.ttf", "JetBrainsMono-Regular.ttf"),
+    ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSansMono.ttf"),
+    ("NotoSans-Regular.ttf", "NotoSans-Bold.ttf", "NotoSansMono-Regular.ttf"),
+    ("LiberationSans-Regular.ttf", "LiberationSans-Bold.ttf", "LiberationMono-Regular.ttf"),
+    ("Ubuntu-R.ttf", "Ubuntu-M.ttf", "UbuntuMono-R.ttf"),
+    ("segoeui.ttf", "seguisb.ttf", "consola.ttf"),
+    ("Arial.ttf", "Arial Bold.ttf", "Menlo.ttc"),
+)
 FONT_FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts",
                 "/System/Library/Fonts", "/Library/Fonts", "C:/Windows/Fonts")  # fmt: skip
 
@@ -70,14 +73,13 @@ class Style:
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
-        installed = _installed_fonts()
-        sans = _first(SANS, installed) or _pillow_font()
+        regular, bold, mono = _font_files()
         with inside(dpg.add_font_registry()):
-            self.body = dpg.add_font(sans, self.px(15))
-            self.small = dpg.add_font(sans, self.px(13))
-            self.bold = dpg.add_font(_first(BOLD, installed) or sans, self.px(15))
-            self.large = dpg.add_font(_first(BOLD, installed) or sans, self.px(22))
-            self.mono = dpg.add_font(_first(MONO, installed) or sans, self.px(13))
+            self.body = dpg.add_font(regular, self.px(15))
+            self.small = dpg.add_font(regular, self.px(13))
+            self.bold = dpg.add_font(bold, self.px(15))
+            self.large = dpg.add_font(bold, self.px(22))
+            self.mono = dpg.add_font(mono, self.px(13))
 
     def px(self, points: float) -> int:
         """Pixels of a length in points."""
@@ -130,6 +132,19 @@ class Style:
         )
 
     @cached_property
+    def popup(self) -> Item:
+        """For windows that lie over the picture."""
+        return self._theme(
+            {dpg.mvThemeCol_Border: (78, 85, 100)},
+            {dpg.mvStyleVar_WindowBorderSize: (1,), dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(10))},
+        )
+
+    @cached_property
+    def facts(self) -> Item:
+        """For tables of short facts: rows close together."""
+        return self._theme({}, {dpg.mvStyleVar_CellPadding: (self.px(3), 0)})
+
+    @cached_property
     def label(self) -> Item:
         """For a button that is only a word: it stands level with the field beside it, which plain text does not."""
         clear: Color = (0, 0, 0, 0)
@@ -140,7 +155,7 @@ class Style:
                 dpg.mvThemeCol_ButtonActive: clear,
                 dpg.mvThemeCol_Text: DIM,
             },
-            {dpg.mvStyleVar_ButtonTextAlign: (0.0, 0.5), dpg.mvStyleVar_FramePadding: (0, self.px(5))},
+            {dpg.mvStyleVar_ButtonTextAlign: (0.0, 0.5), dpg.mvStyleVar_FramePadding: (0, self.px(4))},
         )
 
     def line(self, color: Color) -> Item:
@@ -159,8 +174,8 @@ class Style:
         px = self.px
         return {
             dpg.mvStyleVar_WindowPadding: (px(10), px(10)),
-            dpg.mvStyleVar_FramePadding: (px(8), px(5)),
-            dpg.mvStyleVar_ItemSpacing: (px(8), px(6)),
+            dpg.mvStyleVar_FramePadding: (px(8), px(4)),
+            dpg.mvStyleVar_ItemSpacing: (px(7), px(5)),
             dpg.mvStyleVar_ItemInnerSpacing: (px(6), px(4)),
             dpg.mvStyleVar_CellPadding: (px(4), px(3)),
             dpg.mvStyleVar_IndentSpacing: (px(14),),
@@ -230,19 +245,18 @@ PLOT_COLORS: dict[int, Color] = {
 }
 
 
-def _installed_fonts() -> dict[str, str]:
-    """File name -> path of every outline font in the usual folders."""
-    found: dict[str, str] = {}
+def _font_files() -> tuple[str, str, str]:
+    """Paths of a regular, a bold and a fixed-width font."""
+    installed: dict[str, str] = {}
     for folder in FONT_FOLDERS:
         root = Path(folder).expanduser()
         if root.is_dir():
-            for pattern in ("*.ttf", "*.ttc"):
-                found.update({path.name: str(path) for path in root.rglob(pattern)})
-    return found
-
-
-def _first(names: tuple[str, ...], installed: dict[str, str]) -> str | None:
-    return next((installed[name] for name in names if name in installed), None)
+            installed |= {path.name: str(path) for path in root.rglob("*.tt[fc]")}
+    for family in FONTS:
+        if all(name in installed for name in family):
+            return installed[family[0]], installed[family[1]], installed[family[2]]
+    plain = _pillow_font()
+    return plain, plain, plain
 
 
 def _pillow_font() -> str:

@@ -121,7 +121,8 @@ class Viewport:
         total = len(scene.cameras) if scene else 0
         name = f"{self.session.camera_index + 1} / {total}   {camera.name}{'   held out' if camera.is_test else ''}"
         label = fit(name, inner_width - style.px(40), style.small)
-        self._box(layer, [(label, "")], left + style.px(8), corner[1] - style.px(8), style.small, 13, from_bottom=True)
+        x = corner[0] - text_width(label, style.small) - style.px(26)
+        self._box(layer, [(label, "")], x, corner[1] - style.px(8), style.small, 13, from_bottom=True)
 
     def _draw_stats(self, status: EngineStatus, picture: Picture | None) -> None:
         rows = self._stats(status, picture) if self.session.stats_shown and picture is not None else ()
@@ -139,7 +140,7 @@ class Viewport:
             ("splats", count(status.splat_count)),
             ("visible", count(frame.visible)),
             ("instances", count(frame.instances)),
-            ("resolution", f"{width} × {height}  {self.session.scale:4.0%}"),
+            ("resolution", f"{width} × {height}  {self.session.shown_share:4.0%}"),
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]
         if frame.skipped:

@@ -72,7 +72,8 @@ class Facts:
     def __init__(self, style: Style, labels: Sequence[str], columns: int = 1, label_width: float = LABEL_WIDTH) -> None:
         self._values: dict[str, Item] = {}
         self._shown: dict[str, str] = {}
-        with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)):
+        with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as table:
+            dpg.bind_item_theme(table, style.facts)
             for _ in range(columns):
                 dpg.add_table_column(width_fixed=True, init_width_or_weight=style.px(label_width))
                 dpg.add_table_column(init_width_or_weight=1.0)

@@ -36,9 +36,9 @@ Progress = Callable[[int, int], None]  # views done, views in all
 CAMERA_ANGLE_X = 0.69  # radians from the left to the right edge of a view
 TARGET, DISTANCE = (0.0, 0.0, 0.06), 4.2  # world units
 LOWEST, HIGHEST = math.radians(4), math.radians(72)  # elevation of the cameras
-STEP = (0.7548776662466927, 0.5698402909980532)  # the R2 sequence: even cover of a square, whatever the count
+GOLDEN = (math.sqrt(5) - 1) / 2  # turns between neighbours on the spiral
 FIRST_TRAIN = (0.40, -1 / 6)  # (share of the way up, turns) of the first view: the scene's best side
-FIRST_TEST = (0.15, 0.21)
+FIRST_TEST = (0.55, 0.24)
 ABANDONED = 3600.0  # seconds after which a folder somebody was rendering into is taken for dead
 
 
@@ -135,12 +135,16 @@ def write_capture(folder: Path, size: DemoSize = DemoSize(), progress: Progress 
 
 
 def spiral_poses(count: int, first: tuple[float, float]) -> list[Float64]:
-    """world_from_camera [4, 4] (OpenGL axes) of `count` cameras spread over the upper hemisphere."""
+    """world_from_camera [4, 4] (OpenGL axes) of `count` cameras on a Fibonacci spiral up the hemisphere.
+
+    The spiral is entered at `first` and left where it was entered.
+    """
+    start = int(first[0] * count)
+    low, high = math.sin(LOWEST), math.sin(HIGHEST)
     poses = []
-    for index in range(count):
-        up_share = (first[0] + index * STEP[0]) % 1.0
-        height = math.sin(LOWEST) + up_share * (math.sin(HIGHEST) - math.sin(LOWEST))
-        poses.append(_pose_towards_target(2 * math.pi * (first[1] + index * STEP[1]), math.asin(height)))
+    for place in [*range(start, count), *range(start)]:
+        elevation = math.asin(low + (place + 0.5) / count * (high - low))
+        poses.append(_pose_towards_target(2 * math.pi * (first[1] + (place - start) * GOLDEN), elevation))
     return poses
 
 

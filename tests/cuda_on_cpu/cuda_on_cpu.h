@@ -90,7 +90,6 @@ struct Outcome {
 struct Kernel {
     const char* name;
     void (*call)(const void* arguments);
-    size_t argument_bytes;
 };
 
 // The one machine of this library; one launch at a time.

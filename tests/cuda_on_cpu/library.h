@@ -8,8 +8,6 @@ namespace cuda_on_cpu {
 
 template <class Args>
 void call(void (*kernel)(Args), const void* arguments) { kernel(*static_cast<const Args*>(arguments)); }
-template <class Args>
-constexpr size_t argument_bytes(void (*)(Args)) { return sizeof(Args); }
 
 struct Library {
     uintptr_t base;
@@ -124,13 +122,10 @@ extern "C" void* __wrap___tls_get_addr(const size_t* index) {
     return cuda_on_cpu::running->block->shared + index[1];
 }
 
-#define CUDA_ON_CPU_EXPORT extern "C" __attribute__((visibility("default")))
-
 extern const cuda_on_cpu::Kernel cuda_on_cpu_kernels[];  // the generated part of the translation unit defines it
 
-CUDA_ON_CPU_EXPORT size_t cuda_on_cpu_argument_bytes(unsigned number) { return cuda_on_cpu_kernels[number].argument_bytes; }
-
-CUDA_ON_CPU_EXPORT void cuda_on_cpu_launch(const cuda_on_cpu::Launch* request, cuda_on_cpu::Outcome* result) {
+extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_launch(const cuda_on_cpu::Launch* request,
+                                                                           cuda_on_cpu::Outcome* result) {
     using namespace cuda_on_cpu;
     dl_iterate_phdr(look_at_library, &library);
     launch = *request, outcome = result, kernel = &cuda_on_cpu_kernels[launch.kernel];

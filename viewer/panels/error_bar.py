@@ -50,7 +50,14 @@ class ErrorBar(Panel):
             dpg.set_value(self._text, error.text)
             dpg.focus_item(self._window)
         size = dpg.get_text_size(error.text, wrap_width=wrap, font=self.style.body) or (0.0, 0.0)
-        height = min(px(MOST_HEIGHT), max(int(size[1]), px(26)) + px(20))
+        needed = max(int(size[1]), px(24)) + px(22)
+        height = min(px(MOST_HEIGHT), needed)
         dpg.configure_item(self._text, wrap=wrap)
         dpg.configure_item(self._dismiss, indent=width - px(104))
-        dpg.configure_item(self._window, pos=(left + px(MARGIN), top + px(MARGIN)), width=width, height=height)
+        dpg.configure_item(
+            self._window,
+            pos=(left + px(MARGIN), top + px(MARGIN)),
+            width=width,
+            height=height,
+            no_scrollbar=height == needed,
+        )

@@ -34,6 +34,11 @@ class HeatmapPanel(Panel):
                     max_value=1.0, format="%.2f", clamped=True, width=-1, callback=lambda _, value: self._set(value)
                 )
             )
+        with inside(dpg.add_group(show=False)) as self._numbers:
+            self._build_numbers()
+
+    def _build_numbers(self) -> None:
+        style = self.style
         with inside(dpg.add_drawlist(style.px(BAR_WIDTH), style.px(38))):
             dpg.draw_image(ramp_texture(), (0, style.px(4)), (style.px(BAR_WIDTH), style.px(16)))
             self._labels = dpg.add_draw_node()
@@ -49,6 +54,7 @@ class HeatmapPanel(Panel):
         if picture is None or picture.serial == self._serial:
             return
         self._serial = picture.serial
+        dpg.configure_item(self._numbers, show=True)
         frame = picture.frame
         counts = frame.tile_counts
         self._draw_labels(heatmap_top(counts))

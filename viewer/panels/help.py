@@ -6,33 +6,49 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.input import help_rows
 from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.style import ACCENT, DIM, inside
+from splatscope.viewer.style import ACCENT, inside
 from splatscope.viewer.widgets import Panel
 
-WIDTH, HEIGHT = 400, 590  # points
+WIDTH, HEIGHT = 760, 446  # points
+LONG = 8  # rows; a longer section gets the second column
+Rows = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class HelpWindow(Panel):
     """See the module's text."""
 
     def build(self) -> None:
-        style, px = self.style, self.style.px
         self._window = dpg.add_window(
             label="Keys and mouse", show=False, no_collapse=True, no_saved_settings=True, no_resize=True,
             on_close=self._close,
         )  # fmt: skip
+        dpg.bind_item_theme(self._window, self.style.popup)
         with inside(self._window):
-            for heading, rows in help_rows():
-                dpg.bind_item_font(dpg.add_text(heading, color=DIM), style.small)
-                with inside(dpg.add_table(header_row=False, no_pad_outerX=True)):
-                    dpg.add_table_column(width_fixed=True, init_width_or_weight=px(160))
-                    dpg.add_table_column()
-                    for key, meaning in rows:
-                        with inside(dpg.add_table_row()):
-                            dpg.add_text(key, color=ACCENT)
-                            dpg.add_text(meaning)
-                dpg.add_spacer(height=px(4))
+            columns: list[list[Rows]] = [[], []]
+            for section in help_rows():  # the longest stands alone in the second column
+                columns[len(section[1]) > LONG].append(section)
+            with inside(dpg.add_table(header_row=False)):
+                dpg.add_table_column(init_width_or_weight=1.12)
+                dpg.add_table_column(init_width_or_weight=1.0)
+                with inside(dpg.add_table_row()):
+                    for sections in columns:
+                        with inside(dpg.add_group()):
+                            for heading, rows in sections:
+                                self._build_section(heading, rows)
         self._shown = False
+
+    def _build_section(self, heading: str, rows: tuple[tuple[str, str], ...]) -> None:
+        style, px = self.style, self.style.px
+        dpg.bind_item_font(dpg.add_text(heading), style.bold)
+        with inside(dpg.add_table(header_row=False, no_pad_outerX=True)) as table:
+            dpg.bind_item_theme(table, style.facts)
+            dpg.add_table_column(width_fixed=True, init_width_or_weight=px(max(len(key) for key, _ in rows) * 8 + 8))
+            dpg.add_table_column()
+            for key, meaning in rows:
+                with inside(dpg.add_table_row()):
+                    dpg.add_text(key, color=ACCENT)
+                    dpg.add_text(meaning)
+        dpg.add_spacer(height=px(6))
 
     def _close(self) -> None:
         self.session.help_shown = False
@@ -42,10 +58,10 @@ class HelpWindow(Panel):
             return
         self._shown = self.session.help_shown
         if self._shown:
-            room = (dpg.get_viewport_client_width(), dpg.get_viewport_client_height())
-            size = [min(self.style.px(points), side) for points, side in zip((WIDTH, HEIGHT), room, strict=True)]
-            left, top = ((side - length) // 2 for side, length in zip(room, size, strict=True))
-            dpg.configure_item(self._window, pos=(left, top), width=size[0], height=size[1])
+            room = self.session.viewport
+            width, height = min(self.style.px(WIDTH), room[0]), min(self.style.px(HEIGHT), room[1])
+            at = ((room[0] - width) // 2, (room[1] - height) // 2)
+            dpg.configure_item(self._window, pos=at, width=width, height=height)
         dpg.configure_item(self._window, show=self._shown)
         if self._shown:
             dpg.focus_item(self._window)

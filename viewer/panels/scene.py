@@ -36,14 +36,15 @@ class ScenePanel(Panel):
                 )
             )
             button(style, "Open", lambda: session.open(dpg.get_value(self.path_box)), width=62, primary=True)
-        self._facts = Facts(style, ("File", "Holds", "Cameras"))
-        self._path_tip = tooltip(style, self._facts.item("File"), "")
-        self._build_look()
-        self._build_turns()
-        self._build_cameras()
-        with labelled(style, "Save splats"):
-            self._save_box = self.ui.field(dpg.add_input_text(hint="name.ply", width=-px(70)))
-            button(style, "Save", lambda: session.save_ply(dpg.get_value(self._save_box)), width=62)
+        with inside(dpg.add_group(show=False)) as self._open_part:
+            self._facts = Facts(style, ("File", "Holds", "Cameras"))
+            self._path_tip = tooltip(style, self._facts.item("File"), "")
+            self._build_look()
+            self._build_turns()
+            self._build_cameras()
+            with labelled(style, "Save splats"):
+                self._save_box = self.ui.field(dpg.add_input_text(hint="name.ply", width=-px(70)))
+                button(style, "Save", lambda: session.save_ply(dpg.get_value(self._save_box)), width=62)
 
     def _build_look(self) -> None:
         style, session = self.style, self.session
@@ -117,8 +118,6 @@ class ScenePanel(Panel):
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         session, scene = self.session, status.scene
         if scene is None:
-            self._facts.show("File", "nothing open")
-            self._facts.show("Holds", "")
             return
         if scene.generation != self._generation:
             self._generation = scene.generation
@@ -134,6 +133,7 @@ class ScenePanel(Panel):
 
     def _show_scene(self, scene: SceneInfo) -> None:
         style = self.style
+        dpg.configure_item(self._open_part, show=True)
         name = scene.path.name or str(scene.path)
         self._facts.show("File", fit(name, style.px(225), style.body))
         dpg.set_value(self._path_tip, f"{scene.path} ({KINDS[scene.kind]})")

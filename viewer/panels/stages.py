@@ -24,6 +24,7 @@ class StagesPanel(Panel):
         self._iteration = -1
 
     def build(self) -> None:
+        self._nothing = dpg.add_text("No picture yet.", color=DIM)
         self._picture = StageTable(self.style, "Picture")
         self._training = StageTable(self.style, "Training step")
 
@@ -31,6 +32,7 @@ class StagesPanel(Panel):
         if picture is not None and picture.serial != self._serial:
             self._serial = picture.serial
             self._picture.add(picture.frame.stage_ms)
+            dpg.configure_item(self._nothing, show=False)
         training = status.training
         if training.iteration != self._iteration and training.stage_ms:
             self._iteration = training.iteration
@@ -46,6 +48,7 @@ class StageTable:
         self._rows: dict[str, tuple[Item, Item, Item]] = {}
         self._stages: tuple[str, ...] = ()
         with inside(dpg.add_table(policy=dpg.mvTable_SizingStretchProp, show=False, no_pad_outerX=True)) as self._table:
+            dpg.bind_item_theme(self._table, style.facts)
             dpg.add_table_column(label=title, init_width_or_weight=1.15)
             dpg.add_table_column(label="", init_width_or_weight=1.0)
             dpg.add_table_column(label="ms", width_fixed=True, init_width_or_weight=style.px(58))
@@ -76,7 +79,7 @@ class StageTable:
         for stage in (*self._stages, ""):
             with inside(dpg.add_table_row(parent=self._table)):
                 name = dpg.add_text(stage.replace("_", " ") or "all stages")
-                bar = dpg.add_progress_bar(width=-1, height=style.px(12)) if stage else dpg.add_spacer()
+                bar = dpg.add_progress_bar(width=-1, height=style.px(15)) if stage else dpg.add_spacer()
                 newest, mean = dpg.add_text(""), dpg.add_text("", color=DIM)
                 for item in (newest, mean):
                     dpg.bind_item_font(item, style.mono)

@@ -29,7 +29,7 @@ class StatusBar(Panel):
             no_scroll_with_mouse=True, no_saved_settings=True,
         )  # fmt: skip
         dpg.bind_item_theme(self._window, self.style.bar)
-        names = ("state", "iteration", "loss", "psnr", "splats", "picture", "size", "speed")
+        names = ("state", "iteration", "speed", "loss", "psnr", "splats", "picture", "size")
         self._items = {name: dpg.add_text("", parent=self._window) for name in names}
         self._message = dpg.add_text("", parent=self._window)
         dpg.bind_item_font(self._items["state"], self.style.bold)
@@ -64,27 +64,26 @@ class StatusBar(Panel):
         if training.iteration:
             texts["iteration"] = f"{count(training.iteration)} / {count(training.iterations)}"
             texts["loss"] = "" if training.loss is None else f"loss {training.loss:.4f}"
-            texts["psnr"] = "" if training.psnr is None else f"{training.psnr:.2f} dB"
+            texts["psnr"] = "" if training.psnr is None else f"PSNR {training.psnr:.2f} dB"
             rate = training.iterations_per_second
             texts["speed"] = speed(rate) if rate else ""
         texts["splats"] = f"{count(status.splat_count)} splats"
         if picture is not None:
             height, width = picture.rgba.shape[:2]
-            texts["picture"] = milliseconds(picture.render_ms)
-            texts["size"] = f"{width} × {height}" + (
-                "" if self.session.scale == 1.0 else f" ({self.session.scale:.0%})"
-            )
+            texts["picture"] = f"picture {milliseconds(picture.render_ms)}"
+            share = self.session.shown_share
+            texts["size"] = f"{width} × {height}" + ("" if share > 0.99 else f" ({share:.0%})")
         return texts
 
     def _color(self, name: str, status: EngineStatus) -> Color:
         if name == "state" and status.scene is not None and status.training.state != "none":
             return STATE_COLORS[status.training.state]
-        return TEXT if name in ("iteration", "loss", "psnr") else DIM
+        return TEXT if name in ("iteration", "speed", "loss", "psnr") else DIM
 
     def _show_message(self, status: EngineStatus, left: float, y: int) -> None:
         line: LogLine | None = self.session.log[-1] if self.session.log else None
         text, color = status.busy, ACCENT
-        if not text and line is not None:
+        if not text and line is not None and self.session.error is None:  # an error has its own bar
             text, color = line.text.partition("\n")[0], MESSAGE_COLORS[line.level]
         room = self._width - self.style.px(12) - left
         text = fit(text, room, self.style.body)

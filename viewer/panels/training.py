@@ -17,7 +17,7 @@ BUTTONS: dict[str, tuple[str, ...]] = {
 }
 HINTS = {
     "none": "Open a capture (photographs with cameras) to train.",
-    "ready": "Ready. Space starts, N does one iteration.",
+    "ready": "Space starts, N does one iteration.",
     "stopping": "Saving…",
     "error": "The run ended with an error; see the log.",
 }
@@ -41,16 +41,15 @@ class TrainingPanel(Panel):
         with inside(dpg.add_group(horizontal=True)) as self._buttons:
             toggle, step, stop = session.toggle_training, session.step_training, session.stop_training
             self._button = {
-                "start": button(style, "Start", toggle, 84, primary=True, tip="Begin training (Space)"),
-                "resume": button(style, "Resume", toggle, 84, primary=True, tip="Go on (Space)"),
-                "pause": button(style, "Pause", toggle, 84, primary=True, tip="Pause after this iteration (Space)"),
-                "step": button(style, "Step", step, 84, tip="One iteration (N)"),
-                "stop": button(style, "Stop", stop, 84, tip="Save and end the run"),
+                "start": button(style, "Start", toggle, 74, primary=True, tip="Begin training (Space)"),
+                "resume": button(style, "Resume", toggle, 74, primary=True, tip="Go on (Space)"),
+                "pause": button(style, "Pause", toggle, 74, primary=True, tip="Pause after this iteration (Space)"),
+                "step": button(style, "Step", step, 74, tip="One iteration (N)"),
+                "stop": button(style, "Stop", stop, 74, tip="Save and end the run"),
             }
         with inside(dpg.add_group(show=False)) as self._figures:
             self._progress = dpg.add_progress_bar(width=-1, height=style.px(20))
             self._facts = Facts(style, ("Loss", "Splats", "PSNR", "SSIM", "Speed", "Left", "View cost"), 2, 74)
-            self._psnr_label = dpg.add_text("", color=DIM)
             self._loss_plot = CurvePlot(style, "loss", ACCENT)
             self._psnr_plot = CurvePlot(style, "PSNR", GOOD)
 
@@ -87,7 +86,7 @@ class TrainingPanel(Panel):
         rate = training.iterations_per_second
         facts.show("Speed", speed(rate) if rate else "")
         facts.show("Left", duration(training.eta_seconds) if training.eta_seconds is not None else "")
-        facts.show("View cost", f"{training.view_cost:.0%} of the time" if training.view_cost else "")
+        facts.show("View cost", f"{training.view_cost:.0%}" if training.view_cost else "")
         self._loss_plot.show(training.loss_curve, "loss")
         self._psnr_plot.show(training.psnr_curve, f"{training.psnr_label}, dB")
 
@@ -134,7 +133,7 @@ class CurvePlot:
             return
         x, mean, low, high = decimate(curve, BUCKETS)
         dpg.set_value(self._line, [x, mean])
-        dpg.set_value(self._band, [x, low, [], [], high])
+        dpg.set_value(self._band, [x, low, high])
         dpg.set_axis_limits(self._x, *_limits(curve.x, 0.0))
         dpg.set_axis_limits(self._y, *_limits(np.concatenate([low, high]), 0.08))
 

@@ -1,0 +1,214 @@
+"""What a benchmark's figures are worth only with: the machine they were taken on, and tables to read them in.
+
+Nothing is measured here; `bench.py` does that and hands over plain dictionaries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from splatscope.assets.atomic import atomic_path
+from splatscope.kernels.errors import InputError
+
+FORMAT = "splatscope bench 1"
+OPEN_MARK, CLOSE_MARK = "<!-- bench:cpu -->", "<!-- /bench:cpu -->"
+
+
+def describe_run(command: str) -> dict[str, Any]:
+    """When, with what source and how busy the machine was before the first run."""
+    load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
+    return {
+        "format": FORMAT,
+        "command": command,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": _revision(),
+        "load_average_at_start": load,
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, memory, system and the versions that decide how fast the kernels are."""
+    import llvmlite.binding
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "cpu": _cpu_model(),
+        "cpu_target": llvmlite.binding.get_host_cpu_name(),
+        "cores": cores,
+        "memory_gib": _memory_gib(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numba", "llvmlite", "numpy")},
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None
+
+
+def _revision() -> str | None:
+    """The commit this source was checked out at, with a plus where it was edited; None outside a checkout."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        edits = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if edits.stdout.strip() else "")
+
+
+def write_results(path: Path, results: dict[str, Any]) -> None:
+    """Writes the figures as JSON, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Figures written before. Raises InputError if the file is something else."""
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+        if results["run"]["format"] == FORMAT:
+            return results
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise InputError(f"{path} was not written by `splatscope bench --out`.")
+
+
+def print_results(results: dict[str, Any]) -> None:
+    """Tables for the terminal: totals, then stages."""
+    console = Console(highlight=False)
+    console.print(_machine_line(results), soft_wrap=True)
+    totals = Table(title="Medians in ms (10% to 90%)")
+    for column in ("scene", "splats", "size", "instances", "threads", "forward", "forward + backward"):
+        totals.add_column(column, justify="left" if column == "scene" else "right")
+    for scene, count, figures in _rows(results):
+        totals.add_row(*_scene_cells(scene, count), _ms(figures["forward"]), _ms(figures["forward_backward"]))
+    console.print(totals)
+    for title, stages in _stage_tables(results):
+        _print_stages(console, title, stages)
+    if compiled := results.get("compile"):
+        console.print(
+            f"Kernels are ready in {compiled['cold_seconds']:.1f} s when they must be compiled, "
+            f"in {compiled['warm_seconds']:.2f} s from the cache."
+        )
+    if training := results.get("training"):
+        console.print(f"Training step, {_training_words(training)}: {_ms(training['step'])} ms")
+
+
+def _rows(results: dict[str, Any]) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """(scene, thread count, figures) of every line of the table of totals."""
+    return [(scene, n, figures) for scene in results["scenes"] for n, figures in scene["threads"].items()]
+
+
+def _scene_cells(scene: dict[str, Any], threads: str) -> list[str]:
+    size = f"{scene['width']}×{scene['height']}"
+    return [scene["name"], f"{scene['splats']:,}", size, f"{scene['instances']:,}", threads]
+
+
+def _ms(times: dict[str, float]) -> str:
+    return f"{times['median']:.1f} ({times['p10']:.1f} to {times['p90']:.1f})"
+
+
+def _stage_tables(results: dict[str, Any]) -> list[tuple[str, dict[str, dict[str, Any]]]]:
+    """(title, {column: stages}) a scene, and one for the training step."""
+    tables = [
+        (f"{scene['name']}: median ms a stage", {f"{n} threads": f["stages"] for n, f in scene["threads"].items()})
+        for scene in results["scenes"]
+    ]
+    if training := results.get("training"):
+        tables.append(("Training step: median ms a stage", {training["capture"]: training["stages"]}))
+    return tables
+
+
+def _print_stages(console: Console, title: str, columns: dict[str, dict[str, Any]]) -> None:
+    table = Table("stage", title=title)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for stage in next(iter(columns.values())):
+        table.add_row(stage, *(f"{stages[stage]['median']:.2f}" for stages in columns.values()))
+    console.print(table)
+
+
+def _training_words(training: dict[str, Any]) -> str:
+    size = f"{training['width']}×{training['height']}"
+    return f"{training['capture']} at {size}, {training['splats']:,} splats, SH degree {training['sh_degree']}"
+
+
+def _machine_line(results: dict[str, Any]) -> str:
+    machine, run = results["machine"], results["run"]
+    memory = f", {machine['memory_gib']} GiB" if machine["memory_gib"] else ""
+    load = run["load_average_at_start"]
+    busy = f", load {load[0]:.1f} at the start" if load else ""
+    return (
+        f"{machine['cpu']} ({machine['cpu_target']}), {machine['cores']} cores{memory}; Python {machine['python']}, "
+        f"numba {machine['numba']}, NumPy {machine['numpy']}, {machine['threading_layer']} threads; "
+        f"{run['date'][:10]}, revision {run['revision'] or 'unknown'}{busy}."
+    )
+
+
+def markdown_table(results: dict[str, Any]) -> str:
+    """The table README shows: medians, the command and the machine."""
+    lines = [
+        "| scene | splats | size | instances | threads | forward, ms | forward + backward, ms |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for scene, count, figures in _rows(results):
+        times = (f"{figures[kind]['median']:.1f}" for kind in ("forward", "forward_backward"))
+        lines.append(f"| {' | '.join([*_scene_cells(scene, count), *times])} |")
+    lines.append("")
+    if training := results.get("training"):
+        lines.append(f"A training step on {_training_words(training)}, takes {training['step']['median']:.1f} ms.")
+    if compiled := results.get("compile"):
+        lines.append(
+            f"Kernels compile in {compiled['cold_seconds']:.0f} s once and load in {compiled['warm_seconds']:.1f} s."
+        )
+    lines.append(f"Medians by `{results['run']['command']}` on {_machine_line(results)}")
+    return "\n".join(lines)
+
+
+def check_marks(path: Path) -> None:
+    """Raises InputError unless the text file has a place for the table."""
+    _split_at_marks(path)
+
+
+def rewrite_table(path: Path, results: dict[str, Any]) -> None:
+    """Replaces what stands between the marks in a text file by the table."""
+    before, after = _split_at_marks(path)
+    with atomic_path(path) as temporary:
+        temporary.write_text(f"{before}{OPEN_MARK}\n{markdown_table(results)}\n{CLOSE_MARK}{after}", encoding="utf-8")
+
+
+def _split_at_marks(path: Path) -> tuple[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--readme {path} cannot be read as text.") from error
+    before, opened, rest = text.partition(OPEN_MARK)
+    _, closed, after = rest.partition(CLOSE_MARK)
+    if not opened or not closed:
+        raise InputError(f"--readme {path} has no place for the table: it needs {OPEN_MARK} and {CLOSE_MARK} in it.")
+    return before, after

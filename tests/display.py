@@ -1,0 +1,114 @@
+"""A private X display with a window manager, and hands to use a window on it. Linux only.
+
+`start_display` needs Xvfb, openbox, xdotool; `Program` runs a script that prints JSON lines and remembers them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageGrab
+
+NEEDED = ("Xvfb", "openbox", "xdotool")
+
+
+def missing_programs() -> list[str]:
+    """What of the needed programs is not installed."""
+    return [name for name in NEEDED if shutil.which(name) is None]
+
+
+@contextmanager
+def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
+    """Starts Xvfb on a free display and openbox on it; yields the display's name, ends both afterwards."""
+    read, write = os.pipe()
+    screen = f"{width}x{height}x24"
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(write), "-screen", "0", screen, "-nolisten", "tcp"],
+        pass_fds=[write],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        name = f":{pipe.readline().strip()}"
+    environment = {**os.environ, "DISPLAY": name}
+    manager = subprocess.Popen(["openbox"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield name
+    finally:
+        for process in (manager, server):
+            process.terminate()
+            process.wait(10)
+
+
+class Program:
+    """A Python script on a display; every line it prints is a JSON object, `facts` merges them."""
+
+    def __init__(self, display: str, script: Path, arguments: Sequence[str] = ()) -> None:
+        self.display = display
+        self.facts: dict[str, Any] = {}
+        self._environment = {**os.environ, "DISPLAY": display}
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), *arguments], env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.facts = {**self.facts, **json.loads(line)}
+
+    def wait_for(self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> dict[str, Any]:
+        """Waits until the facts satisfy `holds`; fails naming `what` if they never do."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            facts = self.facts
+            try:
+                if holds(facts):
+                    return facts
+            except KeyError:
+                pass
+            if self.process.poll() is not None and not self._reader.is_alive():
+                raise AssertionError(f"the program ended with {self.process.returncode} before: {what}; {facts}")
+            time.sleep(0.05)
+        raise AssertionError(f"waited {seconds} s in vain for: {what}; {self.facts}")
+
+    def xdotool(self, *arguments: object) -> str:
+        """Runs one xdotool command line and returns what it prints."""
+        words = [str(word) for word in arguments]
+        return subprocess.run(
+            ["xdotool", *words], env=self._environment, check=True, capture_output=True, text=True, timeout=30
+        ).stdout.strip()
+
+    def find_window(self, title: str, seconds: float = 30.0) -> str:
+        """The id of the window with that title, once it is shown and has the focus."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                window = self.xdotool("search", "--onlyvisible", "--name", f"^{title}$").split()[0]
+                self.xdotool("windowactivate", "--sync", window)
+            except (subprocess.CalledProcessError, IndexError):
+                time.sleep(0.1)
+                continue
+            return window
+        raise AssertionError(f"no window called {title!r} appeared in {seconds} s")
+
+    def screenshot(self) -> Image.Image:
+        """The whole display as it is now."""
+        return ImageGrab.grab(xdisplay=self.display)
+
+    def end(self) -> None:
+        """Ends the program if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
