@@ -100,13 +100,15 @@ def read_results(path: Path) -> dict[str, Any]:
 
 def print_results(results: dict[str, Any]) -> None:
     """Tables for the terminal: totals, then stages."""
-    console = Console(highlight=False)
-    console.print(_machine_line(results), soft_wrap=True)
-    totals = Table(title="Medians in ms (10% to 90%)")
-    for column in ("scene", "splats", "size", "instances", "threads", "forward", "forward + backward"):
-        totals.add_column(column, justify="left" if column == "scene" else "right")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_machine_line(results))
+    totals = Table("scene", title="Medians in ms (10%–90%)", title_justify="left")
+    for column in ("threads", "forward", "forward + backward"):
+        totals.add_column(column, justify="right", no_wrap=True)
     for scene, count, figures in _rows(results):
-        totals.add_row(*_scene_cells(scene, count), _ms(figures["forward"]), _ms(figures["forward_backward"]))
+        name, splats, size, *_ = _scene_cells(scene, count)
+        words = f"{name} ({splats} at {size})"
+        totals.add_row(words, count, _ms(figures["forward"]), _ms(figures["forward_backward"]))
     console.print(totals)
     for title, stages in _stage_tables(results):
         _print_stages(console, title, stages)
@@ -130,13 +132,13 @@ def _scene_cells(scene: dict[str, Any], threads: str) -> list[str]:
 
 
 def _ms(times: dict[str, float]) -> str:
-    return f"{times['median']:.1f} ({times['p10']:.1f} to {times['p90']:.1f})"
+    return f"{times['median']:.1f} ({times['p10']:.1f}–{times['p90']:.1f})"
 
 
 def _stage_tables(results: dict[str, Any]) -> list[tuple[str, dict[str, dict[str, Any]]]]:
     """(title, {column: stages}) a scene, and one for the training step."""
     tables = [
-        (f"{scene['name']}: median ms a stage", {f"{n} threads": f["stages"] for n, f in scene["threads"].items()})
+        (f"{scene['name']}: median ms a stage", {_threads(n): f["stages"] for n, f in scene["threads"].items()})
         for scene in results["scenes"]
     ]
     if training := results.get("training"):
@@ -144,8 +146,12 @@ def _stage_tables(results: dict[str, Any]) -> list[tuple[str, dict[str, dict[str
     return tables
 
 
+def _threads(count: str) -> str:
+    return f"{count} thread{'' if count == '1' else 's'}"
+
+
 def _print_stages(console: Console, title: str, columns: dict[str, dict[str, Any]]) -> None:
-    table = Table("stage", title=title)
+    table = Table("stage", title=title, title_justify="left")
     for column in columns:
         table.add_column(column, justify="right")
     for stage in next(iter(columns.values())):

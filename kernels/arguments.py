@@ -4,14 +4,14 @@
 packs is handed by value to a GPU launch and by address to the CPU harness. `layout_checks` is C++ that fails to
 compile where Python's idea of the layout is wrong. Read `compiler.py` next.
 
-A struct is a list of members, one declaration each: numbers, CUDA's vector types, pointers, arrays with a literal
-or constexpr size, structs declared in the same text. No methods, no base classes, no bit fields.
+Members may be numbers, CUDA's vector types, pointers, arrays with a literal or constexpr size, and structs declared
+in the same text. No methods, no base classes, no bit fields, no braces.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,8 @@ SCALARS = {
 VECTOR_BASES = {"uchar": "u1", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4", "ulonglong": "u8"}
 
 _STRUCT = r"\bstruct\s+(?:alignas\s*\(\s*(\d+)\s*\)\s*)?{name}\s*\{{(.*?)\}}\s*;"
-_MEMBER = re.compile(r"(?P<type>[\w\s]+?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)\s*(?:\[(?P<count>\w+)\])?\s*(?:=[^;]*)?")
+_DECLARATOR = r"(\*?)\s*\b(\w+)\s*(?:\[(\w+)\])?\s*(?:=[^,;]*)?"
+_MEMBER = re.compile(rf"(?P<type>\w[\w\s]*?)\s*(?P<names>{_DECLARATOR}(?:,\s*{_DECLARATOR})*)")
 _QUALIFIER = re.compile(r"\b(?:const|volatile|__restrict__|struct)\b")
 
 
@@ -125,30 +126,34 @@ def struct_layout(text: str, name: str) -> ArgumentStruct:
         raise ValueError(f"struct {name} is not declared.")
     members: list[Member] = []
     end, alignment = 0, int(match.group(1) or 1)
-    for declaration in filter(None, (part.strip() for part in match.group(2).split(";"))):
+    for base, is_pointer, member, count in _declarations(match.group(2), name):
+        struct = None
+        if is_pointer:
+            form, size, align = np.dtype("u8"), 8, 8
+        elif base in SCALARS or _vector(base):
+            form, size, align = _plain(base)
+        else:
+            struct = struct_layout(text, base)
+            form, size, align = struct.dtype, struct.size, struct.alignment
+        if count:
+            if struct is not None:
+                raise ValueError(f"struct {name}: {member} is an array of structs.")
+            length = _constant(text, count)
+            form, size = (form, (length,)), size * length
+        offset = -(-end // align) * align
+        members.append(Member(member, offset, align, form, base if is_pointer else None, struct))
+        end, alignment = offset + size, max(alignment, align)
+    return ArgumentStruct(name, tuple(members), -(-end // alignment) * alignment, alignment)
+
+
+def _declarations(body: str, struct: str) -> Iterator[tuple[str, bool, str, str | None]]:
+    """(type, whether a pointer to it, name, array size as written) of each member."""
+    for declaration in filter(None, (part.strip() for part in body.split(";"))):
         found = _MEMBER.fullmatch(_QUALIFIER.sub(" ", declaration).strip())
         if found is None:
-            raise ValueError(f"struct {name}: cannot read `{declaration}`.")
-        base = " ".join(found["type"].split())
-        for declarator in found["names"].split(","):
-            is_pointer, member, count = _DECLARATOR.fullmatch(declarator.strip()).groups()  # pyright: ignore
-            struct = None
-            if is_pointer:
-                form, size, align = np.dtype("u8"), 8, 8
-            elif base in SCALARS or _vector(base):
-                form, size, align = _plain(base)
-            else:
-                struct = struct_layout(text, base)
-                form, size, align = struct.dtype, struct.size, struct.alignment
-            if count:
-                if struct is not None:
-                    raise ValueError(f"struct {name}: `{declaration}` is an array of structs.")
-                length = _constant(text, count)
-                form, size = (form, (length,)), size * length
-            offset = -(-end // align) * align
-            members.append(Member(member, offset, align, form, base if is_pointer else None, struct))
-            end, alignment = offset + size, max(alignment, align)
-    return ArgumentStruct(name, tuple(members), -(-end // alignment) * alignment, alignment)
+            raise ValueError(f"struct {struct}: cannot read `{declaration}`.")
+        for star, name, count in re.findall(_DECLARATOR, found["names"]):
+            yield " ".join(found["type"].split()), bool(star), name, count or None
 
 
 def _without_comments(text: str) -> str:

@@ -30,6 +30,7 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capability × 10: Turi
 # -lineinfo costs nothing at run time and gives the profiler our lines. Contraction of a·b+c stays on: where two
 # kernels must agree to the bit they call __fmul_rn and __fmaf_rn.
 OPTIONS = ("-std=c++20", "-lineinfo")
+KEPT_BINARIES = 2000  # on disk, the newest
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _REPORT = re.compile(
@@ -165,6 +166,8 @@ def compile_kernels(source: Source, instantiations: Sequence[str], architecture:
     with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".part", delete=False) as part:
         json.dump(stored, part)
     Path(part.name).replace(file)
+    for old in sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_BINARIES]:
+        old.unlink(missing_ok=True)
     return compiled
 
 
@@ -177,8 +180,7 @@ def load(source: Source, instantiations: Sequence[str]) -> dict[str, Kernel]:
     """Compiles for the current GPU and loads: on the engine's thread, never inside a graph capture."""
     import cupy  # pyright: ignore[reportMissingImports]
 
-    major, minor = divmod(int(cupy.cuda.Device().compute_capability), 10)
-    compiled = compile_kernels(source, instantiations, major * 10 + minor)
+    compiled = compile_kernels(source, instantiations, int(cupy.cuda.Device().compute_capability))
     module = cupy.cuda.Module()
     module.load(compiled.image)
     return {

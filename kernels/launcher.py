@@ -2,7 +2,7 @@
 
 Nothing else touches launch syntax, events or NVTX. Kernels run on torch's current stream, arguments go by value as
 one record (`arguments.py`). Nothing here waits for the GPU: times are read frames later, from events that have
-passed. The CPU harness in tests/cuda_on_cpu has a `launch` of the same signature, so that a pipeline runs there too.
+passed. The CPU harness in tests/cuda_on_cpu has the same `launch` and `stage`, so that a pipeline can run there too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Event(Protocol):
     def elapsed_time(self, end_event: Any) -> float: ...
 
 
-def _event(external: bool) -> Event:
+def _event(external: bool = False) -> Event:
     import torch
 
     return torch.cuda.Event(enable_timing=True, external=external)
@@ -53,7 +53,7 @@ class Marks:
 class Timeline:
     """Stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
 
-    def __init__(self, frames: int = 8, make_event: Callable[[bool], Event] = _event) -> None:
+    def __init__(self, frames: int = 8, make_event: Callable[[], Event] = _event) -> None:
         self._make_event = make_event
         self._spare: list[Event] = []
         self._current = Marks([])
@@ -91,7 +91,7 @@ class Timeline:
         return finished
 
     def _take(self) -> Event:
-        return self._spare.pop() if self._spare else self._make_event(False)
+        return self._spare.pop() if self._spare else self._make_event()
 
     def _give_back(self, marks: Marks) -> None:
         for _, start, end in marks.pairs:
@@ -158,7 +158,7 @@ class Launcher:
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        own, marks = self.timeline, Timeline(make_event=lambda _: _event(external=True))
+        own, marks = self.timeline, Timeline(make_event=lambda: _event(external=True))
         self.timeline = marks if own else None
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

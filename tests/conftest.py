@@ -1,17 +1,13 @@
-"""Fixtures every test may ask for. Helpers of tests lie beside them and are imported by their bare names."""
+"""Fixtures every test may ask for."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # before the helpers are imported
-
-from display import missing_programs, start_display
+from tests.display import missing_programs, start_display
 
 
 @pytest.fixture(scope="session")

@@ -43,11 +43,22 @@ def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
     environment = {**os.environ, "DISPLAY": name}
     manager = subprocess.Popen(["openbox"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
+        ready = ["xdotool", "get_num_desktops"]  # fails until the window manager has said that it is there
+        wait_until(lambda: subprocess.run(ready, env=environment, capture_output=True).returncode == 0, "openbox")
         yield name
     finally:
         for process in (manager, server):
             process.terminate()
             process.wait(10)
+
+
+def wait_until(holds: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    """Polls until `holds()` is true; fails naming `what` if it never is."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain for {what}")
+        time.sleep(0.05)
 
 
 class Program:
@@ -90,22 +101,32 @@ class Program:
             ["xdotool", *words], env=self._environment, check=True, capture_output=True, text=True, timeout=30
         ).stdout.strip()
 
+    def try_xdotool(self, *arguments: object) -> str:
+        """The same, but an empty text if xdotool does not find what it is asked about."""
+        try:
+            return self.xdotool(*arguments)
+        except subprocess.CalledProcessError:
+            return ""
+
     def find_window(self, title: str, seconds: float = 30.0) -> str:
         """The id of the window with that title, once it is shown and has the focus."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                window = self.xdotool("search", "--onlyvisible", "--name", f"^{title}$").split()[0]
-                self.xdotool("windowactivate", "--sync", window)
-            except (subprocess.CalledProcessError, IndexError):
-                time.sleep(0.1)
-                continue
-            return window
-        raise AssertionError(f"no window called {title!r} appeared in {seconds} s")
+        search = ("search", "--onlyvisible", "--name", f"^{title}$")
+        wait_until(lambda: self.try_xdotool(*search), f"a window called {title!r}", seconds)
+        window = self.try_xdotool(*search).split()[0]
+        self.activate(window)
+        return window
 
-    def screenshot(self) -> Image.Image:
-        """The whole display as it is now."""
-        return ImageGrab.grab(xdisplay=self.display)
+    def activate(self, window: str) -> None:
+        """Gives a window the focus, also one that was minimised."""
+        self.xdotool("windowactivate", window)
+        wait_until(lambda: self.try_xdotool("getactivewindow") == window, "the focus")
+
+    def screenshot(self, window: str) -> Image.Image:
+        """What the display shows from the window's upper left corner on; the mouse goes there."""
+        self.xdotool("mousemove", "--sync", "--window", window, 0, 0)
+        place = dict(line.split("=") for line in self.xdotool("getmouselocation", "--shell").splitlines())
+        picture = ImageGrab.grab(xdisplay=self.display)
+        return picture.crop((int(place["X"]), int(place["Y"]), *picture.size))
 
     def end(self) -> None:
         """Ends the program if it still runs."""

@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +231,7 @@ def describe(engine: FakeEngine) -> dict[str, object]:
     if engine.requests:
         request = engine.requests[-1]
         facts |= {
+            "camera": asdict(request.camera),
             "eye": request.camera.position.tolist(),
             "forward": request.camera.matrix[2, :3].tolist(),
             "size": [request.camera.width, request.camera.height],
@@ -254,6 +255,7 @@ def report(engine: FakeEngine) -> None:
 
 def main() -> None:
     """Opens the window on the fake engine."""
+    from splatscope.viewer import textures, viewport
     from splatscope.viewer.window import run_window
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -263,6 +265,7 @@ def main() -> None:
     parser.add_argument("--state", default="ready")
     parser.add_argument("--empty", action="store_true", help="no scene is open")
     parser.add_argument("--busy", default="")
+    parser.add_argument("--float-texture", action="store_true", help="the slow way, as on Windows")
     options = parser.parse_args()
     width, height = (int(part) for part in options.size.split("x"))
     engine = FakeEngine(None if options.empty else SCENE, options.state)
@@ -270,6 +273,8 @@ def main() -> None:
         engine.train(options.train)
     if options.busy:
         engine._status = replace(engine._status, busy=options.busy)
+    if options.float_texture:
+        viewport.make_texture = textures.FloatTexture
     threading.Thread(target=report, args=(engine,), daemon=True).start()
     run_window(engine, WindowConfig(width=width, height=height, ui_scale=options.scale))
     engine.close()

@@ -264,13 +264,15 @@ def test_arrays_of_a_frame_are_not_touched_by_the_next(cpu: Backend) -> None:
 # -------------------------------------------------------------------------------- needles and the edges
 
 
-def needles(camera: Camera, count: int, seed: int) -> Gaussians:
-    """Splats of 400 to 2000 px along one axis and next to nothing across, at any angle."""
+def needles(
+    camera: Camera, count: int, seed: int, long: tuple[float, float] = (400.0, 2000.0), thin: float = 1e-3
+) -> Gaussians:
+    """Splats of standard deviation `long` px along one axis and `thin` px across, at any angle."""
     rng = np.random.default_rng(seed)
     gaussians = random_scene(camera, count, seed, degree=0)
     depth = (gaussians.means @ camera.matrix[2, :3] + camera.matrix[2, 3])[:, None]
-    long = rng.uniform(400.0, 2000.0, (count, 1))
-    gaussians.log_scales[:] = np.log(np.concatenate((long, np.full((count, 2), 1e-3)), 1) * depth / camera.fx)
+    sigmas = np.concatenate((rng.uniform(*long, (count, 1)), np.full((count, 2), thin)), 1)
+    gaussians.log_scales[:] = np.log(sigmas * depth / camera.fx)
     gaussians.logit_opacities[:] = rng.uniform(-4.0, 6.0, count)
     return gaussians
 
@@ -311,6 +313,23 @@ def test_the_picture_of_needles_is_that_of_the_reference(cpu: Backend) -> None:
     frame, expected = (b.render(gaussians, camera, BACKGROUND) for b in (cpu, REFERENCE))
     assert_close_with_boundary_band(frame.image, expected.image, tight=3e-4, flip_size=0.02, flip_fraction=5e-3)
     assert_same_lists(frame, expected, share=5e-3)
+
+
+@pytest.mark.parametrize("length", [30, 300, 1000])
+def test_gradients_of_long_thin_splats_are_those_of_the_reference(cpu: Backend, length: int) -> None:
+    camera = random_camera(96, 64)
+    gaussians = needles(camera, 60, seed=20, long=(length, length), thin=1.0)
+    frame, saved = cpu.forward(gaussians, camera)
+    expected, saved_reference = REFERENCE.forward(gaussians, camera)
+    upstream = np.random.default_rng(4).standard_normal(frame.image.shape).astype(np.float32)
+    upstream[np.abs(frame.image - expected.image).max(2) > 1e-4] = 0
+    got, wanted = cpu.backward(saved, upstream), REFERENCE.backward(saved_reference, upstream)
+    for axis in range(3):  # the long axis hardly matters to the picture: its gradient is small, and must be right
+        error = np.linalg.norm(got.log_scales[:, axis] - wanted.log_scales[:, axis])
+        assert error <= 2e-3 * np.linalg.norm(wanted.log_scales[:, axis]), f"axis {axis}: {error:.3g}"
+    for name in ("means", "quats", "logit_opacities", "sh", "means2d"):
+        error = np.linalg.norm(getattr(got, name) - getattr(wanted, name))
+        assert error <= 5e-3 * np.linalg.norm(getattr(wanted, name)), f"{name}: {error:.3g}"
 
 
 @pytest.mark.parametrize("size", [(1_049_600, 1), (1, 1_049_600)])

@@ -16,8 +16,8 @@ from splatscope.kernels.cpu.compile import inline, kernel, parallel_kernel
 from splatscope.kernels.types import Float32
 
 CHUNK = 4096  # numbers handled by one thread at a time, rounded down to whole rows
-# Fewer numbers than this take one thread 0.1 ms; waking the others can cost more where cores are busy.
-SMALL = 250_000
+# Fewer numbers than this take one thread 0.3 ms; waking the others can cost more where cores are busy.
+SMALL = 1_000_000
 
 
 @inline
@@ -44,6 +44,13 @@ def adam_alone(parameter, gradient, first, second, rates, first_gain, beta2, sec
 def adam_shared(parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
     for c in prange((parameter.size + rates.size - 1) // rates.size):
         adam_chunk(c, parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon)
+
+
+def warm_up() -> None:
+    """Compiles, or loads from the cache, both kernels; a run needs the parallel one only once it has grown."""
+    for sweep in (adam_alone, adam_shared):
+        one = np.zeros((5, 1), np.float32)
+        sweep(*one, *np.ones(5, np.float32))
 
 
 def adam_step(

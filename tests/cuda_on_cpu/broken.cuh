@@ -55,7 +55,7 @@ __global__ void broken(BrokenArgs args) {
         dynamic_shared<float>()[i + 1] = value;  // line: dynamic_shared_end
     } else if constexpr (M == Mistake::stack) {
         float large[20000];
-        for (int k = 0; k < 20000; k++) large[k] = value * float(k);  // line: stack
+        for (int k = 0; k < 20000; k++) large[k] = value * float(k);
         value = large[far];
     } else if constexpr (M == Mistake::misaligned) {
         value = reinterpret_cast<float4*>(args.out + 1)->x;  // line: misaligned

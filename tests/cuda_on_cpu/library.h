@@ -31,20 +31,22 @@ inline int look_at_library(dl_phdr_info* info, size_t, void* found) {
     return is_ours;
 }
 
-// Once a second of processor time. True if the launch hangs between two switches, or simply takes too long.
+// At every tick, four to a second of processor time: true if the launch hangs between two switches, or takes too long.
+inline bool is_hanging() { return idle_ticks >= 4; }
 inline bool is_out_of_time() {
     idle_ticks = std::exchange(switches_at_tick, outcome->switches) == outcome->switches ? idle_ticks + 1 : 0;
-    return idle_ticks >= 3 || ++ticks >= launch.seconds;
+    return is_hanging() || ++ticks >= 4 * launch.seconds;
 }
 
 // A bad access, or the timer's tick. Runs on a stack of its own; a failure leaves it for good.
 inline void on_signal(int number, siginfo_t* info, void* context) {
-    if (!pthread_equal(pthread_self(), launching_thread) || running == &host) {
-        if (number == SIGVTALRM) pthread_kill(launching_thread, number);
-        else signal(number, SIG_DFL);  // not a kernel's doing: it happens again on return, and ends the process
+    const bool is_tick = number == SIGVTALRM, is_launching = pthread_equal(pthread_self(), launching_thread);
+    if (!is_launching || running == &host) {
+        if (!is_tick) signal(number, SIG_DFL);  // no kernel did this: it happens again on return, and ends the process
+        else if (!is_launching) pthread_kill(launching_thread, number);
         return;
     }
-    if (number == SIGVTALRM && !is_out_of_time()) return;
+    if (is_tick && !is_out_of_time()) return;
     const auto& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
     outcome->instruction = uintptr_t(machine.gregs[REG_RIP]) - library.base;
@@ -55,14 +57,16 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
     begin_failure(nullptr, 0);
     const auto* address = static_cast<const char*>(info->si_addr);
     const Block& block = *running->block;
-    if (number == SIGVTALRM && idle_ticks >= 3)
-        say("ran for 3 s without a collective, an atomic or a poll");
-    else if (number == SIGVTALRM)
+    if (is_tick && is_hanging())
+        say("ran for a second without a collective, an atomic or a poll");
+    else if (is_tick)
         say("the launch took more than %u s", launch.seconds);
     else if (address >= block.dynamic_shared_end && address < block.dynamic_shared_end + PAGE)
         say("leaves the dynamic shared memory, which has %u bytes", launch.dynamic_shared);
     else if (address >= block.stacks && address < block.stacks + MAX_THREADS * STACK_STRIDE)
         say("needs more than the %zu KB of its stack", STACK_BYTES >> 10);
+    else if (address == nullptr)
+        say("uses an address that no buffer could have");
     else
         outcome->address = reinterpret_cast<uintptr_t>(address);
     end_launch();
@@ -84,8 +88,9 @@ class SignalScope {
         action.sa_sigaction = on_signal;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // never returned from, so nothing may stay blocked
         for (int i = 0; i < 3; i++) sigaction(NUMBERS[i], &action, &before[i]);
-        const itimerval second{.it_interval = {.tv_sec = 1, .tv_usec = 0}, .it_value = {.tv_sec = 1, .tv_usec = 0}};
-        setitimer(ITIMER_VIRTUAL, &second, &timer_before);
+        const timeval quarter{.tv_sec = 0, .tv_usec = 250000};
+        const itimerval tick{.it_interval = quarter, .it_value = quarter};
+        setitimer(ITIMER_VIRTUAL, &tick, &timer_before);
     }
     ~SignalScope() {
         setitimer(ITIMER_VIRTUAL, &timer_before, nullptr);

@@ -5,7 +5,7 @@
     image = device.empty("image", (48, 64, 3), "f4")
     device.launch(kernels["blend<BlendPolicy{}>"], (12,), (256,), kernel.arguments.pack(image=image, ...))
 
-`Device.launch` has the signature of `Launcher.launch`. A kernel that does something wrong raises KernelFailure with
+`Device` has the `launch` and `stage` of `kernels/launcher.py`, so that a pipeline can run on either. A kernel that does something wrong raises KernelFailure with
 the kernel, block, thread, file and line. The machine itself is cuda_on_cpu.h, CUDA's names are intrinsics.h.
 """
 
@@ -16,11 +16,14 @@ import functools
 import hashlib
 import mmap
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,26 +35,22 @@ from splatscope.kernels.compiler import CompileError, Kernel, Source
 
 FOLDER = Path(__file__).parent
 HARNESS = ("cuda_on_cpu.h", "intrinsics.h", "library.h")
-# Contraction is off: NVRTC contracts a·b+c, so kernels that must agree call __fmaf_rn, and that is what we compile.
-# Visibility: inline variables would otherwise be shared by all libraries of the process.
-CHECKS = "bounds-strict,alignment,null,shift,integer-divide-by-zero,float-cast-overflow,signed-integer-overflow"
-COMPILE = [
-    "-std=c++20",
-    "-O1",
-    "-g1",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-ffp-contract=off",
-    "-fno-exceptions",
-    "-fno-rtti",
-]
-COMPILE += [f"-fsanitize={CHECKS}", "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
+# Contraction is off: where two kernels must agree they call __fmaf_rn, and the rest is tested with a tolerance.
+# Hidden: inline variables would otherwise be one for all libraries of the process. Stack clash: a large frame touches
+# each page on its way, so it cannot step over the page that traps.
+COMPILE = shlex.split(
+    "-std=c++20 -O1 -g1 -fPIC -fvisibility=hidden -ffp-contract=off -fno-exceptions -fstack-clash-protection "
+    "-fsanitize=bounds-strict,alignment,null,shift,integer-divide-by-zero,float-cast-overflow,signed-integer-overflow "
+    "-fno-sanitize-recover=all -ftls-model=global-dynamic"
+)
 # `__shared__` needs the calls of the older thread-local dialect (see cuda_on_cpu.h); shadow stacks know no fibers.
 MACHINE = {"x86_64": ["-mtls-dialect=gnu", "-fcf-protection=none"], "aarch64": ["-mtls-dialect=trad"]}
-COMPILE += ["-ftls-model=global-dynamic", *MACHINE.get(platform.machine(), [])]
+COMPILE += MACHINE.get(platform.machine(), [])
 LINK = ["-shared", "-Wl,--wrap=__tls_get_addr", "-Wl,-z,defs"]
 GUARD = 1 << 20  # bytes of address space on either side of a buffer that trap
 KEPT_LIBRARIES = 200
+
+_one_at_a_time = threading.Lock()  # signal handlers, and the machine within a library, are one for all threads
 
 
 class KernelFailure(AssertionError):
@@ -151,13 +150,18 @@ class Device:
         request.blocks_in_flight = min(self.blocks_in_flight, blocks)
         request.patience, request.seconds = self.patience, self.seconds
         outcome = _Outcome()
-        entry.library.cuda_on_cpu_launch(ctypes.byref(request), ctypes.byref(outcome))
+        with _one_at_a_time:
+            entry.library.cuda_on_cpu_launch(ctypes.byref(request), ctypes.byref(outcome))
         self.switches = outcome.switches
         if outcome.failed:
             raise KernelFailure(self._explain(outcome, entry))
         for buffer in self._buffers:
             if (stray := buffer.stray_byte()) is not None:
                 raise KernelFailure(f"{kernel.name} wrote {_place(stray, buffer)}.")
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """As `Launcher.stage`; nothing is timed here."""
+        return nullcontext()
 
     def _explain(self, outcome: _Outcome, entry: _Entry) -> str:
         message = outcome.message.decode()
@@ -193,9 +197,11 @@ class _Buffer:
 
     def stray_byte(self) -> int | None:
         """Offset of a byte beside the buffer, within its pages, that was written to."""
-        changed = np.flatnonzero(self._page != 0xFF) - self._first
-        outside = changed[(changed < 0) | (changed >= self.size)]
-        return int(outside[0]) if outside.size else None
+        for first, end in ((0, self._first), (self._first + self.size, self._page.size)):
+            changed = np.flatnonzero(self._page[first:end] != 0xFF)
+            if changed.size:
+                return int(changed[0]) + first - self._first
+        return None
 
 
 def _place(offset: int, buffer: _Buffer | None) -> str:

@@ -1,0 +1,67 @@
+// What every kernel knows of the frame it works on, and the one record that passes a splat from stage to stage.
+//
+// Not here: buffers; each kernel's Args struct points at its own. Arguments are baked into a captured graph, so
+// whatever changes from frame to frame stands in `Frame`, one block of device memory that the host overwrites
+// before each frame. The copy also sets the counters to 0. Read project.cuh next.
+#pragma once
+#include "math.cuh"
+
+// Bits of Frame::overflow. A frame with any bit set is not drawn: its counters are 0, and the host regrows what
+// was too small, by the `wanted` counters, and asks again.
+constexpr unsigned OVERFLOW_VISIBLE = 1, OVERFLOW_INSTANCES = 2;
+
+struct Frame {
+    // Camera: OpenCV axes, pixel centres at +0.5. mean_in_view = rotation (mean − position − position_rest).
+    float rotation[9];       // view_from_world, row by row
+    float position[3];       // camera centre, world units
+    float position_rest[3];  // what single precision lost of it
+    float fx, fy, cx, cy;    // px
+    float near_z;            // world units; nearer splats are dropped
+    float held_left, held_right, held_top, held_bottom;  // x/z and y/z inside the Jacobian are held between these
+    int width, height;            // px
+    int tile_columns, tile_rows;  // of TILE px
+    // Settings.
+    float background[3];
+    int sh_degree;  // 0 … 3, at most the scene's
+    // Scene and the room it has.
+    unsigned gaussians;          // N
+    unsigned visible_capacity;   // slots
+    unsigned instance_capacity;  // (splat, tile) pairs
+    // Counters: 0 when the frame starts.
+    unsigned visible;                     // V: slots in use. Written by project
+    unsigned instances;                   // I: pairs in use. Written by offsets
+    unsigned visible_wanted;              // V even if it did not fit
+    unsigned skipped;                     // splats dropped because a value was not finite
+    unsigned long long instances_wanted;  // I even if it did not fit
+    unsigned overflow;
+    unsigned padding;
+};
+
+// One visible splat, 48 bytes, read as three float4.
+//
+// With d = mean − pixel: log2 alpha = log2_opacity + a dx² + b dx dy + c dy², so
+// (a, b, c) = log2(e) (−A/2, −B, −C/2) of the conic (A, B, C), the inverse of the dilated covariance.
+struct alignas(16) Splat {
+    float x, y;          // mean, px
+    float a, b;          // 1/px²
+    float c;             // 1/px²
+    float log2_opacity;  // at most 0
+    float red, green;    // ≥ 0
+    float blue;
+    float half_width;    // px: beyond this |dx| alpha is below 1/255
+    float half_height;   // px: likewise |dy|
+    unsigned gaussian;   // row in the scene
+};
+static_assert(sizeof(Splat) == 48);
+
+__device__ __forceinline__ Splat load_splat(const Splat* splats, unsigned slot) {
+    const float4* rows = reinterpret_cast<const float4*>(splats + slot);
+    const float4 p = rows[0], q = rows[1], r = rows[2];
+    return Splat{p.x, p.y, p.z, p.w, q.x, q.y, q.z, q.w, r.x, r.y, r.z, __float_as_uint(r.w)};
+}
+__device__ __forceinline__ void store_splat(Splat* splats, unsigned slot, const Splat& s) {
+    float4* rows = reinterpret_cast<float4*>(splats + slot);
+    rows[0] = make_float4(s.x, s.y, s.a, s.b);
+    rows[1] = make_float4(s.c, s.log2_opacity, s.red, s.green);
+    rows[2] = make_float4(s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian));
+}

@@ -1,0 +1,358 @@
+"""The real window, used with mouse and keys on a private display, in front of an engine that only pretends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from splatscope.kernels.types import Camera
+from splatscope.viewer import overlays
+from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.messages import ViewRequest
+from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
+from splatscope.viewer.style import BAD_DARK
+from splatscope.viewer.window import DOCK_SHARE, DOCK_WIDTH
+from tests.display import Program, wait_until
+from tests.fake_engine import SCENE, draw
+
+SCRIPT = Path(__file__).with_name("fake_engine.py")
+SIZE = (960, 640)
+CONFIG = WindowConfig()
+HOME_DISTANCE = 4.176  # from the first camera to the middle of the scene, along its axis
+PATH_BOX = (760, 48)  # px in the window
+
+
+class Hands:
+    """A window that is open, and what a person would do to it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.window = program.find_window("splatscope")
+        program.wait_for("a picture is asked for", lambda facts: facts["requests"] > 0)
+
+    def keys(self, *names: str) -> None:
+        self.program.xdotool("key", "--delay", 60, *names)
+
+    def move(self, x: int, y: int) -> None:
+        self.program.xdotool("mousemove", "--sync", "--window", self.window, x, y)
+        time.sleep(0.15)  # at rest the window looks at the mouse eight times a second
+
+    def click(self, x: int, y: int) -> None:
+        self.move(x, y)
+        self.program.xdotool("click", 1)
+        time.sleep(0.2)
+
+    def drag(self, button: int, dx: int, dy: int, steps: int = 5) -> None:
+        """Presses at the middle of the viewport and moves in steps."""
+        self.move(300, 300)
+        self.program.xdotool("mousedown", button)
+        time.sleep(0.15)
+        for _ in range(steps):
+            self.program.xdotool("mousemove_relative", "--sync", "--", dx // steps, dy // steps)
+            time.sleep(0.03)
+        self.program.xdotool("mouseup", button)
+
+    def home(self) -> dict[str, Any]:
+        """The view the window opened with, nothing over the picture, the mouse over it."""
+        self.click(300, 300)
+        self.keys("Escape", "Escape", "Home")
+        return self.settled(lambda facts: near(facts["eye"], SCENE.cameras[0].camera.position))
+
+    def settled(self, holds: Any = lambda facts: True) -> dict[str, Any]:
+        """The facts once they satisfy `holds`, the view is still and its picture has full resolution."""
+        full = self.full_size()
+        self.program.wait_for(f"a still view of {full} px", lambda facts: holds(facts) and facts["size"] == full)
+        while True:
+            before = self.program.facts["requests"]
+            time.sleep(0.45)
+            if self.program.facts["requests"] == before:
+                return self.program.facts
+
+    def full_size(self) -> list[int]:
+        """[width, height] of the viewport: the window without dock and status bar."""
+        words = self.program.xdotool("getwindowgeometry", "--shell", self.window).splitlines()
+        size = dict(word.split("=") for word in words)
+        width, height = int(size["WIDTH"]), int(size["HEIGHT"])
+        return [width - min(DOCK_WIDTH, int(DOCK_SHARE * width)), height - STATUS_HEIGHT]
+
+    def picture(self) -> np.ndarray:
+        """uint8 [H, W, 3] of the window on the screen."""
+        return np.asarray(self.program.screenshot(self.window).convert("RGB"))
+
+
+@pytest.fixture(scope="module")
+def open_window(display: str) -> Iterator[Hands]:
+    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
+    yield Hands(program)
+    program.end()
+
+
+@pytest.fixture
+def hands(open_window: Hands) -> Hands:
+    open_window.home()
+    return open_window
+
+
+def near(a: Any, b: Any, within: float = 1e-3) -> bool:
+    return bool(np.allclose(a, b, atol=within))
+
+
+def pivot(facts: dict[str, Any], distance: float = HOME_DISTANCE) -> np.ndarray:
+    return np.array(facts["eye"]) + distance * np.array(facts["forward"])
+
+
+def test_a_drag_orbits_by_the_distance_moved_and_keeps_the_pivot(hands: Hands) -> None:
+    before = hands.home()
+    hands.drag(1, 100, 0)
+    after = hands.settled(lambda facts: facts["eye"] != before["eye"])
+    assert near(pivot(before), pivot(after))
+    heading = [np.degrees(np.arctan2(facts["forward"][0], facts["forward"][2])) for facts in (before, after)]
+    assert heading[1] - heading[0] == pytest.approx(100 * CONFIG.orbit_speed, abs=0.5)
+
+
+def test_a_right_drag_pans_without_turning_even_if_the_left_button_joins_in(hands: Hands) -> None:
+    before = hands.home()
+    hands.move(300, 300)
+    hands.program.xdotool("mousedown", 3)
+    hands.program.xdotool("mousedown", 1)
+    hands.program.xdotool("mousemove_relative", "--sync", 80, 40)
+    time.sleep(0.2)
+    hands.program.xdotool("mouseup", 1)
+    hands.program.xdotool("mouseup", 3)
+    after = hands.settled(lambda facts: facts["eye"] != before["eye"])
+    assert near(before["forward"], after["forward"])
+    moved = np.linalg.norm(np.array(after["eye"]) - before["eye"])
+    assert moved == pytest.approx(np.hypot(80, 40) * HOME_DISTANCE / before["focal"], rel=0.03)
+
+
+def test_a_drag_that_starts_in_the_panels_does_not_move_the_view(hands: Hands) -> None:
+    before = hands.home()
+    hands.move(800, 130)
+    hands.program.xdotool("mousedown", 1)
+    hands.program.xdotool("mousemove_relative", "--sync", "--", -400, 60)
+    time.sleep(0.3)
+    hands.program.xdotool("mouseup", 1)
+    time.sleep(0.3)
+    assert hands.program.facts["eye"] == before["eye"]
+
+
+def test_the_wheel_moves_towards_the_cursor(hands: Hands) -> None:
+    before = hands.home()
+    hands.move(300, 305)
+    for _ in range(3):
+        hands.program.xdotool("click", 4)
+    after = hands.settled(lambda facts: facts["eye"] != before["eye"])
+    assert near(before["forward"], after["forward"])
+    left = HOME_DISTANCE * (1 - CONFIG.zoom_step) ** 3
+    assert np.array(after["eye"]) @ after["forward"] - np.array(before["eye"]) @ before["forward"] == pytest.approx(
+        HOME_DISTANCE - left, rel=1e-3
+    )
+
+
+def test_w_flies_forward_but_not_while_a_path_is_typed(hands: Hands) -> None:
+    before = hands.home()
+    hands.program.xdotool("keydown", "w")
+    time.sleep(0.5)
+    hands.program.xdotool("keyup", "w")
+    flown = hands.settled(lambda facts: facts["eye"] != before["eye"])
+    step = np.array(flown["eye"]) - before["eye"]
+    assert near(step / np.linalg.norm(step), before["forward"], within=1e-3)
+    hands.click(*PATH_BOX)
+    hands.keys("w", "w", "p", "n", "Left")
+    time.sleep(0.4)
+    facts = hands.program.facts
+    assert facts["eye"] == flown["eye"]
+    assert facts["commands"] == flown["commands"]
+    hands.keys("ctrl+a", "BackSpace")
+
+
+def test_keys_work_after_a_button_of_the_panels_was_clicked(hands: Hands) -> None:
+    before = hands.home()
+    hands.click(800, 208)
+    hands.keys("Tab")
+    hands.settled(lambda facts: facts["overlay"] == "tiles")
+    hands.keys("Tab")
+    hands.settled(lambda facts: facts["overlay"] == "none")
+    hands.program.xdotool("keydown", "e")
+    time.sleep(0.3)
+    hands.program.xdotool("keyup", "e")
+    after = hands.settled(lambda facts: facts["eye"] != before["eye"])
+    assert after["eye"][1] < before["eye"][1]
+
+
+def test_a_key_held_while_the_window_loses_the_focus_does_not_stick(hands: Hands, display: str) -> None:
+    hands.home()
+    hands.program.xdotool("keydown", "w")
+    time.sleep(0.2)
+    other = Program(display, SCRIPT, ["--empty", "--size", "400x300"])
+    try:
+        other.wait_for("the other window", lambda facts: "ticks" in facts)
+        wait_until(lambda: hands.program.try_xdotool("getactivewindow") != hands.window, "the focus to go")
+        hands.program.xdotool("keyup", "w")
+    finally:
+        other.end()
+    hands.program.activate(hands.window)
+    still = hands.settled()
+    time.sleep(0.5)
+    assert hands.program.facts["eye"] == still["eye"]
+
+
+def test_arrow_keys_step_through_the_training_cameras_and_wrap(hands: Hands) -> None:
+    hands.home()
+    for key, index in (("Right", 1), ("Left", 0), ("Left", len(SCENE.cameras) - 1)):
+        hands.keys(key)
+        camera = SCENE.cameras[index].camera
+        hands.settled(lambda facts, eye=camera.position: near(facts["eye"], eye))
+
+
+def test_a_photograph_fits_the_viewport_whole_with_its_own_intrinsics(hands: Hands) -> None:
+    facts = hands.home()
+    photo, (width, height) = SCENE.cameras[0].camera, facts["size"]
+    scale = min(width / photo.width, height / photo.height)
+    assert facts["focal"] == pytest.approx(scale * photo.fx)
+    assert facts["camera"]["cx"] - width / 2 == pytest.approx(scale * (photo.cx - photo.width / 2))
+
+
+def test_the_screen_shows_the_picture_pixel_by_pixel(hands: Hands) -> None:
+    assert_shown_exactly(hands)
+
+
+def test_the_fallback_texture_shows_the_same_pixels(display: str) -> None:
+    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}", "--float-texture"])
+    try:
+        hands = Hands(program)
+        assert_shown_exactly(hands)
+        program.xdotool("windowsize", "--sync", hands.window, 900, 600)
+        hands.settled()
+        assert_shown_exactly(hands)
+    finally:
+        program.end()
+
+
+def assert_shown_exactly(hands: Hands) -> None:
+    """Compares the upper half of the viewport, where nothing lies over the picture, after leaving the photograph."""
+    hands.home()
+    hands.drag(1, 50, 20)
+    facts = hands.settled(lambda facts: facts["camera"]["cx"] > 0)
+    time.sleep(0.3)
+    camera = facts["camera"]
+    expected = overlays.picture_rgba(draw(ViewRequest(Camera(**camera))).image)[..., :3]
+    rows = camera["height"] // 2
+    shown = hands.picture()[:rows, : camera["width"]]
+    assert np.array_equal(shown[8:, 8:], expected[8:rows, 8:])
+
+
+def test_an_error_appears_over_the_picture_until_it_is_dismissed(hands: Hands) -> None:
+    hands.home()
+    assert error_area(hands) == 0
+    hands.keys("ctrl+o")
+    time.sleep(0.3)
+    hands.program.xdotool("type", "--delay", 30, "/no/such/file.ply")
+    hands.keys("Return")
+    hands.program.wait_for("the path to be opened", lambda facts: "no/such/file.ply" in str(facts["commands"]))
+    time.sleep(0.5)
+    assert error_area(hands) > 10_000
+    hands.keys("Escape")
+    time.sleep(0.4)
+    assert error_area(hands) == 0
+
+
+def error_area(hands: Hands) -> int:
+    """Pixels in the error bar's colour."""
+    return int((hands.picture()[:320, :600] == np.array(BAD_DARK)).all(axis=2).sum())
+
+
+def test_the_heatmap_comes_with_a_legend_and_p_saves_the_whole_picture(hands: Hands) -> None:
+    hands.home()
+    plain = hands.picture()
+    hands.keys("Tab")
+    facts = hands.settled(lambda facts: facts["overlay"] == "tiles")
+    time.sleep(0.3)
+    overlay = hands.picture()
+    corner = np.s_[facts["size"][1] - 200 : facts["size"][1] - 20, 20:40]
+    hues = {tuple(color) for color in overlay[corner].reshape(-1, 3)}
+    assert len(hues & {tuple(color) for color in overlays.TURBO.tolist()}) > 100
+    assert not np.array_equal(plain[:300, :500], overlay[:300, :500])
+    hands.keys("p")
+    facts = hands.program.wait_for("a screenshot", lambda facts: "SaveScreenshot" in str(facts["commands"]))
+    width, height = hands.full_size()
+    assert f"width={width}, height={height}" in facts["commands"][-1]
+    assert "overlay='tiles'" in facts["commands"][-1]
+    hands.keys("Tab")
+    hands.settled(lambda facts: facts["overlay"] == "none")
+
+
+def test_help_and_stage_times_come_and_go(hands: Hands) -> None:
+    hands.home()
+    plain = hands.picture()[:300, :600]
+    for key in ("F10", "F1"):
+        hands.keys(key)
+        time.sleep(0.5)
+        assert not np.array_equal(hands.picture()[:300, :600], plain)
+        hands.keys(key)
+        time.sleep(0.5)
+        assert np.array_equal(hands.picture()[:300, :600], plain)
+
+
+def test_the_window_survives_being_a_sliver(hands: Hands) -> None:
+    hands.home()
+    for width, height in ((40, 500), (500, 30), (1, 1)):
+        hands.program.xdotool("windowsize", hands.window, width, height)
+        time.sleep(0.4)
+    hands.program.xdotool("windowsize", "--sync", hands.window, *SIZE)
+    hands.settled()
+
+
+def test_training_goes_on_while_the_window_is_minimised(hands: Hands) -> None:
+    hands.home()
+    hands.program.xdotool("windowminimize", "--sync", hands.window)
+    time.sleep(0.5)
+    before = hands.program.facts["ticks"]
+    time.sleep(1.5)
+    assert hands.program.facts["ticks"] - before > 20
+    hands.program.activate(hands.window)
+    view = hands.home()
+    hands.drag(1, 40, 0)
+    hands.settled(lambda facts: facts["eye"] != view["eye"])
+
+
+def test_space_trains_and_pauses_n_steps_and_closing_ends_it_all(display: str) -> None:
+    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
+    try:
+        hands = Hands(program)
+        hands.keys("n")
+        program.wait_for("one iteration", lambda facts: facts["iteration"] == 1 and facts["state"] == "paused")
+        hands.keys("space")
+        program.wait_for("training", lambda facts: facts["state"] == "running" and facts["iteration"] > 10)
+        hands.keys("space")
+        program.wait_for("a pause", lambda facts: facts["state"] == "paused")
+        hands.keys("space")
+        program.wait_for("training again", lambda facts: facts["state"] == "running")
+        hands.keys("alt+F4")
+        assert program.process.wait(10) == 0
+        program.wait_for("the loop to return", lambda facts: facts["closed"])
+    finally:
+        program.end()
+
+
+def test_without_a_display_there_is_a_sentence_and_no_crash() -> None:
+    code = (
+        "from splatscope.kernels.errors import InputError\n"
+        "from splatscope.viewer.config import WindowConfig\n"
+        "from splatscope.viewer.window import run_window\n"
+        "try:\n    run_window(None, WindowConfig())\n"
+        "except InputError as error:\n    print('refused:', error)\n"
+    )
+    for name in ("", ":4711"):
+        environment = {**os.environ, "DISPLAY": name}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("refused: No window can be opened")
