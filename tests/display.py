@@ -123,7 +123,7 @@ class Program:
 
     def screenshot(self, window: str) -> Image.Image:
         """What the display shows from the window's upper left corner on; the mouse goes there."""
-        self.xdotool("mousemove", "--sync", "--window", window, 0, 0)
+        self.xdotool("mousemove", "--window", window, 0, 0)
         place = dict(line.split("=") for line in self.xdotool("getmouselocation", "--shell").splitlines())
         picture = ImageGrab.grab(xdisplay=self.display)
         return picture.crop((int(place["X"]), int(place["Y"]), *picture.size))

@@ -90,6 +90,14 @@ __global__ void use_all(Args args) {
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("name", sorted(path.name for path in CUDA_FOLDER.glob("*.cuh")))
+def test_every_header_stands_alone(name: str) -> None:
+    text = f'#include "{name}"\nstruct NothingArgs {{ int n; }};\n__global__ void nothing(NothingArgs args) {{}}\n'
+    source = Source("alone.cuh", (*read_source(name).files, ("alone.cuh", text)))
+    assert compile_report(source, ["nothing"], min(ARCHITECTURES))["nothing"].spill_bytes == 0
+
+
+@needs_nvrtc
 @needs_nvdisasm
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_shuffles_and_atomics_of_a_loop_body_are_counted(architecture: int) -> None:

@@ -42,7 +42,7 @@ class Hands:
         self.program.xdotool("key", "--delay", 60, *names)
 
     def move(self, x: int, y: int) -> None:
-        self.program.xdotool("mousemove", "--sync", "--window", self.window, x, y)
+        self.program.xdotool("mousemove", "--window", self.window, x, y)
         time.sleep(0.15)  # at rest the window looks at the mouse eight times a second
 
     def click(self, x: int, y: int) -> None:
@@ -56,7 +56,7 @@ class Hands:
         self.program.xdotool("mousedown", button)
         time.sleep(0.15)
         for _ in range(steps):
-            self.program.xdotool("mousemove_relative", "--sync", "--", dx // steps, dy // steps)
+            self.program.xdotool("mousemove_relative", "--", dx // steps, dy // steps)
             time.sleep(0.03)
         self.program.xdotool("mouseup", button)
 
@@ -123,7 +123,7 @@ def test_a_right_drag_pans_without_turning_even_if_the_left_button_joins_in(hand
     hands.move(300, 300)
     hands.program.xdotool("mousedown", 3)
     hands.program.xdotool("mousedown", 1)
-    hands.program.xdotool("mousemove_relative", "--sync", 80, 40)
+    hands.program.xdotool("mousemove_relative", 80, 40)
     time.sleep(0.2)
     hands.program.xdotool("mouseup", 1)
     hands.program.xdotool("mouseup", 3)
@@ -137,7 +137,7 @@ def test_a_drag_that_starts_in_the_panels_does_not_move_the_view(hands: Hands) -
     before = hands.home()
     hands.move(800, 130)
     hands.program.xdotool("mousedown", 1)
-    hands.program.xdotool("mousemove_relative", "--sync", "--", -400, 60)
+    hands.program.xdotool("mousemove_relative", "--", -400, 60)
     time.sleep(0.3)
     hands.program.xdotool("mouseup", 1)
     time.sleep(0.3)
@@ -230,7 +230,7 @@ def test_the_fallback_texture_shows_the_same_pixels(display: str) -> None:
     try:
         hands = Hands(program)
         assert_shown_exactly(hands)
-        program.xdotool("windowsize", "--sync", hands.window, 900, 600)
+        program.xdotool("windowsize", hands.window, 900, 600)
         hands.settled()
         assert_shown_exactly(hands)
     finally:
@@ -307,13 +307,13 @@ def test_the_window_survives_being_a_sliver(hands: Hands) -> None:
     for width, height in ((40, 500), (500, 30), (1, 1)):
         hands.program.xdotool("windowsize", hands.window, width, height)
         time.sleep(0.4)
-    hands.program.xdotool("windowsize", "--sync", hands.window, *SIZE)
+    hands.program.xdotool("windowsize", hands.window, *SIZE)
     hands.settled()
 
 
 def test_training_goes_on_while_the_window_is_minimised(hands: Hands) -> None:
     hands.home()
-    hands.program.xdotool("windowminimize", "--sync", hands.window)
+    hands.program.xdotool("windowminimize", hands.window)
     time.sleep(0.5)
     before = hands.program.facts["ticks"]
     time.sleep(1.5)

@@ -4,9 +4,10 @@
 #include "warp.cuh"
 
 enum class Mistake {
-    barrier_skipped, barrier_after_return, barriers_differ, shuffle_of_unnamed, shuffle_outside_mask, shuffle_after_return,
-    collectives_differ, shuffle_and_barrier, write_past_end, read_before_start, write_nowhere, shared_index, dynamic_shared_end,
-    stack, misaligned, shift, cast, endless_poll, endless_loop, endless_lock, barrier_forgotten,
+    barrier_skipped, barrier_after_return, barriers_differ, barrier_forgotten,
+    shuffle_of_unnamed, shuffle_outside_mask, shuffle_after_return, shuffle_and_barrier, collectives_differ,
+    write_past_end, read_before_start, write_nowhere, shared_index, dynamic_shared_end, stack,
+    misaligned, shift, cast, endless_poll, endless_loop, endless_lock,
 };
 
 struct BrokenArgs {

@@ -84,8 +84,8 @@ inline void resolve_shuffle(Fiber* lanes, unsigned mask) {
     each_lane(mask, [&](unsigned lane) {
         const unsigned source = lanes[lane].source;
         if (!(mask >> source & 1))
-            fail(lanes[lane].where, "%s: lane %u reads lane %u, which the mask %08x does not name", lanes[lane].kind->name,
-                 lane, source, mask);
+            fail(lanes[lane].where, "%s: lane %u reads lane %u, which the mask %08x does not name",
+                 lanes[lane].kind->name, lane, source, mask);
         lanes[lane].result = lanes[source].value;
     });
 }

@@ -5,8 +5,9 @@
     image = device.empty("image", (48, 64, 3), "f4")
     device.launch(kernels["blend<BlendPolicy{}>"], (12,), (256,), kernel.arguments.pack(image=image, ...))
 
-`Device` has the `launch` and `stage` of `kernels/launcher.py`, so that a pipeline can run on either. A kernel that does something wrong raises KernelFailure with
-the kernel, block, thread, file and line. The machine itself is cuda_on_cpu.h, CUDA's names are intrinsics.h.
+`Device` has the `launch` and `stage` of `kernels/launcher.py`, so that a pipeline can run on either. A kernel that
+does something wrong raises KernelFailure with the kernel, block, thread, file, line and the seed that repeats it. The
+machine is cuda_on_cpu.h, CUDA's names are in intrinsics.h, what makes a library of them in library.h.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Device:
             message += f"{verb} {_place(outcome.address - (nearest.start if nearest else 0), nearest)}"
         if outcome.instruction:
             message += f", at {_line_of(entry.path, outcome.instruction)}"
-        return message
+        return f"{message} (seed {self.seed})"
 
 
 class _Buffer:

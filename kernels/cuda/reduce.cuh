@@ -1,0 +1,158 @@
+// Sums of a splat's terms over the 32 lanes of a warp, five ways, and which lane ends up with which sum.
+//
+// A function takes what its caller's lane holds and returns what the lane holds afterwards; all 32 lanes must call
+// it. Shuffles a splat: butterfly 45, scatter 12, pair 10, deferred pair 7.5, deferred quad 7. Nothing here touches
+// memory. Orders of addition differ, so results differ in rounding only. Read blend_backward.cuh next.
+//
+// The deferred forms need lanes as blend.cuh lays them out: lane % 8 is the column, lane / 8 the row (or pair of
+// rows). They take six terms, {m0, v, vv, red, green, blue}: lanes of one column share u, so the three moments
+// with u in them are made after the rows of a column have been added up.
+#pragma once
+#include "math.cuh"
+
+// Order of the sums in memory, and of the nine terms: g, g u, g v, g u², g u v, g v², then one colour a term.
+enum Moment : int { M_0, M_U, M_V, M_UU, M_UV, M_VV, M_RED, M_GREEN, M_BLUE, MOMENTS };
+constexpr int DEFERRED_TERMS = 6;
+
+// Sums that one lane holds at the end: `first` … `first + count − 1` of splat number `splat`.
+struct Holding {
+    int splat, first, count;
+};
+
+// Halving as all functions below do it: at each offset a lane with that bit set keeps the upper part of the terms,
+// and once one term is left all lanes keep it, of which those without the bit count as its holders.
+__device__ constexpr Holding halve(Holding h, int lane, int first_offset, int terms) {
+    for (int offset = first_offset; offset > 0; offset /= 2) {
+        const int kept = (terms + 1) / 2;
+        const bool is_upper = (lane & offset) != 0;
+        if (terms == 1) h.count = is_upper ? 0 : h.count;
+        else if (is_upper) h.first += kept, h.count = h.count > kept ? h.count - kept : 0;
+        else h.count = h.count < kept ? h.count : kept;
+        terms = kept;
+    }
+    return h;
+}
+__device__ constexpr Holding scatter_holding(int lane) { return halve({0, 0, MOMENTS}, lane, 16, MOMENTS); }
+__device__ constexpr Holding pair_holding(int lane) { return halve({lane >> 4, 0, MOMENTS}, lane, 8, MOMENTS); }
+__device__ constexpr Holding quad_holding(int lane) {
+    return halve({lane >> 4 | (lane >> 2 & 2), 0, MOMENTS}, lane, 4, MOMENTS);
+}
+// Columns end in the order m0, m0 u, m0 u², v, v u, vv; the colours in the lanes with bit 3.
+__device__ constexpr Holding deferred_pair_holding(int lane) {
+    const bool is_color = (lane & 8) != 0;
+    Holding h = halve({lane >> 4, 0, is_color ? 3 : 6}, lane, 4, 6);
+    constexpr int ORDER[6] = {M_0, M_U, M_UU, M_V, M_UV, M_VV};
+    if (h.count) h.first = is_color ? M_RED + h.first : ORDER[h.first];
+    return h;
+}
+
+// True where every sum of `splats` splats has exactly one holder.
+template <class F>
+__device__ constexpr bool is_complete(F holding, int splats) {
+    for (int splat = 0; splat < splats; splat++)
+        for (int moment = 0; moment < MOMENTS; moment++) {
+            int holders = 0;
+            for (int lane = 0; lane < 32; lane++) {
+                const Holding h = holding(lane);
+                holders += h.splat == splat && moment >= h.first && moment < h.first + h.count;
+            }
+            if (holders != 1) return false;
+        }
+    return true;
+}
+
+static_assert(is_complete(scatter_holding, 1) && is_complete(pair_holding, 2));
+static_assert(is_complete(deferred_pair_holding, 2) && is_complete(quad_holding, 4));
+
+// One step of halving N terms in place: the partner at `offset` gets what it keeps, we get our share of its terms.
+// Reads terms[0 … N), leaves terms[0 … (N + 1) / 2).
+template <int N, int SIZE>
+__device__ __forceinline__ void halve_terms(float (&terms)[SIZE], int offset) {
+    const bool is_upper = (lane_index() & unsigned(offset)) != 0;
+    constexpr int KEPT = (N + 1) / 2;
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+        if constexpr (N == 1) {
+            terms[0] += __shfl_xor_sync(FULL_WARP, terms[0], offset);
+        } else {
+            const float upper = i + KEPT < N ? terms[i + KEPT < N ? i + KEPT : 0] : 0.0f;
+            const float kept = is_upper ? upper : terms[i], sent = is_upper ? terms[i] : upper;
+            terms[i] = kept + __shfl_xor_sync(FULL_WARP, sent, offset);
+        }
+    }
+}
+
+// Folds two splats: lanes without the bit of `offset` go on with a, the others with b. Result in a.
+template <int N>
+__device__ __forceinline__ void fold(float (&a)[N], const float (&b)[N], int offset) {
+    const bool is_upper = (lane_index() & unsigned(offset)) != 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float kept = is_upper ? b[i] : a[i], sent = is_upper ? a[i] : b[i];
+        a[i] = kept + __shfl_xor_sync(FULL_WARP, sent, offset);
+    }
+}
+
+// 45 shuffles: every lane ends with all nine sums.
+__device__ __forceinline__ void reduce_butterfly(float (&terms)[MOMENTS]) {
+#pragma unroll
+    for (int i = 0; i < MOMENTS; i++)
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) terms[i] += __shfl_xor_sync(FULL_WARP, terms[i], offset);
+}
+
+// 5 + 3 + 2 + 1 + 1 shuffles; held as scatter_holding says.
+__device__ __forceinline__ float reduce_scatter(float (&terms)[MOMENTS]) {
+    halve_terms<9>(terms, 16);
+    halve_terms<5>(terms, 8);
+    halve_terms<3>(terms, 4);
+    halve_terms<2>(terms, 2);
+    halve_terms<1>(terms, 1);
+    return terms[0];
+}
+
+// Two splats, 9 + 5 + 3 + 2 + 1 shuffles; held as pair_holding says.
+__device__ __forceinline__ float reduce_pair(float (&a)[MOMENTS], const float (&b)[MOMENTS]) {
+    fold(a, b, 16);
+    halve_terms<9>(a, 8);
+    halve_terms<5>(a, 4);
+    halve_terms<3>(a, 2);
+    halve_terms<2>(a, 1);
+    return a[0];
+}
+
+// Two splats, 6 + 3 + 3 + 2 + 1 shuffles; `u` is that of the splat this half of the warp goes on with.
+// Held as deferred_pair_holding says.
+__device__ __forceinline__ float reduce_deferred_pair(float (&a)[DEFERRED_TERMS], const float (&b)[DEFERRED_TERMS],
+                                                      float u) {
+    fold(a, b, 16);
+    halve_terms<6>(a, 8);  // bit 3 clear: m0, v, vv; set: red, green, blue
+    const bool is_color = (lane_index() & 8u) != 0;
+    const float first_u = a[0] * u;
+    float terms[6] = {a[0],
+                      is_color ? a[1] : first_u,
+                      is_color ? a[2] : first_u * u,
+                      is_color ? 0.0f : a[1],
+                      is_color ? 0.0f : a[1] * u,
+                      is_color ? 0.0f : a[2]};
+    halve_terms<6>(terms, 4);
+    halve_terms<3>(terms, 2);
+    halve_terms<2>(terms, 1);
+    return terms[0];
+}
+
+// Four splats, 6 + 6 + 6 + 5 + 3 + 2 shuffles: call quad_fold on a with b and on c with d as they come, then this.
+// `u` is that of the splat this quarter goes on with, number quad_holding(lane).splat. Two sums a lane.
+__device__ __forceinline__ void quad_fold(float (&a)[DEFERRED_TERMS], const float (&b)[DEFERRED_TERMS]) {
+    fold(a, b, 16);
+}
+__device__ __forceinline__ float2 reduce_folded_quad(float (&ab)[DEFERRED_TERMS], const float (&cd)[DEFERRED_TERMS],
+                                                     float u) {
+    fold(ab, cd, 8);
+    const float first_u = ab[0] * u;
+    float terms[MOMENTS] = {ab[0], first_u, ab[1], first_u * u, ab[1] * u, ab[2], ab[3], ab[4], ab[5]};
+    halve_terms<9>(terms, 4);
+    halve_terms<5>(terms, 2);
+    halve_terms<3>(terms, 1);
+    return make_float2(terms[0], terms[1]);
+}
