@@ -20,7 +20,7 @@ BackendChoice = Literal["auto", "cpu", "cuda", "reference"]
 class View:
     """Open the window, empty or on a PLY, an Inria model folder or a capture."""
 
-    path: Positional[Path | None] = None
+    path: Annotated[Path | None, Positional, arg(metavar="PATH")] = None
     """A splat file (.ply), a model folder, or a capture (COLMAP or transforms_train.json)."""
     backend: BackendChoice = "auto"
     """Who renders: auto takes the fastest that can run here."""
@@ -34,13 +34,13 @@ class View:
 class Train:
     """Train a capture; opens the window unless --headless is given or there is no display."""
 
-    dataset: Positional[Path | None] = None
+    dataset: Annotated[Path | None, Positional, arg(metavar="CAPTURE")] = None
     """The capture: a COLMAP folder or a folder with transforms_train.json."""
-    source_path: Annotated[Path | None, arg(aliases=["-s"])] = None
+    source_path: Annotated[Path | None, arg(aliases=["-s"], metavar="CAPTURE")] = None
     """The same, by the option's older name."""
-    out: Annotated[Path | None, arg(aliases=["-m", "--model-path", "--model_path"])] = None
+    out: Annotated[Path | None, arg(aliases=["-m", "--model-path", "--model_path"], metavar="FOLDER")] = None
     """Where results go; output/<capture>-<date> unless given."""
-    images: Annotated[str, arg(aliases=["-i"])] = "images"
+    images: Annotated[str, arg(aliases=["-i"], metavar="NAME")] = "images"
     """Folder of photographs inside a COLMAP capture."""
     resolution: Annotated[int, arg(aliases=["-r"])] = -1
     """1, 2, 4, 8 divide the size; another number is the target width; -1 caps the width at 1600."""
@@ -74,17 +74,17 @@ class Train:
 class Render:
     """Render one picture of a scene to PNG, and to float32 NPY if asked."""
 
-    scene: Positional[Path]
+    scene: Annotated[Path, Positional, arg(metavar="SCENE")]
     """A splat file (.ply) or a model folder."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="FILE.png")] = None
     """The PNG to write."""
-    npy: Path | None = None
+    npy: Annotated[Path | None, arg(metavar="FILE.npy")] = None
     """Also write the float32 image [H, W, 3] before any clamping."""
-    camera: Path | None = None
+    camera: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Camera JSON: width, height, fx, fy, cx, cy, view_from_world, or one entry of cameras.json."""
-    dataset: Path | None = None
+    dataset: Annotated[Path | None, arg(metavar="CAPTURE")] = None
     """Take the camera from this capture instead; needs --view."""
-    view: str | None = None
+    view: Annotated[str | None, arg(metavar="NAME")] = None
     """Name of the photograph in --dataset whose camera is used."""
     size: Annotated[str | None, arg(metavar="WxH")] = None
     """Size of the picture; the camera's own unless given."""
@@ -92,7 +92,7 @@ class Render:
     """Background colour, each channel 0 to 1."""
     overlay: Literal["none", "tiles"] = "none"
     """tiles draws the tile-count heatmap over the picture."""
-    stats: Path | None = None
+    stats: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Write counts and stage times as JSON."""
     backend: BackendChoice = "auto"
     """Who renders."""
@@ -104,9 +104,9 @@ class Demo:
 
     headless: bool = False
     """No window even if there is a display."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Where results go; output/demo-<date> unless given."""
-    iterations: int | None = None
+    iterations: Annotated[int | None, arg(metavar="INT")] = None
     """Training steps: 7000 with a window, a few hundred without."""
     backend: BackendChoice = "auto"
     """Who computes."""
@@ -133,6 +133,7 @@ def parse(arguments: Sequence[str]) -> object:
         description="A viewer and trainer for 3D Gaussian Splatting that shows where every microsecond goes. "
         "`splatscope PATH` is `splatscope view PATH`; `splatscope --version` prints the version.",
         args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
     )
 
 

@@ -109,8 +109,8 @@ class Program:
             return ""
 
     def find_window(self, title: str, seconds: float = 30.0) -> str:
-        """The id of the window with that title, once it is shown and has the focus."""
-        search = ("search", "--onlyvisible", "--name", f"^{title}$")
+        """The id of this program's window with that title, once it is shown and has the focus."""
+        search = ("search", "--onlyvisible", "--all", "--pid", self.process.pid, "--name", f"^{title}$")
         wait_until(lambda: self.try_xdotool(*search), f"a window called {title!r}", seconds)
         window = self.try_xdotool(*search).split()[0]
         self.activate(window)
@@ -120,6 +120,14 @@ class Program:
         """Gives a window the focus, also one that was minimised."""
         self.xdotool("windowactivate", window)
         wait_until(lambda: self.try_xdotool("getactivewindow") == window, "the focus")
+        places = [""]  # a restored window slides to where it was
+
+        def is_at_rest() -> bool:
+            time.sleep(0.1)
+            places.append(self.xdotool("getwindowgeometry", window))
+            return places[-1] == places[-2]
+
+        wait_until(is_at_rest, "the window to be at rest")
 
     def screenshot(self, window: str) -> Image.Image:
         """What the display shows from the window's upper left corner on; the mouse goes there."""

@@ -11,14 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from splatscope.assets.demo import generate
+from splatscope.assets.demo import TRAINED_SCENE, generate
 from splatscope.assets.demo.generate import DemoSize, demo_capture_folder, pixel_rays, spiral_poses, write_capture
 from splatscope.assets.demo.primitives import entry
 from splatscope.assets.demo.shapes import SHAPE_COUNT, distance_to
 from splatscope.assets.demo.tracer import HIT, Grid, build_grid, render
 from splatscope.assets.images import read_image
+from splatscope.assets.ply import read_ply
 from splatscope.assets.transforms import read_blender
+from splatscope.kernels.api import make_backend
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import RenderSettings
 
 SMALL = DemoSize(train_views=5, test_views=2, width=80, height=60, points=500)
 TINY = DemoSize(train_views=2, test_views=1, width=16, height=12, points=20)
@@ -129,6 +132,18 @@ def test_alpha_is_the_share_of_a_pixel_that_is_covered(grid: Grid) -> None:
     assert (rgba[alpha == 0] == 0).all()
     corner = np.s_[:5, :5]
     assert (alpha[corner] == 0).all()
+
+
+def test_the_trained_scene_is_small_and_looks_like_the_traced_one(tmp_path: Path) -> None:
+    assert TRAINED_SCENE.stat().st_size <= 2_000_000
+    write_capture(tmp_path, DemoSize(train_views=1, test_views=2))
+    gaussians = read_ply(TRAINED_SCENE)
+    for view in read_blender(tmp_path).test_views:
+        rgba = read_image(view.image_path) / 255
+        over_white = rgba[..., :3] * rgba[..., 3:] + 1 - rgba[..., 3:]
+        frame = make_backend("cpu").render(gaussians, view.camera, RenderSettings(background=(1.0, 1.0, 1.0)))
+        error = np.mean((np.clip(frame.image, 0, 1) - over_white) ** 2)
+        assert -10 * np.log10(error) > 28  # dB
 
 
 def test_cameras_surround_the_scene_from_above() -> None:

@@ -110,7 +110,8 @@ def test_the_cpu_starts_with_fewer_random_splats() -> None:
 
 def test_keeping_rows_keeps_their_moments() -> None:
     state = state_of(5)
-    kept = ops.keep(state, torch.tensor([True, False, True, False, True]))
+    none = ops.select(state.raw, torch.zeros(5, dtype=torch.bool))
+    kept = ops.replace_rows(state, torch.tensor([True, False, True, False, True]), none)
     for name in PARAMETERS:
         assert torch.equal(getattr(kept.raw, name), getattr(state.raw, name)[::2])
         assert torch.equal(getattr(kept.first, name), getattr(state.first, name)[::2])
@@ -119,7 +120,8 @@ def test_keeping_rows_keeps_their_moments() -> None:
 
 def test_appended_rows_have_no_momentum() -> None:
     state = state_of(3)
-    grown = ops.append(state, ops.clones(state.raw, torch.tensor([False, True, False])))
+    born = ops.select(state.raw, torch.tensor([False, True, False]))
+    grown = ops.replace_rows(state, torch.ones(3, dtype=torch.bool), born)
     for name in PARAMETERS:
         assert torch.equal(getattr(grown.raw, name)[3], getattr(state.raw, name)[1])
         assert torch.equal(getattr(grown.first, name)[:3], getattr(state.first, name))

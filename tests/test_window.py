@@ -36,6 +36,7 @@ class Hands:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.window = program.find_window("splatscope")
+        self.start: dict[str, Any] = {}
         program.wait_for("a picture is asked for", lambda facts: facts["requests"] > 0)
 
     def keys(self, *names: str) -> None:
@@ -64,7 +65,8 @@ class Hands:
         """The view the window opened with, nothing over the picture, the mouse over it."""
         self.click(300, 300)
         self.keys("Escape", "Escape", "Home")
-        return self.settled(lambda facts: near(facts["eye"], SCENE.cameras[0].camera.position))
+        self.start = self.settled(lambda facts: near(facts["eye"], SCENE.cameras[0].camera.position))
+        return self.start
 
     def settled(self, holds: Any = lambda facts: True) -> dict[str, Any]:
         """The facts once they satisfy `holds`, the view is still and its picture has full resolution."""
@@ -72,7 +74,7 @@ class Hands:
         self.program.wait_for(f"a still view of {full} px", lambda facts: holds(facts) and facts["size"] == full)
         while True:
             before = self.program.facts["requests"]
-            time.sleep(0.45)
+            time.sleep(0.35)
             if self.program.facts["requests"] == before:
                 return self.program.facts
 
@@ -110,7 +112,7 @@ def pivot(facts: dict[str, Any], distance: float = HOME_DISTANCE) -> np.ndarray:
 
 
 def test_a_drag_orbits_by_the_distance_moved_and_keeps_the_pivot(hands: Hands) -> None:
-    before = hands.home()
+    before = hands.start
     hands.drag(1, 100, 0)
     after = hands.settled(lambda facts: facts["eye"] != before["eye"])
     assert near(pivot(before), pivot(after))
@@ -119,9 +121,10 @@ def test_a_drag_orbits_by_the_distance_moved_and_keeps_the_pivot(hands: Hands) -
 
 
 def test_a_right_drag_pans_without_turning_even_if_the_left_button_joins_in(hands: Hands) -> None:
-    before = hands.home()
+    before = hands.start
     hands.move(300, 300)
     hands.program.xdotool("mousedown", 3)
+    time.sleep(0.2)
     hands.program.xdotool("mousedown", 1)
     hands.program.xdotool("mousemove_relative", 80, 40)
     time.sleep(0.2)
@@ -134,7 +137,7 @@ def test_a_right_drag_pans_without_turning_even_if_the_left_button_joins_in(hand
 
 
 def test_a_drag_that_starts_in_the_panels_does_not_move_the_view(hands: Hands) -> None:
-    before = hands.home()
+    before = hands.start
     hands.move(800, 130)
     hands.program.xdotool("mousedown", 1)
     hands.program.xdotool("mousemove_relative", "--", -400, 60)
@@ -145,7 +148,7 @@ def test_a_drag_that_starts_in_the_panels_does_not_move_the_view(hands: Hands) -
 
 
 def test_the_wheel_moves_towards_the_cursor(hands: Hands) -> None:
-    before = hands.home()
+    before = hands.start
     hands.move(300, 305)
     for _ in range(3):
         hands.program.xdotool("click", 4)
@@ -158,7 +161,7 @@ def test_the_wheel_moves_towards_the_cursor(hands: Hands) -> None:
 
 
 def test_w_flies_forward_but_not_while_a_path_is_typed(hands: Hands) -> None:
-    before = hands.home()
+    before = hands.start
     hands.program.xdotool("keydown", "w")
     time.sleep(0.5)
     hands.program.xdotool("keyup", "w")
@@ -175,7 +178,7 @@ def test_w_flies_forward_but_not_while_a_path_is_typed(hands: Hands) -> None:
 
 
 def test_keys_work_after_a_button_of_the_panels_was_clicked(hands: Hands) -> None:
-    before = hands.home()
+    before = hands.start
     hands.click(800, 208)
     hands.keys("Tab")
     hands.settled(lambda facts: facts["overlay"] == "tiles")
@@ -189,7 +192,6 @@ def test_keys_work_after_a_button_of_the_panels_was_clicked(hands: Hands) -> Non
 
 
 def test_a_key_held_while_the_window_loses_the_focus_does_not_stick(hands: Hands, display: str) -> None:
-    hands.home()
     hands.program.xdotool("keydown", "w")
     time.sleep(0.2)
     other = Program(display, SCRIPT, ["--empty", "--size", "400x300"])
@@ -206,7 +208,6 @@ def test_a_key_held_while_the_window_loses_the_focus_does_not_stick(hands: Hands
 
 
 def test_arrow_keys_step_through_the_training_cameras_and_wrap(hands: Hands) -> None:
-    hands.home()
     for key, index in (("Right", 1), ("Left", 0), ("Left", len(SCENE.cameras) - 1)):
         hands.keys(key)
         camera = SCENE.cameras[index].camera
@@ -214,7 +215,7 @@ def test_arrow_keys_step_through_the_training_cameras_and_wrap(hands: Hands) -> 
 
 
 def test_a_photograph_fits_the_viewport_whole_with_its_own_intrinsics(hands: Hands) -> None:
-    facts = hands.home()
+    facts = hands.start
     photo, (width, height) = SCENE.cameras[0].camera, facts["size"]
     scale = min(width / photo.width, height / photo.height)
     assert facts["focal"] == pytest.approx(scale * photo.fx)
@@ -229,9 +230,11 @@ def test_the_fallback_texture_shows_the_same_pixels(display: str) -> None:
     program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}", "--float-texture"])
     try:
         hands = Hands(program)
+        hands.home()
         assert_shown_exactly(hands)
         program.xdotool("windowsize", hands.window, 900, 600)
         hands.settled()
+        hands.home()
         assert_shown_exactly(hands)
     finally:
         program.end()
@@ -239,7 +242,6 @@ def test_the_fallback_texture_shows_the_same_pixels(display: str) -> None:
 
 def assert_shown_exactly(hands: Hands) -> None:
     """Compares the upper half of the viewport, where nothing lies over the picture, after leaving the photograph."""
-    hands.home()
     hands.drag(1, 50, 20)
     facts = hands.settled(lambda facts: facts["camera"]["cx"] > 0)
     time.sleep(0.3)
@@ -251,7 +253,6 @@ def assert_shown_exactly(hands: Hands) -> None:
 
 
 def test_an_error_appears_over_the_picture_until_it_is_dismissed(hands: Hands) -> None:
-    hands.home()
     assert error_area(hands) == 0
     hands.keys("ctrl+o")
     time.sleep(0.3)
@@ -271,7 +272,6 @@ def error_area(hands: Hands) -> int:
 
 
 def test_the_heatmap_comes_with_a_legend_and_p_saves_the_whole_picture(hands: Hands) -> None:
-    hands.home()
     plain = hands.picture()
     hands.keys("Tab")
     facts = hands.settled(lambda facts: facts["overlay"] == "tiles")
@@ -279,7 +279,7 @@ def test_the_heatmap_comes_with_a_legend_and_p_saves_the_whole_picture(hands: Ha
     overlay = hands.picture()
     corner = np.s_[facts["size"][1] - 200 : facts["size"][1] - 20, 20:40]
     hues = {tuple(color) for color in overlay[corner].reshape(-1, 3)}
-    assert len(hues & {tuple(color) for color in overlays.TURBO.tolist()}) > 100
+    assert len(hues & {tuple(color) for color in overlays.TURBO.tolist()}) > 40
     assert not np.array_equal(plain[:300, :500], overlay[:300, :500])
     hands.keys("p")
     facts = hands.program.wait_for("a screenshot", lambda facts: "SaveScreenshot" in str(facts["commands"]))
@@ -291,7 +291,6 @@ def test_the_heatmap_comes_with_a_legend_and_p_saves_the_whole_picture(hands: Ha
 
 
 def test_help_and_stage_times_come_and_go(hands: Hands) -> None:
-    hands.home()
     plain = hands.picture()[:300, :600]
     for key in ("F10", "F1"):
         hands.keys(key)
@@ -303,7 +302,6 @@ def test_help_and_stage_times_come_and_go(hands: Hands) -> None:
 
 
 def test_the_window_survives_being_a_sliver(hands: Hands) -> None:
-    hands.home()
     for width, height in ((40, 500), (500, 30), (1, 1)):
         hands.program.xdotool("windowsize", hands.window, width, height)
         time.sleep(0.4)
@@ -312,14 +310,13 @@ def test_the_window_survives_being_a_sliver(hands: Hands) -> None:
 
 
 def test_training_goes_on_while_the_window_is_minimised(hands: Hands) -> None:
-    hands.home()
     hands.program.xdotool("windowminimize", hands.window)
     time.sleep(0.5)
     before = hands.program.facts["ticks"]
     time.sleep(1.5)
     assert hands.program.facts["ticks"] - before > 20
     hands.program.activate(hands.window)
-    view = hands.home()
+    view = hands.start
     hands.drag(1, 40, 0)
     hands.settled(lambda facts: facts["eye"] != view["eye"])
 

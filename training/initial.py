@@ -17,7 +17,9 @@ from splatscope.training.config import InitialConfig
 
 NEIGHBOURS = 3
 RANDOM_COUNT, RANDOM_COUNT_CPU = 100_000, 20_000
-DEPTHS = (0.1, 10.0)  # times the extent; between them a random splat lies in front of its camera
+# Times the extent: between them a random splat lies in front of its camera. On a phone capture without its
+# points, 1,500 steps gave 28.6 dB with this range, 25.5 up to 3, 22.4 log-uniform, 28.9 with the points.
+DEPTHS = (0.1, 10.0)
 
 
 def initial_points(
@@ -43,11 +45,10 @@ def initial_points(
 
 
 def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Positions [count, 3] each in front of a random camera: uniform over its picture, log-uniform in depth."""
+    """Positions [count, 3] each in front of a random camera: uniform over its picture and in depth."""
     chosen = rng.integers(len(cameras), size=count)
     share = rng.random((count, 2))
-    nearest, farthest = np.log(DEPTHS)
-    depth = extent * np.exp(rng.uniform(nearest, farthest, count))
+    depth = extent * rng.uniform(*DEPTHS, count)
     positions = np.empty((count, 3))
     for i, camera in enumerate(cameras):
         mine = chosen == i

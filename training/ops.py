@@ -1,4 +1,4 @@
-"""Pure row operations on splats and their optimiser moments: clone, split, keep, append, reset.
+"""Pure row operations on splats and their optimiser moments: clone, split, replace, reset.
 
 Every function returns new tensors and leaves its arguments alone, so a run can swap its state in one
 assignment and is never half changed. Which rows are concerned is decided in `strategy.py`; read it next.
@@ -6,7 +6,8 @@ assignment and is never half changed. Which rows are concerned is decided in `st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -58,6 +59,18 @@ class SplatState:
         return SplatState(self.raw.map(change), self.first.map(change), self.second.map(change))
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps torch on the calling thread: copying rows is bound by memory, and a second pool of threads would
+    fight the kernels' pool for the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def from_gaussians(gaussians: Gaussians) -> SplatState:
     """A fresh state: copies of the arrays and zero moments."""
     raw = SplatTensors(**{f.name: torch.from_numpy(np.array(getattr(gaussians, f.name))) for f in fields(SplatTensors)})
@@ -69,21 +82,32 @@ def as_gaussians(tensors: SplatTensors) -> Gaussians:
     return Gaussians(**{f.name: getattr(tensors, f.name).numpy() for f in fields(tensors)})
 
 
-def keep(state: SplatState, mask: Tensor) -> SplatState:
-    """The rows where `mask` [N] is true."""
-    return state.map(lambda tensor: tensor[mask])
+def replace_rows(state: SplatState, kept: Tensor, born: SplatTensors) -> SplatState:
+    """The rows where the mask `kept` [N] is true, then `born` with zero moments. Each number is copied once."""
+    rows = kept.nonzero()[:, 0]
+
+    def rebuilt(old: Tensor, new: Tensor | None, count: int) -> Tensor:
+        out = old.new_empty((len(rows) + count, *old.shape[1:]))
+        torch.index_select(old, 0, rows, out=out[: len(rows)])
+        out[len(rows) :] = 0 if new is None else new
+        return out
+
+    def all_rebuilt(old: SplatTensors, new: SplatTensors | None) -> SplatTensors:
+        pairs = {f.name: (getattr(old, f.name), getattr(new, f.name, None)) for f in fields(old)}
+        return SplatTensors(**{name: rebuilt(*pair, born.count) for name, pair in pairs.items()})
+
+    return SplatState(all_rebuilt(state.raw, born), all_rebuilt(state.first, None), all_rebuilt(state.second, None))
 
 
-def append(state: SplatState, new: SplatTensors) -> SplatState:
-    """`new` rows after the old ones; their moments are zero."""
-    zeros = new.map(torch.zeros_like)
-    pairs = ((state.raw, new), (state.first, zeros), (state.second, zeros))
-    return SplatState(*(_join(old, rows) for old, rows in pairs))
+def select(raw: SplatTensors, mask: Tensor) -> SplatTensors:
+    """Copies of the rows where `mask` [N] is true."""
+    rows = mask.nonzero()[:, 0]
+    return raw.map(lambda tensor: tensor[rows])
 
 
-def clones(raw: SplatTensors, mask: Tensor) -> SplatTensors:
-    """Exact copies of the rows where `mask` [N] is true."""
-    return raw.map(lambda tensor: tensor[mask])
+def joined(a: SplatTensors, b: SplatTensors) -> SplatTensors:
+    """The rows of `a`, then those of `b`."""
+    return SplatTensors(**{f.name: torch.cat((getattr(a, f.name), getattr(b, f.name))) for f in fields(a)})
 
 
 def split_children(raw: SplatTensors, mask: Tensor, noise: Tensor, shrink: float) -> SplatTensors:
@@ -92,7 +116,7 @@ def split_children(raw: SplatTensors, mask: Tensor, noise: Tensor, shrink: float
     `noise` [C, M, 3] is standard normal; the C M children come generation by generation.
     """
     children = noise.shape[0]
-    parents = raw.map(lambda tensor: tensor[mask].repeat(children, *(1,) * (tensor.ndim - 1)))
+    parents = select(raw, mask).map(lambda tensor: tensor.repeat(children, *(1,) * (tensor.ndim - 1)))
     offset = noise.reshape(-1, 3) * parents.log_scales.exp()
     rotation = rotation_matrices(parents.quats)
     means = parents.means + (rotation @ offset[:, :, None])[:, :, 0]
@@ -127,7 +151,3 @@ def raise_sh_degree(state: SplatState, degree: int) -> SplatState:
         return state
     parts = (state.raw, state.first, state.second)
     return SplatState(*(part.with_sh_degree(degree) for part in parts))
-
-
-def _join(old: SplatTensors, rows: SplatTensors) -> SplatTensors:
-    return SplatTensors(**{f.name: torch.cat((getattr(old, f.name), getattr(rows, f.name))) for f in fields(old)})

@@ -14,7 +14,7 @@ from splatscope.kernels.types import Camera, Gradients
 from splatscope.training import ops
 from splatscope.training.config import DensifyConfig
 from splatscope.training.events import Densified
-from splatscope.training.ops import SplatState
+from splatscope.training.ops import SplatState, SplatTensors
 
 
 class AdaptiveDensity:
@@ -50,17 +50,18 @@ class AdaptiveDensity:
     def _refine(self, state: SplatState, iteration: int, rng: np.random.Generator) -> tuple[SplatState, Densified]:
         c = self._config
         pulled = self._pulled(state.count)
-        large = largest_scale(state) > c.dense_share * self._extent
+        large = largest_scale(state.raw) > c.dense_share * self._extent
         to_clone, to_split = pulled & ~large, pulled & large
-        noise = rng.standard_normal((c.split_count, int(to_split.sum()), 3), dtype=np.float32)
-        cloned = ops.clones(state.raw, to_clone)
+        cloned, split = int(to_clone.sum()), int(to_split.sum())
+        grown = state.count + cloned + split * (c.split_count - 1)
+        noise = rng.standard_normal((c.split_count, split, 3), dtype=np.float32)
         children = ops.split_children(state.raw, to_split, torch.from_numpy(noise), c.split_shrink)
-        grown = ops.append(ops.append(ops.keep(state, ~to_split), cloned), children)
-        kept = self._worth_keeping(grown, iteration)
-        state = ops.keep(grown, kept)
+        children = ops.select(children, self._worth_keeping(children, iteration))
+        kept = self._worth_keeping(state.raw, iteration)
+        born = ops.joined(ops.select(state.raw, to_clone & kept), children)
+        state = ops.replace_rows(state, kept & ~to_split, born)
         self._forget(state.count)
-        pruned = grown.count - state.count
-        return state, Densified(iteration, cloned.count, int(to_split.sum()), pruned, state.count)
+        return state, Densified(iteration, cloned, split, grown - state.count, state.count)
 
     def _pulled(self, count: int) -> torch.Tensor:
         """Mask [N] of splats whose mean pull reaches the threshold; the strongest if there is room for fewer."""
@@ -75,14 +76,14 @@ class AdaptiveDensity:
             mask[strongest] = True
         return torch.from_numpy(mask)
 
-    def _worth_keeping(self, state: SplatState, iteration: int) -> torch.Tensor:
+    def _worth_keeping(self, raw: SplatTensors, iteration: int) -> torch.Tensor:
         """Mask [N]: opaque enough, finite, and not over-large once opacities have been reset."""
         c = self._config
-        kept = torch.sigmoid(state.raw.logit_opacities) >= c.smallest_opacity
-        for tensor in (state.raw.means, state.raw.log_scales, state.raw.quats, state.raw.sh.flatten(1)):
-            kept &= torch.isfinite(tensor).all(dim=1)
+        kept = torch.sigmoid(raw.logit_opacities) >= c.smallest_opacity
+        for tensor in (raw.means, raw.log_scales, raw.quats, raw.sh.flatten(1)):
+            kept &= torch.isfinite(tensor.sum(dim=1))
         if iteration > c.reset_interval:
-            kept &= largest_scale(state) <= c.large_share * self._extent
+            kept &= largest_scale(raw) <= c.large_share * self._extent
         return kept
 
     def _forget(self, count: int) -> None:
@@ -90,6 +91,6 @@ class AdaptiveDensity:
         self._seen = np.zeros(count, np.int32)
 
 
-def largest_scale(state: SplatState) -> torch.Tensor:
+def largest_scale(raw: SplatTensors) -> torch.Tensor:
     """The longest half axis of each splat [N], world units."""
-    return state.raw.log_scales.amax(dim=1).exp()
+    return raw.log_scales.amax(dim=1).exp()

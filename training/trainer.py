@@ -121,9 +121,10 @@ class Trainer:
         """One iteration. What density control owes to the step before comes first, so that scores and saved
         files never catch splats whose opacities have just been lowered."""
         start = time.perf_counter()
-        self._state, densified = self._strategy.after_step(self._state, self.iteration, self._rng)
         degree = min((self.iteration + 1) // self.config.sh_interval, self.config.sh_degree)
-        self._state = ops.raise_sh_degree(self._state, degree)
+        with ops.one_thread():
+            state, densified = self._strategy.after_step(self._state, self.iteration, self._rng)
+            self._state = ops.raise_sh_degree(state, degree)
         densify_ms = 1e3 * (time.perf_counter() - start)
         if densified:
             yield densified

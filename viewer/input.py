@@ -19,6 +19,7 @@ from splatscope.viewer.viewport import Viewport
 from splatscope.viewer.widgets import Ui
 
 LONGEST_STEP = 0.1  # s of flight a frame; a stalled frame must not throw the viewer across the scene
+FRAMES_OF_TAB = 3  # so long after the key was pressed, Tab may still move into a field of the panels; it is ours
 AWAKE_SECONDS = 0.5  # the window keeps its full rate this long after the last touch
 
 LEFT, RIGHT, MIDDLE = dpg.mvMouseButton_Left, dpg.mvMouseButton_Right, dpg.mvMouseButton_Middle
@@ -115,6 +116,7 @@ class Input:
         self._viewport = viewport
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
         self._was_typing = False
+        self._tab_frames = 0
         self._drag: tuple[Drag, int] | None = None  # and the button that holds it
         self._mouse = (0.0, 0.0)
         self._wheel = 0
@@ -129,7 +131,10 @@ class Input:
 
     def update(self, seconds: float) -> None:
         """Applies what happened since the last frame, `seconds` ago."""
-        typing = self._ui.typing
+        if self._tab_frames > 0:
+            self._tab_frames -= 1
+            self._viewport.focus()
+        typing = self._ui.typing and self._tab_frames == 0
         mouse = dpg.get_mouse_pos(local=False)
         dx, dy = mouse[0] - self._mouse[0], mouse[1] - self._mouse[1]
         self._mouse = (mouse[0], mouse[1])
@@ -156,7 +161,7 @@ class Input:
             if down and key.ctrl == ctrl:
                 key.action(self)
                 if dpg.mvKey_Tab in key.codes:
-                    self._viewport.focus()  # or Tab would also move into the next field
+                    self._tab_frames = FRAMES_OF_TAB
         return bool(held)
 
     def _fly(self, seconds: float) -> bool:
@@ -182,14 +187,14 @@ class Input:
 
     def _use_mouse(self, dx: float, dy: float, flying: bool) -> None:
         viewport = self._viewport
-        if self._drag is not None and not dpg.is_mouse_button_down(self._drag[1]):
-            self._drag = None
-        if self._drag is None and viewport.hovered:
+        if self._drag is not None:
+            drag, button = self._drag
+            if dx or dy:
+                self._move(drag.flying if flying and drag.flying else drag.move, dx, dy)
+            if not dpg.is_mouse_button_down(button):  # after moving: the last stretch may come with the release
+                self._drag = None
+        elif viewport.hovered:
             self._drag = self._begin_drag()
-            dx = dy = 0.0
-        if self._drag is not None and (dx or dy):
-            drag = self._drag[0]
-            self._move(drag.flying if flying and drag.flying else drag.move, dx, dy)
         if viewport.hovered and self._wheel:
             factor = (1.0 - self.session.config.zoom_step) ** self._wheel
             x, y = viewport.local(self._mouse)

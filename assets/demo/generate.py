@@ -125,12 +125,14 @@ def write_capture(folder: Path, size: DemoSize = DemoSize(), progress: Progress 
     grid = tracer.Grid(*tracer.build_grid())
     jobs = [(split, index, pose) for split, split_poses in poses.items() for index, pose in enumerate(split_poses)]
     clouds = []
-    # Compiled code runs outside the interpreter lock, so threads are enough.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(os.cpu_count())  # compiled code runs outside the interpreter lock, so threads do
+    try:
         for done, cloud in enumerate(pool.map(lambda job: _render_view(folder, size, grid, *job), jobs), start=1):
             clouds.append(cloud)
             if progress is not None and (done % max(1, len(jobs) // 10) == 0 or done == len(jobs)):
                 progress(done, len(jobs))
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C need not wait for all views
     _write_points(folder / "points3d.ply", np.concatenate(clouds[: size.train_views]))
 
 

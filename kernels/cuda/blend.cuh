@@ -79,9 +79,10 @@ struct Whitened {
 };
 // From the conic in base 2. The subtraction is exact, so what a needle loses is only what its conic had lost.
 __device__ __forceinline__ Whitened whitened(const Splat& s) {
-    const float c = sqrtf(-s.c);
-    const float a_squared = difference_of_products(s.a, s.c, 0.25f * s.b, s.b) / -s.c;
-    return {sqrtf(fmaxf(a_squared, 0.0f)), -0.5f * s.b / c, c};
+    const float inverse_c = rsqrtf(-s.c), c = -s.c * inverse_c;
+    const float determinant = difference_of_products(s.a, s.c, 0.25f * s.b, s.b);
+    const float a_squared = fmaxf(quotient_approx(determinant, -s.c), 1e-30f);
+    return {a_squared * rsqrtf(a_squared), -0.5f * s.b * inverse_c, c};
 }
 
 struct alignas(16) Staged {
@@ -213,16 +214,19 @@ __device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, floa
 // Blends one splat into one pixel. The splat that would take T below the stop ends the pixel and is not blended.
 template <BlendPolicy P>
 __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float uncapped, unsigned bit) {
+    if constexpr (P.sign_T) {
+        // Alpha 0 leaves T as it is, and T < 0 stays below the stop: a pixel that is done never blends again.
+        const bool is_hit = uncapped >= ALPHA_MIN;
+        const float alpha = is_hit ? fminf(uncapped, ALPHA_CAP) : 0.0f;
+        const float after = __fmaf_rn(-pixel.T, alpha, pixel.T);
+        const bool goes_on = after >= TRANSMITTANCE_STOP;
+        add_to_pixel<P>(pixel, s, goes_on ? pixel.T * alpha : 0.0f, is_hit && goes_on, bit);
+        pixel.T = goes_on ? after : -fabsf(pixel.T);
+        return;
+    }
     const float alpha = fminf(uncapped, ALPHA_CAP);
     const float after = __fmaf_rn(-pixel.T, alpha, pixel.T);
-    if constexpr (P.sign_T) {
-        // T < 0 stays below the stop, so a pixel that is done never blends again.
-        const bool is_hit = alpha >= ALPHA_MIN, is_blended = is_hit && after >= TRANSMITTANCE_STOP;
-        const float weight = is_blended ? pixel.T * alpha : 0.0f;
-        const float halted = is_hit ? -fabsf(pixel.T) : pixel.T;
-        add_to_pixel<P>(pixel, s, weight, is_blended, bit);
-        pixel.T = is_blended ? after : halted;
-    } else if constexpr (P.branchless) {
+    if constexpr (P.branchless) {
         const bool is_hit = !pixel.is_done && alpha >= ALPHA_MIN;
         const bool is_blended = is_hit && after >= TRANSMITTANCE_STOP;
         add_to_pixel<P>(pixel, s, is_blended ? pixel.T * alpha : 0.0f, is_blended, bit);
@@ -241,30 +245,40 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
 
 // ---- Compaction -----------------------------------------------------------------------------------------------------
 
-// Which of a batch's splats were blended: by any warp, a word per 32 splats.
-template <int WARPS, int CHUNKS>
-struct Contributors {
-    unsigned words[WARPS][CHUNKS];
-
-    __device__ __forceinline__ unsigned any(int chunk) const {
-        unsigned word = 0;
-#pragma unroll
-        for (int warp = 0; warp < WARPS; warp++) word |= words[warp][chunk];
-        return word;
-    }
-    // How many entries of the batch come before `chunk`.
-    __device__ __forceinline__ unsigned before(int chunk) const {
-        unsigned count = 0;
-        for (int k = 0; k < chunk; k++) count += unsigned(__popc(any(k)));
-        return count;
-    }
-    __device__ __forceinline__ unsigned mask(int chunk, int bit) const {
-        unsigned mask = 0;
-#pragma unroll
-        for (int warp = 0; warp < WARPS; warp++) mask |= (words[warp][chunk] >> bit & 1u) << warp;
-        return mask;
-    }
+// Which of a batch's 32 CHUNKS splats were blended, and where they go: lane k of every warp knows chunk k.
+struct Kept {
+    unsigned word;    // bits of the splats that any warp blended
+    unsigned before;  // how many there are in earlier chunks
+    unsigned total;   // in the batch; all lanes
 };
+template <int WARPS, int CHUNKS>
+__device__ __forceinline__ Kept count_kept(const unsigned (&blended)[WARPS][CHUNKS]) {
+    const int lane = int(lane_index()), chunk = lane % CHUNKS;
+    unsigned word = 0;
+#pragma unroll
+    for (int warp = 0; warp < WARPS; warp++) word |= blended[warp][chunk];
+    const unsigned own = unsigned(__popc(word));
+    unsigned through = own;
+#pragma unroll
+    for (int step = 1; step < CHUNKS; step *= 2) {
+        const unsigned other = __shfl_up_sync(FULL_WARP, through, unsigned(step));
+        if (chunk >= step) through += other;
+    }
+    return {word, through - own, __shfl_sync(FULL_WARP, through, CHUNKS - 1)};
+}
+// Place among the kept of the batch, counted from 1, of the last one up to splat `number` of it. All lanes call.
+__device__ __forceinline__ unsigned kept_through(const Kept& kept, unsigned number) {
+    const unsigned word = __shfl_sync(FULL_WARP, kept.word, int(number / 32u));
+    const unsigned before = __shfl_sync(FULL_WARP, kept.before, int(number / 32u));
+    return before + unsigned(__popc(word & ((2u << number % 32u) - 1u)));
+}
+template <int WARPS, int CHUNKS>
+__device__ __forceinline__ unsigned contributor_mask(const unsigned (&blended)[WARPS][CHUNKS], int chunk, int bit) {
+    unsigned mask = 0;
+#pragma unroll
+    for (int warp = 0; warp < WARPS; warp++) mask |= (blended[warp][chunk] >> bit & 1u) << warp;
+    return mask;
+}
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
@@ -280,7 +294,7 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
 
     __shared__ Staged staged[BATCH];
     __shared__ unsigned char reached[BATCH];
-    __shared__ Contributors<WARPS, P.compaction ? CHUNKS : 1> contributors;
+    __shared__ unsigned blended_words[P.compaction ? WARPS : 1][P.compaction ? CHUNKS : 1];
 
     const Frame& frame = *args.frame;
     if (frame.overflow) return;
@@ -329,7 +343,7 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
             while (waiting) {
                 const unsigned bit = waiting & (0u - waiting);
                 waiting ^= bit;
-                const Staged& s = staged[chunk * 32 + __ffs(int(bit)) - 1];
+                const Staged& s = staged[chunk * 32 + 31 - __clz(int(bit))];
                 const Evaluated<ROWS> e = evaluate<P.exp, P.log2_opacity, ROWS>(s, x, y);
 #pragma unroll
                 for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels[row], s, e.alpha[row], bit);
@@ -345,13 +359,13 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
                 }
                 if constexpr (P.compaction) {
                     blended = warp_or(blended);
-                    if (lane == 0) contributors.words[warp][chunk] = blended;
+                    if (lane == 0) blended_words[warp][chunk] = blended;
                 }
             }
         }
         if constexpr (P.compaction)
             if (lane == 0)
-                for (; chunk < CHUNKS; chunk++) contributors.words[warp][chunk] = 0;
+                for (; chunk < CHUNKS; chunk++) blended_words[warp][chunk] = 0;
 
         bool goes_on = is_going_on<P>(pixels[0]);
         if constexpr (ROWS == 2) goes_on |= is_going_on<P>(pixels[1]);
@@ -364,20 +378,20 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
                 if (newest[row]) pixels[row].last = first + newest[row];
         }
         if constexpr (P.compaction) {
-            const unsigned own = contributors.any(warp), before = kept + contributors.before(warp);
+            const Kept of_batch = count_kept(blended_words);
+            const unsigned own = __shfl_sync(FULL_WARP, of_batch.word, warp);
+            const unsigned destination = kept + kept_through(of_batch, unsigned(thread)) - 1u;
             if (own >> lane & 1u) {
                 unsigned entry = slot;
-                if constexpr (P.cmask) entry |= contributors.mask(warp, lane) << slot_bits(P.map);
-                args.list[start + before + unsigned(__popc(own & ((1u << lane) - 1u)))] = entry;
+                if constexpr (P.cmask) entry |= contributor_mask(blended_words, warp, lane) << slot_bits(P.map);
+                args.list[start + destination] = entry;
             }
 #pragma unroll
-            for (int row = 0; row < ROWS; row++)
-                if (newest[row]) {
-                    const int last_chunk = int(newest[row] - 1u) / 32, bit = int(newest[row] - 1u) % 32;
-                    const unsigned through = contributors.any(last_chunk) & ((2u << bit) - 1u);
-                    pixels[row].last = kept + contributors.before(last_chunk) + unsigned(__popc(through));
-                }
-            kept += contributors.before(CHUNKS);
+            for (int row = 0; row < ROWS; row++) {
+                const unsigned through = kept_through(of_batch, newest[row] ? newest[row] - 1u : 0u);
+                if (newest[row]) pixels[row].last = kept + through;
+            }
+            kept += of_batch.total;
         }
         if (!some_go_on) break;
     }

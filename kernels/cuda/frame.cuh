@@ -10,7 +10,10 @@
 // was too small, by the `wanted` counters, and asks again.
 constexpr unsigned OVERFLOW_VISIBLE = 1, OVERFLOW_INSTANCES = 2;
 
-struct Frame {
+// Kernels whose blocks take their work by number count here; each launch has one of its own.
+constexpr unsigned TICKETS = 16;
+
+struct alignas(16) Frame {
     // Camera: OpenCV axes, pixel centres at +0.5. mean_in_view = rotation (mean − position − position_rest).
     float rotation[9];       // view_from_world, row by row
     float position[3];       // camera centre, world units
@@ -34,7 +37,10 @@ struct Frame {
     unsigned skipped;                     // splats dropped because a value was not finite
     unsigned long long instances_wanted;  // I even if it did not fit
     unsigned overflow;
-    unsigned padding;
+    // 1 … EPOCHS − 1 (scan.cuh), another one each frame: words that blocks pass each other carry it, so that those
+    // of earlier frames count as empty and nothing is cleared in between.
+    unsigned epoch;
+    unsigned tickets[TICKETS];
 };
 
 // One visible splat, 48 bytes, read as three float4.

@@ -19,7 +19,6 @@ constexpr float LOG2_E = 1.4426950408889634f;
 constexpr float LN_2 = 0.6931471805599453f;
 constexpr float LOG2_ALPHA_MIN = -7.994353436858858f;  // log2(1/255)
 constexpr float FLOAT_MAX = 3.402823466e38f;
-constexpr float INFINITE = __builtin_huge_valf();
 
 // ---- Scalars ----------------------------------------------------------------------------------------------------------
 

@@ -72,10 +72,10 @@ __device__ __forceinline__ void halve_terms(float (&terms)[SIZE], int offset) {
     constexpr int KEPT = (N + 1) / 2;
 #pragma unroll
     for (int i = 0; i < KEPT; i++) {
-        if constexpr (N == 1) {
-            terms[0] += __shfl_xor_sync(FULL_WARP, terms[0], offset);
+        if (i + KEPT >= N) {  // has no counterpart: what the upper lanes keep of it, nobody holds
+            terms[i] += __shfl_xor_sync(FULL_WARP, terms[i], offset);
         } else {
-            const float upper = i + KEPT < N ? terms[i + KEPT < N ? i + KEPT : 0] : 0.0f;
+            const float upper = terms[i + KEPT < SIZE ? i + KEPT : 0];
             const float kept = is_upper ? upper : terms[i], sent = is_upper ? terms[i] : upper;
             terms[i] = kept + __shfl_xor_sync(FULL_WARP, sent, offset);
         }
@@ -129,12 +129,8 @@ __device__ __forceinline__ float reduce_deferred_pair(float (&a)[DEFERRED_TERMS]
     halve_terms<6>(a, 8);  // bit 3 clear: m0, v, vv; set: red, green, blue
     const bool is_color = (lane_index() & 8u) != 0;
     const float first_u = a[0] * u;
-    float terms[6] = {a[0],
-                      is_color ? a[1] : first_u,
-                      is_color ? a[2] : first_u * u,
-                      is_color ? 0.0f : a[1],
-                      is_color ? 0.0f : a[1] * u,
-                      is_color ? 0.0f : a[2]};
+    // Of the lower lanes' three sums, colour lanes need theirs as they are; what follows them, nobody holds there.
+    float terms[6] = {a[0], is_color ? a[1] : first_u, is_color ? a[2] : first_u * u, a[1], a[1] * u, a[2]};
     halve_terms<6>(terms, 4);
     halve_terms<3>(terms, 2);
     halve_terms<2>(terms, 1);

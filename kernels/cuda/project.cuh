@@ -1,0 +1,234 @@
+// From the scene's parameters to the visible splats, packed without gaps in the order of the scene.
+//
+// One thread a Gaussian, 256 a block, one block a part of 256; parts are handed out by ticket. A thread projects its
+// Gaussian (Zwicker et al. 2002, x/z held inside the Jacobian only), drops it where a value is not finite, it is
+// nearer than the near plane, too faint or in no tile, and evaluates its colour. Look-back over the blocks gives the
+// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more.
+// What the backward pass needs to find a Gaussian's slot again is one pair a warp: which lanes are visible, and the
+// slot of the first of them.
+//
+// Policy: bounds, which tiles count (tiles.cuh); sh_gate, colour of all or of those with a tile only; sh_load and
+// sh_dtype, how a row of harmonics is read and stored (sh.cuh). Does not sort: read sort.cuh next.
+#pragma once
+#include "frame.cuh"
+#include "sh.cuh"
+#include "tiles.cuh"
+
+enum class ShGate : int { all, visible };
+
+struct ProjectPolicy {
+    Bounds bounds = Bounds::row_span;
+    ShGate sh_gate = ShGate::visible;
+    ShLoad sh_load = ShLoad::float4;
+    ShDtype sh_dtype = ShDtype::f32;
+};
+
+constexpr unsigned PROJECT_THREADS = 256, PROJECT_WARPS = PROJECT_THREADS / 32;
+
+struct ProjectArgs {
+    Frame* frame;
+    const float* __restrict__ means;            // [N][3] world units
+    const float* __restrict__ log_scales;       // [N][3]
+    const float4* __restrict__ quats;           // [N] w, x, y, z of any length but zero
+    const float* __restrict__ logit_opacities;  // [N]
+    const void* __restrict__ sh;                // [N][16][3], rows beyond the scene's degree unused
+    Splat* splats;                              // out [visible_capacity] by slot
+    Extent* extents;                            // out [visible_capacity] by slot
+    unsigned* depth_bits;                       // out [visible_capacity] by slot: camera z, whose bits sort like it
+    uint2* warp_slots;                          // out [ceil(N / 32)] visible lanes, slot of the first of them
+    unsigned long long* look_back;              // [ceil(N / 256)]
+    unsigned ticket;                            // which of Frame::tickets counts parts
+};
+
+// A Gaussian on the image plane.
+struct Projected {
+    float x, y, z;         // px, px, camera z
+    float xx, xy, yy;      // covariance with dilation, px²
+    float determinant;     // px⁴
+    float log2_opacity;
+};
+
+// Axes of the splat in world units are the columns of its rotation times the scales. 2/|q|² stands in for the
+// square root of a normalisation; the largest component is divided out first, so that squares cannot overflow.
+struct Axes {
+    float3 axis[3];
+};
+__device__ __forceinline__ Axes world_axes(float4 q, float3 scales) {
+    const float shrink = 1.0f / fmaxf(fmaxf(fabsf(q.x), fabsf(q.y)), fmaxf(fabsf(q.z), fabsf(q.w)));
+    const float w = q.x * shrink, x = q.y * shrink, y = q.z * shrink, z = q.w * shrink;
+    const float two = 2.0f / (w * w + x * x + y * y + z * z);
+    const float wx = two * w * x, wy = two * w * y, wz = two * w * z, xx = two * x * x, xy = two * x * y,
+                xz = two * x * z, yy = two * y * y, yz = two * y * z, zz = two * z * z;
+    return {{scales.x * make_float3(1.0f - yy - zz, xy + wz, xz - wy),
+             scales.y * make_float3(xy - wz, 1.0f - xx - zz, yz + wx),
+             scales.z * make_float3(xz + wy, yz - wx, 1.0f - xx - yy)}};
+}
+
+__device__ __forceinline__ Projected project_gaussian(const Frame& frame, float3 in_view, float4 quat, float3 scales,
+                                                      float logit) {
+    const float* r = frame.rotation;
+    const float inverse_z = 1.0f / in_view.z, ratio_x = in_view.x * inverse_z, ratio_y = in_view.y * inverse_z;
+    const float held_x = clamped(ratio_x, frame.held_left, frame.held_right);
+    const float held_y = clamped(ratio_y, frame.held_top, frame.held_bottom);
+    // Rows of d(pixel) / d(mean in world axes).
+    const float3 depth_row = make_float3(r[6], r[7], r[8]);
+    const float3 jx = frame.fx * inverse_z * add_scaled(make_float3(r[0], r[1], r[2]), -held_x, depth_row);
+    const float3 jy = frame.fy * inverse_z * add_scaled(make_float3(r[3], r[4], r[5]), -held_y, depth_row);
+    const Axes axes = world_axes(quat, scales);
+    const float3 ax = make_float3(dot(jx, axes.axis[0]), dot(jx, axes.axis[1]), dot(jx, axes.axis[2]));
+    const float3 ay = make_float3(dot(jy, axes.axis[0]), dot(jy, axes.axis[1]), dot(jy, axes.axis[2]));
+    const float thin_xx = dot(ax, ax), thin_yy = dot(ay, ay);
+    // Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
+    const float3 area = make_float3(difference_of_products(ax.y, ay.z, ax.z, ay.y),
+                                    difference_of_products(ax.z, ay.x, ax.x, ay.z),
+                                    difference_of_products(ax.x, ay.y, ax.y, ay.x));
+    Projected p;
+    p.x = fmaf(ratio_x, frame.fx, frame.cx);
+    p.y = fmaf(ratio_y, frame.fy, frame.cy);
+    p.z = in_view.z;
+    p.xx = thin_xx + DILATION;
+    p.yy = thin_yy + DILATION;
+    p.xy = dot(ax, ay);
+    p.determinant = dot(area, area) + (DILATION * (thin_xx + thin_yy) + DILATION * DILATION);
+    p.log2_opacity = -log2f(1.0f + expf(-logit));
+    return p;
+}
+
+__device__ __forceinline__ bool is_finite(const Projected& p) {
+    return is_finite(p.x) && is_finite(p.y) && is_finite(p.xx) && is_finite(p.yy) && is_finite(p.determinant);
+}
+
+// The record without colour, and which tiles may list it.
+//
+// The squared radius r² = 2 ln(255 opacity) is widened by what the quadratic form of a thin splat may be off by in
+// single precision, xx yy / det units in the last place: no pixel that blends it is ever outside its tiles.
+template <Bounds B>
+__device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame, Splat& splat) {
+    const float inverse = 1.0f / p.determinant;
+    splat.x = p.x, splat.y = p.y;
+    splat.a = -0.5f * LOG2_E * p.yy * inverse;
+    splat.b = LOG2_E * p.xy * inverse;
+    splat.c = -0.5f * LOG2_E * p.xx * inverse;
+    splat.log2_opacity = p.log2_opacity;
+
+    const float thinness = fminf(p.yy * inverse * p.xx, 1e9f);  // at least 1
+    const float cutoff = 2.0f * LN_2 * (p.log2_opacity - LOG2_ALPHA_MIN) * (1.0f + 4.0f * 0x1p-23f * thinness);
+    const float radius = sqrtf(cutoff), sigma_x = sqrtf(p.xx), sigma_y = sqrtf(p.yy);
+    splat.half_width = radius * sigma_x;
+    splat.half_height = radius * sigma_y;
+
+    Extent e;
+    e.x = p.x, e.y = p.y;
+    e.half_width = splat.half_width;
+    e.spread = radius * sqrtf(p.determinant) / sigma_y;
+    e.correlation = p.xy / (sigma_x * sigma_y);
+    e.inverse_half_height = 1.0f / fmaxf(splat.half_height, 1e-20f);
+    float half_width = splat.half_width, half_height = splat.half_height;
+    if constexpr (B == Bounds::circle3s) {
+        const float mean = 0.5f * (p.xx + p.yy), difference = 0.5f * (p.xx - p.yy);
+        half_width = half_height = ceilf(3.0f * sqrtf(mean + sqrtf(difference * difference + p.xy * p.xy)));
+    }
+    e.rows = tile_range(p.y - half_height, p.y + half_height, frame.tile_rows);
+    e.tiles = tile_range(p.x - half_width, p.x + half_width, frame.tile_columns);
+    if (e.tiles == 0) e.rows = 0;
+    return e;
+}
+
+template <ProjectPolicy P>
+__device__ __forceinline__ float3 color_of(const ProjectArgs& args, unsigned n, float3 offset) {
+    const float3 direction = rsqrtf(dot(offset, offset)) * offset;
+    return evaluate_sh<P.sh_dtype, P.sh_load>(args.sh, n, direction, args.frame->sh_degree);
+}
+
+template <ProjectPolicy P>
+__global__ void __launch_bounds__(PROJECT_THREADS) project(ProjectArgs args) {
+    __shared__ unsigned shared_part, warp_sums[PROJECT_WARPS];
+    __shared__ unsigned long long shared_before;
+    Frame& frame = *args.frame;
+    const unsigned count = frame.gaussians, parts = ceil_div(count, PROJECT_THREADS);
+    if (blockIdx.x >= parts) return;
+    if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
+    __syncthreads();
+    const unsigned part = shared_part, n = part * PROJECT_THREADS + threadIdx.x;
+
+    Splat splat{};
+    Extent extent{};
+    float depth = 0.0f;
+    float3 offset = make_float3(0.0f, 0.0f, 0.0f), color = offset;
+    bool is_skipped = false;
+    if (n < count) {
+        const float3 mean = make_float3(args.means[3 * size_t(n)], args.means[3 * size_t(n) + 1], args.means[3 * size_t(n) + 2]);
+        const float3 log_scales = make_float3(args.log_scales[3 * size_t(n)], args.log_scales[3 * size_t(n) + 1],
+                                              args.log_scales[3 * size_t(n) + 2]);
+        const float4 quat = args.quats[n];
+        const float logit = args.logit_opacities[n];
+        const float3 scales = make_float3(expf(log_scales.x), expf(log_scales.y), expf(log_scales.z));
+        // x − x is 0 for finite x and NaN otherwise: one comparison covers them all.
+        const float defect = (mean.x - mean.x) + (mean.y - mean.y) + (mean.z - mean.z) + (quat.x - quat.x) +
+                             (quat.y - quat.y) + (quat.z - quat.z) + (quat.w - quat.w) + (scales.x - scales.x) +
+                             (scales.y - scales.y) + (scales.z - scales.z);
+        const float lowest = fminf(fminf(log_scales.x, log_scales.y), log_scales.z);
+        const float longest = fmaxf(fmaxf(fabsf(quat.x), fabsf(quat.y)), fmaxf(fabsf(quat.z), fabsf(quat.w)));
+        const bool is_usable = defect == 0.0f && lowest >= -FLOAT_MAX && longest > 0.0f && logit == logit;
+        offset = make_float3(mean.x - frame.position[0] - frame.position_rest[0],
+                             mean.y - frame.position[1] - frame.position_rest[1],
+                             mean.z - frame.position[2] - frame.position_rest[2]);
+        const float* r = frame.rotation;
+        const float3 in_view = make_float3(dot(make_float3(r[0], r[1], r[2]), offset), dot(make_float3(r[3], r[4], r[5]), offset),
+                                           dot(make_float3(r[6], r[7], r[8]), offset));
+        is_skipped = !is_usable;
+        if (is_usable && in_view.z > frame.near_z) {
+            const Projected p = project_gaussian(frame, in_view, quat, scales, logit);
+            if (p.log2_opacity >= LOG2_ALPHA_MIN) {
+                is_skipped = !is_finite(p);
+                depth = p.z;
+                if (!is_skipped) extent = measure<P.bounds>(p, frame, splat);
+            }
+        }
+        if constexpr (P.sh_gate == ShGate::all) color = color_of<P>(args, n, offset);
+    }
+
+    const unsigned tiles = count_tiles<P.bounds>(extent, frame.tile_columns);
+    bool is_visible = tiles > 0;
+    if (is_visible) {
+        if constexpr (P.sh_gate == ShGate::visible) color = color_of<P>(args, n, offset);
+        if (!is_finite(color.x) || !is_finite(color.y) || !is_finite(color.z)) is_visible = false, is_skipped = true;
+    }
+
+    const unsigned lanes = __ballot_sync(FULL_WARP, is_visible), skipped = __ballot_sync(FULL_WARP, is_skipped);
+    if (lane_index() == 0) {
+        warp_sums[warp_index()] = static_cast<unsigned>(__popc(lanes));
+        if (skipped) atomicAdd(&frame.skipped, static_cast<unsigned>(__popc(skipped)));
+    }
+    __syncthreads();
+    unsigned in_block = 0, total = 0;
+#pragma unroll
+    for (unsigned w = 0; w < PROJECT_WARPS; w++) {
+        if (w == warp_index()) in_block = total;
+        total += warp_sums[w];
+    }
+    if (warp_index() == 0) {
+        const unsigned long long before = look_back(args.look_back, part, total, look_back_tag(frame.epoch, 0));
+        if (lane_index() == 0) {
+            shared_before = before;
+            if (part == parts - 1) {
+                const unsigned wanted = static_cast<unsigned>(before) + total;
+                const bool fits = wanted <= frame.visible_capacity;
+                frame.visible_wanted = wanted;
+                frame.visible = fits ? wanted : 0;
+                if (!fits) atomicOr(&frame.overflow, OVERFLOW_VISIBLE);
+            }
+        }
+    }
+    __syncthreads();
+    const unsigned first = static_cast<unsigned>(shared_before) + in_block;
+    if (lane_index() == 0 && n < count) args.warp_slots[n / 32] = make_uint2(lanes, first);
+    const unsigned slot = first + static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
+    if (!is_visible || slot >= frame.visible_capacity) return;
+    splat.red = fmaxf(color.x, 0.0f), splat.green = fmaxf(color.y, 0.0f), splat.blue = fmaxf(color.z, 0.0f);
+    splat.gaussian = n;
+    if constexpr (P.bounds == Bounds::row_span) extent.tiles = tiles;
+    store_splat(args.splats, slot, splat);
+    store_extent(args.extents, slot, extent);
+    args.depth_bits[slot] = __float_as_uint(depth);
+}

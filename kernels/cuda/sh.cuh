@@ -1,0 +1,132 @@
+// Real spherical harmonics of degree 0 to 3, four rows at a time, for both passes.
+//
+// A scene's row is 16 basis functions × RGB = 48 numbers. They are taken in four groups of 4 × 3 = 12, three wide
+// loads each, so that neither pass ever holds more than one group in registers. Groups straddle degrees: with degree
+// 0 only the first row of group 0 is in use, with degree 2 only the first of group 2 (`rows_in_use`).
+//
+// Inside one thread; no shared memory. `Wide` chooses 16-byte loads (8-byte for bf16) or one load a number.
+// Policy values of sh_dtype: f32, 48 floats a row; bf16, 48 halfwords a row, the upper halves of floats.
+#pragma once
+#include "math.cuh"
+
+constexpr float SH_C0 = 0.28209479177387814f;
+constexpr float SH_C1 = 0.4886025119029199f;
+constexpr float SH_C2_0 = 1.0925484305920792f, SH_C2_1 = -1.0925484305920792f, SH_C2_2 = 0.31539156525252005f,
+                SH_C2_3 = -1.0925484305920792f, SH_C2_4 = 0.5462742152960396f;
+constexpr float SH_C3_0 = -0.5900435899266435f, SH_C3_1 = 2.890611442640554f, SH_C3_2 = -0.4570457994644658f,
+                SH_C3_3 = 0.3731763325901154f, SH_C3_4 = -0.4570457994644658f, SH_C3_5 = 1.445305721320277f,
+                SH_C3_6 = -0.5900435899266435f;
+
+constexpr int SH_GROUPS = 4, SH_ROW = 48;  // numbers of a splat
+
+enum class ShLoad : int { scalar, float4 };
+enum class ShDtype : int { f32, bf16 };
+
+// Rows 4 G … 4 G + 3 of one splat.
+struct ShGroup {
+    float3 row[4];
+};
+
+// How many rows of group G count at `degree`: 0, 1 or 4.
+template <int G>
+__device__ __forceinline__ int rows_in_use(int degree) {
+    if constexpr (G == 0) return degree >= 1 ? 4 : 1;
+    if constexpr (G == 1) return degree >= 2 ? 4 : 0;
+    if constexpr (G == 2) return degree >= 3 ? 4 : degree == 2 ? 1 : 0;
+    return degree >= 3 ? 4 : 0;
+}
+
+// The four basis functions of group G at a unit vector.
+template <int G>
+__device__ __forceinline__ float4 sh_basis(float3 d) {
+    const float x = d.x, y = d.y, z = d.z;
+    const float xx = x * x, yy = y * y, zz = z * z;
+    if constexpr (G == 0) return make_float4(SH_C0, -SH_C1 * y, SH_C1 * z, -SH_C1 * x);
+    if constexpr (G == 1)
+        return make_float4(SH_C2_0 * x * y, SH_C2_1 * y * z, SH_C2_2 * (2.0f * zz - xx - yy), SH_C2_3 * x * z);
+    if constexpr (G == 2)
+        return make_float4(SH_C2_4 * (xx - yy), SH_C3_0 * y * (3.0f * xx - yy), SH_C3_1 * x * y * z,
+                           SH_C3_2 * y * (4.0f * zz - xx - yy));
+    return make_float4(SH_C3_3 * z * (2.0f * zz - 3.0f * (xx + yy)), SH_C3_4 * x * (4.0f * zz - xx - yy),
+                       SH_C3_5 * z * (xx - yy), SH_C3_6 * x * (xx - 3.0f * yy));
+}
+
+// Σ s_k ∇Y_k over the four functions of group G: derivatives of the polynomials above with x, y and z free. The
+// caller takes it through the derivative of the normalisation.
+template <int G>
+__device__ __forceinline__ float3 sh_derivative(float3 d, float4 s) {
+    const float x = d.x, y = d.y, z = d.z;
+    const float xx = x * x, yy = y * y, zz = z * z;
+    if constexpr (G == 0) return make_float3(-SH_C1 * s.w, -SH_C1 * s.y, SH_C1 * s.z);
+    if constexpr (G == 1) {
+        const float a = SH_C2_0 * s.x, b = SH_C2_1 * s.y, c = 2.0f * SH_C2_2 * s.z, e = SH_C2_3 * s.w;
+        return make_float3(a * y - c * x + e * z, a * x + b * z - c * y, b * y + 2.0f * c * z + e * x);
+    }
+    if constexpr (G == 2) {
+        const float a = 2.0f * SH_C2_4 * s.x, b = 3.0f * SH_C3_0 * s.y, c = SH_C3_1 * s.z, e = SH_C3_2 * s.w;
+        return make_float3(a * x + 2.0f * b * x * y + c * y * z - 2.0f * e * x * y,
+                           -a * y + b * (xx - yy) + c * x * z + e * (4.0f * zz - xx - 3.0f * yy),
+                           c * x * y + 8.0f * e * y * z);
+    }
+    const float a = 3.0f * SH_C3_3 * s.x, b = SH_C3_4 * s.y, c = SH_C3_5 * s.z, e = 3.0f * SH_C3_6 * s.w;
+    return make_float3(-2.0f * a * x * z + b * (4.0f * zz - 3.0f * xx - yy) + 2.0f * c * x * z + e * (xx - yy),
+                       -2.0f * a * y * z - 2.0f * b * x * y - 2.0f * c * y * z - 2.0f * e * x * y,
+                       a * (2.0f * zz - xx - yy) + 8.0f * b * x * z + c * (xx - yy));
+}
+
+__device__ __forceinline__ float low_bf16(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_bf16(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Four consecutive numbers of a splat's row: 4 i … 4 i + 3.
+template <ShDtype D, ShLoad L>
+__device__ __forceinline__ float4 load_sh_quad(const void* sh, size_t splat, int i) {
+    if constexpr (D == ShDtype::bf16) {
+        const unsigned short* row = static_cast<const unsigned short*>(sh) + splat * SH_ROW;
+        if constexpr (L == ShLoad::float4) {
+            const uint2 bits = reinterpret_cast<const uint2*>(row)[i];
+            return make_float4(low_bf16(bits.x), high_bf16(bits.x), low_bf16(bits.y), high_bf16(bits.y));
+        }
+        return make_float4(low_bf16(row[4 * i]), low_bf16(row[4 * i + 1]), low_bf16(row[4 * i + 2]),
+                           low_bf16(row[4 * i + 3]));
+    }
+    const float* row = static_cast<const float*>(sh) + splat * SH_ROW;
+    if constexpr (L == ShLoad::float4) return reinterpret_cast<const ::float4*>(row)[i];
+    return make_float4(row[4 * i], row[4 * i + 1], row[4 * i + 2], row[4 * i + 3]);
+}
+
+template <int G, ShDtype D, ShLoad L>
+__device__ __forceinline__ ShGroup load_sh_group(const void* sh, size_t splat) {
+    const ::float4 a = load_sh_quad<D, L>(sh, splat, 3 * G), b = load_sh_quad<D, L>(sh, splat, 3 * G + 1),
+                   c = load_sh_quad<D, L>(sh, splat, 3 * G + 2);
+    return {{make_float3(a.x, a.y, a.z), make_float3(a.w, b.x, b.y), make_float3(b.z, b.w, c.x),
+             make_float3(c.y, c.z, c.w)}};
+}
+
+// Adds group G to a colour; rows beyond the degree are not even read.
+template <int G, ShDtype D, ShLoad L>
+__device__ __forceinline__ void add_sh_group(float3& color, const void* sh, size_t splat, float3 direction, int degree) {
+    const int rows = rows_in_use<G>(degree);
+    if (rows == 0) return;
+    const ::float4 basis = sh_basis<G>(direction);
+    if (rows == 1) {
+        const ::float4 first = load_sh_quad<D, L>(sh, splat, 3 * G);
+        color = add_scaled(color, basis.x, make_float3(first.x, first.y, first.z));
+        return;
+    }
+    const ShGroup group = load_sh_group<G, D, L>(sh, splat);
+    color = add_scaled(color, basis.x, group.row[0]);
+    color = add_scaled(color, basis.y, group.row[1]);
+    color = add_scaled(color, basis.z, group.row[2]);
+    color = add_scaled(color, basis.w, group.row[3]);
+}
+
+// 0.5 + the harmonics of one splat in a direction; may be negative.
+template <ShDtype D, ShLoad L>
+__device__ __forceinline__ float3 evaluate_sh(const void* sh, size_t splat, float3 direction, int degree) {
+    float3 color = make_float3(0.5f, 0.5f, 0.5f);
+    add_sh_group<0, D, L>(color, sh, splat, direction, degree);
+    add_sh_group<1, D, L>(color, sh, splat, direction, degree);
+    add_sh_group<2, D, L>(color, sh, splat, direction, degree);
+    add_sh_group<3, D, L>(color, sh, splat, direction, degree);
+    return color;
+}

@@ -1,0 +1,262 @@
+"""The forward CUDA stages up to the tile lists, run on the CPU: what a pipeline does, without a GPU or a graph.
+
+`lists_of` runs them all; `Stages` runs one after the other on guarded memory. Their tests: test_cuda_forward.py.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.constants import JACOBIAN_MARGIN
+from splatscope.kernels.arguments import struct_layout
+from splatscope.kernels.compiler import Kernel, read_source
+from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+from tests.cuda_on_cpu.run import Device, build
+
+BOUNDS = ("row_span", "aabb_o", "circle3s")
+SORT = ".threads = 256, .items = 8"
+PROJECT_VARIANTS = (
+    "",
+    ", .sh_gate = ShGate::all",
+    ", .sh_load = ShLoad::scalar",
+    ", .sh_dtype = ShDtype::bf16",
+    ", .sh_load = ShLoad::scalar, .sh_dtype = ShDtype::bf16",
+)
+INSTANTIATIONS = {
+    "project.cuh": [
+        f"project<ProjectPolicy{{.bounds = Bounds::{bounds}{variant}}}>"
+        for bounds in BOUNDS
+        for variant in (PROJECT_VARIANTS if bounds == "row_span" else ("",))
+    ],
+    "bin.cuh": [
+        *(f"emit<EmitPolicy{{Bounds::{bounds}, {key_bytes}}}>" for bounds in BOUNDS for key_bytes in (2, 4, 8)),
+        *(f"ranges<RangesPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
+        *(f"histogram<HistogramPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
+        *(
+            f"sort_pass<SortPolicy{{.key_bytes = {key_bytes}, {SORT}, .iota = {iota}}}>"
+            for key_bytes in (2, 4, 8)
+            for iota in ("false", "true")
+        ),
+    ],
+}
+LAYOUTS = read_source("project.cuh").text
+FRAME, SPLAT, EXTENT = (struct_layout(LAYOUTS, name).dtype for name in ("Frame", "Splat", "Extent"))
+PART = 256 * 8  # pairs a block of that sort takes
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """What the stages leave: the frame's counters, the splats of all slots, and each tile's splats in order."""
+
+    frame: np.void
+    splats: NDArray[Any]  # [V] records
+    gaussians: NDArray[np.uint32]  # [I] row in the scene, tile by tile
+    counts: NDArray[np.int64]  # [T]
+    warp_slots: NDArray[np.uint32]  # [ceil(N / 32), 2]
+
+
+@functools.cache
+def kernel(name: str) -> Kernel:
+    """All kernels of a file are built together: each library of the harness maps its own stacks."""
+    file = next(file for file, names in INSTANTIATIONS.items() if name in names)
+    return build(read_source(file), INSTANTIATIONS[file])[name]
+
+
+def frame_record(camera: Camera, gaussians: Gaussians, settings: RenderSettings, **counters: int) -> NDArray[Any]:
+    """A `Frame` [1] as the host fills it."""
+    frame = np.zeros(1, FRAME)
+    row = frame[0]
+    position = camera.position
+    row["rotation"] = camera.matrix[:3, :3].ravel()
+    row["position"] = position.astype(np.float32)
+    row["position_rest"] = position - position.astype(np.float32)
+    for name in ("fx", "fy", "cx", "cy", "width", "height"):
+        row[name] = getattr(camera, name)
+    row["near_z"] = camera.near
+    margin_x, margin_y = (0.5 * JACOBIAN_MARGIN * size for size in (camera.width, camera.height))
+    row["held_left"] = (-camera.cx - margin_x) / camera.fx
+    row["held_right"] = (camera.width - camera.cx + margin_x) / camera.fx
+    row["held_top"] = (-camera.cy - margin_y) / camera.fy
+    row["held_bottom"] = (camera.height - camera.cy + margin_y) / camera.fy
+    row["tile_rows"], row["tile_columns"] = camera.tiles
+    row["background"] = settings.background
+    row["sh_degree"] = min(settings.sh_degree, gaussians.sh_degree)
+    row["gaussians"] = row["visible_capacity"] = gaussians.count
+    row["instance_capacity"], row["epoch"] = 1 << 16, 1
+    for name, value in counters.items():
+        row[name] = value
+    return frame
+
+
+def inside(frame: NDArray[Any], member: str) -> int:
+    """The address of a member of the frame, as kernels that read a count take it."""
+    fields = FRAME.fields
+    assert fields is not None
+    return int(frame.ctypes.data) + fields[member][1]
+
+
+def padded_sh(gaussians: Gaussians, dtype: str = "f32") -> NDArray[Any]:
+    """[N, 16, 3] with zeros beyond the scene's degree; bf16 as the upper halves of floats, rounded to nearest."""
+    sh = np.zeros((gaussians.count, 16, 3), np.float32)
+    sh[:, : gaussians.sh.shape[1]] = gaussians.sh
+    return sh if dtype == "f32" else ((sh.view(np.uint32) + np.uint32(0x8000)) >> 16).astype(np.uint16)
+
+
+class Stages:
+    """Runs the kernels one after the other on guarded memory."""
+
+    def __init__(self, frame: NDArray[Any], seed: int = 0) -> None:
+        self.device = Device(seed, seconds=20)
+        self.frame = self.device.upload("frame", frame)
+        self.tickets = 0
+        self._kept: dict[str, NDArray[Any]] = {}
+
+    def begin_frame(self, frame: NDArray[Any]) -> None:
+        """Overwrites the frame; look-back words and digit counts stay as the last frame left them."""
+        self.frame[...] = frame
+        self.tickets = 0
+
+    def kept(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Memory that is zero when first asked for."""
+        if name not in self._kept:
+            self._kept[name] = self.device.upload(name, np.zeros(shape, dtype))
+        return self._kept[name]
+
+    def ticket(self) -> int:
+        self.tickets += 1
+        return self.tickets - 1
+
+    def run(self, name: str, blocks: int, threads: int, **values: Any) -> None:
+        function = kernel(name)
+        self.device.launch(function, (blocks,), (threads,), function.arguments.pack(frame=self.frame, **values))
+
+    def project(self, gaussians: Gaussians, policy: str = "", dtype: str = "f32") -> dict[str, NDArray[Any]]:
+        name = f"project<ProjectPolicy{{{policy}}}>"
+        n, capacity = gaussians.count, int(self.frame["visible_capacity"][0])
+        outputs = {
+            "splats": self.device.empty("splats", (capacity,), SPLAT),
+            "extents": self.device.empty("extents", (capacity,), EXTENT),
+            "depth_bits": self.device.empty("depth_bits", (capacity,), np.uint32),
+            "warp_slots": self.device.empty("warp_slots", (-(-n // 32), 2), np.uint32),
+        }
+        uploads = {
+            k: self.device.upload(k, getattr(gaussians, k)) for k in ("means", "log_scales", "quats", "logit_opacities")
+        }
+        self.run(
+            name,
+            -(-n // 256) + 1,
+            256,
+            **uploads,
+            sh=self.device.upload("sh", padded_sh(gaussians, dtype)),
+            look_back=self.kept("project look-back", (-(-n // 256),), np.uint64),
+            ticket=self.ticket(),
+            **outputs,
+        )
+        return outputs
+
+    def histogram(self, keys: NDArray[Any], count: int, passes: int) -> NDArray[np.uint32]:
+        name = f"histogram<HistogramPolicy{{{keys.itemsize}}}>"
+        bins = self.kept("bins", (8, 256), np.uint32)
+        starts = self.device.empty("bin_starts", (passes, 256), np.uint32)
+        values = {"bins": bins, "bin_starts": starts, "passes": passes, "ticket": self.ticket()}
+        self.run(name, 3, 512, keys=keys, count=count, **values)
+        assert not bins.any()
+        return starts
+
+    def sort(
+        self,
+        keys: NDArray[Any],
+        payloads: NDArray[Any] | None,
+        count: int,
+        bits: int,
+        bin_starts: NDArray[Any],
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Sorted copies; without payloads, those are the positions."""
+        capacity = len(keys)
+        look_back = self.kept(f"sort look-back {capacity}", (max(1, -(-capacity // PART)), 256), np.uint64)
+        for number in range(-(-bits // 8)):
+            name = f"sort_pass<SortPolicy{{.key_bytes = {keys.itemsize}, {SORT}, .iota = {str(payloads is None).lower()}}}>"
+            outputs = {
+                "keys_out": self.device.empty("keys", (capacity,), keys.dtype),
+                "payloads_out": self.device.empty("payloads", (capacity,), np.uint32),
+            }
+            self.run(
+                name,
+                -(-capacity // PART) + 1,
+                256,
+                keys_in=keys,
+                payloads_in=payloads,
+                count=count,
+                bin_starts=int(bin_starts.ctypes.data) + 1024 * number,
+                look_back=look_back,
+                shift=8 * number,
+                digit_bits=min(8, bits - 8 * number),
+                launch=number,
+                ticket=self.ticket(),
+                **outputs,
+            )
+            keys, payloads = outputs["keys_out"], outputs["payloads_out"]
+        assert payloads is not None
+        return keys, payloads
+
+
+def lists_of(
+    gaussians: Gaussians,
+    camera: Camera,
+    settings: RenderSettings | None = None,
+    bounds: str = "row_span",
+    key_bytes: int = 2,
+    seed: int = 0,
+    project_policy: str = "",
+    sh_dtype: str = "f32",
+    **counters: int,
+) -> Lists:
+    """All stages up to the tile lists."""
+    stages = Stages(frame_record(camera, gaussians, settings or RenderSettings(), **counters), seed)
+    row = stages.frame[0]
+    stages.tickets = 0
+    projected = stages.project(gaussians, f".bounds = Bounds::{bounds}{project_policy}", sh_dtype)
+    visible, capacity = inside(stages.frame, "visible"), int(row["instance_capacity"])
+    order = None
+    if key_bytes < 8:
+        starts = stages.histogram(projected["depth_bits"], visible, 4)
+        _, order = stages.sort(projected["depth_bits"], None, visible, 32, starts)
+
+    tiles = int(row["tile_rows"]) * int(row["tile_columns"])
+    bits = max(1, (tiles - 1).bit_length()) + 32 * (key_bytes == 8)
+    passes = -(-bits // 8)
+    name = f"emit<EmitPolicy{{Bounds::{bounds}, {key_bytes}}}>"
+    keys = stages.device.empty("keys", (capacity,), f"u{key_bytes}")
+    slots = stages.device.empty("slots", (capacity,), np.uint32)
+    starts = stages.device.empty("bin_starts", (passes, 256), np.uint32)
+    bins = stages.kept("bins", (8, 256), np.uint32)
+    stages.run(
+        name,
+        3,
+        256,
+        extents=projected["extents"],
+        order=order,
+        depth_bits=projected["depth_bits"],
+        keys=keys,
+        slots=slots,
+        bins=bins,
+        bin_starts=starts,
+        look_back=stages.kept("emit look-back", (max(1, -(-int(row["visible_capacity"]) // 256)),), np.uint64),
+        passes=passes,
+        ticket=stages.ticket(),
+        finished_ticket=stages.ticket(),
+    )
+    assert not bins.any()
+    keys, slots = stages.sort(keys, slots, inside(stages.frame, "instances"), bits, starts)
+    name = f"ranges<RangesPolicy{{{key_bytes}}}>"
+    tile_starts = stages.device.empty("tile_starts", (tiles + 1,), np.uint32)
+    stages.run(name, capacity // 256 + 1, 256, keys=keys, tile_starts=tile_starts)
+
+    splats = projected["splats"][: int(row["visible"])]
+    listed = splats["gaussian"][slots[: int(row["instances"])]]
+    return Lists(row, splats, listed, np.diff(tile_starts.astype(np.int64)), projected["warp_slots"])
