@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.kernels.constants import JACOBIAN_MARGIN
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import Kernel, read_source
+from splatscope.kernels.constants import JACOBIAN_MARGIN
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 from tests.cuda_on_cpu.run import Device, build
 
@@ -93,7 +93,7 @@ def frame_record(camera: Camera, gaussians: Gaussians, settings: RenderSettings,
     return frame
 
 
-def inside(frame: NDArray[Any], member: str) -> int:
+def inside(frame: NDArray[Any], member: LiteralString) -> int:
     """The address of a member of the frame, as kernels that read a count take it."""
     fields = FRAME.fields
     assert fields is not None
@@ -180,7 +180,8 @@ class Stages:
         capacity = len(keys)
         look_back = self.kept(f"sort look-back {capacity}", (max(1, -(-capacity // PART)), 256), np.uint64)
         for number in range(-(-bits // 8)):
-            name = f"sort_pass<SortPolicy{{.key_bytes = {keys.itemsize}, {SORT}, .iota = {str(payloads is None).lower()}}}>"
+            iota = "true" if payloads is None else "false"
+            name = f"sort_pass<SortPolicy{{.key_bytes = {keys.itemsize}, {SORT}, .iota = {iota}}}>"
             outputs = {
                 "keys_out": self.device.empty("keys", (capacity,), keys.dtype),
                 "payloads_out": self.device.empty("payloads", (capacity,), np.uint32),

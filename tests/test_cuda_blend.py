@@ -6,7 +6,7 @@ wrong. Where rounding decides (an alpha at 1/255, a transmittance at 1e-4) pixel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -162,11 +162,12 @@ class Case:
     depths: NDArray[np.float32]  # [V]
     lists: NDArray[np.uint32]  # [I]
     tile_start: NDArray[np.uint32]  # [T + 1]
+    alpha_margin: float = 1e-4  # relative, within which rounding may decide about 1/255
 
     @property
     def settled(self) -> NDArray[np.bool_]:
         """[H, W] pixels where rounding decides nothing."""
-        return settled_pixels(self.stages, self.camera, alpha_margin=1e-3)
+        return settled_pixels(self.stages, self.camera, alpha_margin=self.alpha_margin)
 
     @property
     def tiles(self) -> int:
@@ -177,7 +178,8 @@ class Case:
 def case_named(name: str) -> Case:
     if name == "hand-made":
         scene = hand_made()
-        return make_case(scene.gaussians, scene.camera)
+        # A needle's conic, kept in single precision, moves its alpha by a few 1e-5.
+        return replace(make_case(scene.gaussians, scene.camera), alpha_margin=1e-3)
     if name == "dense":  # several batches a tile, most pixels stop
         camera = random_camera(29, 21)
         gaussians = random_scene(camera, 600, seed=4)
@@ -369,7 +371,9 @@ class TileWeights:
 
 
 def tile_weights(case: Case) -> list[TileWeights]:
-    stages, camera, settled = case.stages, case.camera, case.settled
+    stages, camera = case.stages, case.camera
+    # Tighter than for pictures: a tile counts only if all its pixels are settled.
+    settled = settled_pixels(stages, camera, alpha_margin=1e-5, stop_margin=2e-4)
     p = stages.projected
     columns = (p.mean_px, p.covariance, p.determinant[:, None], p.opacity[:, None])
     records = torch.cat(columns, 1).detach()
@@ -401,7 +405,6 @@ def test_pictures_are_those_of_the_reference(name: str, scene: str) -> None:
     settled = case.settled
     assert settled.mean() > 0.8
     result = run(case, STEPS[name], training=False, wants_depth=True)
-    # A needle's conic, kept in single precision, moves its alpha by a few 1e-5.
     for array in ("image", "transmittance"):
         assert_close_with_boundary_band(
             getattr(result, array), getattr(case.expected, array), tight=5e-5, flip_size=0.01, flip_fraction=5e-3,
@@ -415,11 +418,11 @@ def test_pictures_are_those_of_the_reference(name: str, scene: str) -> None:
 
 
 @needs_emulation
-@pytest.mark.parametrize("scene", ["hand-made", "random", "dense"])
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    ("name", "scene"),
+    [(name, scene) for name in STEPS for scene in ("hand-made", "random")] + [(name, "dense") for name in POLICIES],
+)
 def test_gradients_of_raw_parameters_are_those_of_the_reference(name: str, scene: str) -> None:
-    if name in VARIANTS and scene == "hand-made":
-        pytest.skip("the steps cover it")
     case, upstream = case_named(scene), upstream_of(case_named(scene))
     result = run(case, POLICIES[name], upstream)
     wanted = reference.ReferenceBackend().backward(case.saved, upstream)
@@ -431,10 +434,10 @@ def test_gradients_of_raw_parameters_are_those_of_the_reference(name: str, scene
 @needs_emulation
 @pytest.mark.parametrize("name", [n for n, p in POLICIES.items() if p["compaction"]])
 def test_compaction_keeps_exactly_the_contributors_in_order(name: str) -> None:
-    case, policy = case_named("random"), POLICIES[name]
+    case, policy = case_named("dense"), POLICIES[name]
     result = run(case, policy)
     bits = (28 if policy["map"] == "columns_8x8" else 24) if policy["cmask"] else 32
-    checked = 0
+    checked = dropped = 0
     for tile, of_tile in enumerate(tile_weights(case)):
         start, end = case.tile_start[tile : tile + 2]
         kept = result.lists[start : start + result.entry_counts[tile]]
@@ -442,7 +445,7 @@ def test_compaction_keeps_exactly_the_contributors_in_order(name: str) -> None:
             continue
         blends = of_tile.weights > 0
         keeps = blends.any((1, 2))
-        checked += len(keeps)
+        checked, dropped = checked + len(keeps), dropped + int((~keeps).sum())
         np.testing.assert_array_equal(kept & ((1 << bits) - 1), case.lists[start:end][keeps])
         if policy["cmask"]:
             y, x = np.mgrid[: blends.shape[1], : blends.shape[2]]
@@ -451,18 +454,20 @@ def test_compaction_keeps_exactly_the_contributors_in_order(name: str) -> None:
             np.testing.assert_array_equal(kept >> bits, masks)
         assert_last_blended(result.last, of_tile, blends[keeps])
     assert checked > 100
+    assert dropped > 100
 
 
 @needs_emulation
 @pytest.mark.parametrize("name", ["s01", "s06 without lists"])
 def test_the_last_index_is_that_of_the_last_splat_blended(name: str) -> None:
-    case = case_named("random")
+    case = case_named("dense")
     result = run(case, POLICIES[name])
     np.testing.assert_array_equal(result.entry_counts, np.diff(case.tile_start))
     np.testing.assert_array_equal(result.lists, case.lists)
-    for of_tile in tile_weights(case):
-        if of_tile.is_settled:
-            assert_last_blended(result.last, of_tile, of_tile.weights > 0)
+    settled = [of_tile for of_tile in tile_weights(case) if of_tile.is_settled]
+    assert settled
+    for of_tile in settled:
+        assert_last_blended(result.last, of_tile, of_tile.weights > 0)
 
 
 def assert_last_blended(last: NDArray[np.uint32], tile: TileWeights, blends: NDArray[np.bool_]) -> None:
@@ -481,7 +486,7 @@ def test_forward_and_backward_agree_on_every_hit(name: str) -> None:
     upstream[..., 0] = 1  # so that the red sum of a splat is its total weight
     result = run(case, POLICIES[name], upstream)
     blended = float((1 - result.transmittance.astype(np.float64)).sum())
-    assert 1.0 < blended
+    assert blended > 1.0
     assert result.sums[:, 6].sum() == pytest.approx(blended, abs=1e-3)
 
 

@@ -17,7 +17,6 @@ from tests import small_scenes
 from tests.cuda_on_cpu.run import Device, build, is_supported
 from tests.cuda_stages import (
     BOUNDS,
-    INSTANTIATIONS,
     PART,
     PROJECT_VARIANTS,
     Lists,
@@ -110,8 +109,8 @@ def test_more_than_65536_tiles_and_splats_of_thousands_of_them_are_listed(bounds
 
 def test_equal_depths_keep_the_order_of_the_scene() -> None:
     camera = small_scenes.random_camera()
-    one = small_scenes.select(small_scenes.random_scene(camera, 100, seed=4), [17])
-    gaussians = small_scenes.joined(*[one] * 600)
+    scene = small_scenes.random_scene(camera, 100, seed=4)
+    gaussians = small_scenes.joined(*[small_scenes.select(scene, Expected(scene, camera).index[:1])] * 600)
     lists = lists_of(gaussians, camera)
     assert lists.frame["visible"] == 600
     for tile in np.split(lists.gaussians, np.cumsum(lists.counts)[:-1]):
@@ -124,7 +123,7 @@ def test_nothing_visible_and_a_single_pixel_are_pictures_too() -> None:
     behind.means[:] = 2 * camera.position - behind.means
     lists = lists_of(behind, camera)
     assert (lists.frame["visible"], lists.frame["instances"], lists.frame["overflow"]) == (0, 0, 0)
-    assert not lists.counts.any() and len(lists.counts) == 12
+    assert lists.counts.tolist() == [0] * 12
     stack, pixel = small_scenes.pixel_stack([0.5, 0.6, 0.7], [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
     assert_same_lists(lists_of(stack, pixel), Expected(stack, pixel))
     assert not lists_of(small_scenes.select(behind, []), camera).counts.any()
@@ -178,7 +177,7 @@ def test_records_are_those_of_the_definition(variant: str, degree: int) -> None:
         "a": -0.5 * LOG2_E * conic[:, 0],
         "b": -LOG2_E * conic[:, 1],
         "c": -0.5 * LOG2_E * conic[:, 2],
-        "log2_opacity": np.log2(projected.opacity),
+        "log2_opacity": np.log2(projected.opacity.numpy()),
         "half_width": np.sqrt(cutoff * projected.covariance.numpy()[:, 0]),
         "half_height": np.sqrt(cutoff * projected.covariance.numpy()[:, 2]),
         "red": np.maximum(expected.colors[order, 0], 0),
@@ -359,10 +358,27 @@ def test_kernels_and_python_share_the_numbers_that_define_the_picture() -> None:
         assert [found[f"{name}_{k}"] for k in range(len(getattr(constants, name)))] == list(getattr(constants, name))
 
 
+# What presets use, and the registers a thread may take.
+PRODUCTION = {
+    "project.cuh": {
+        "project<ProjectPolicy{}>": 64,
+        "project<ProjectPolicy{Bounds::circle3s, ShGate::all, ShLoad::scalar}>": 64,
+    },
+    "bin.cuh": {
+        "histogram<HistogramPolicy{}>": 40,
+        "sort_pass<SortPolicy{.iota = true}>": 64,
+        "sort_pass<SortPolicy{}>": 64,
+        "sort_pass<SortPolicy{.key_bytes = 2, .threads = 384, .items = 16}>": 80,
+        "emit<EmitPolicy{}>": 48,
+        "ranges<RangesPolicy{}>": 40,
+    },
+}
+
+
 @pytest.mark.skipif(nvrtc_path() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_forward_kernels_compile_for_every_architecture_without_spills(architecture: int) -> None:
-    for file, names in INSTANTIATIONS.items():
-        for name, report in compile_report(read_source(file), names, architecture).items():
+    for file, registers in PRODUCTION.items():
+        for name, report in compile_report(read_source(file), list(registers), architecture).items():
             assert report.spill_bytes == 0, name
-            assert report.registers <= 64, name
+            assert report.registers <= registers[name], name

@@ -239,6 +239,14 @@ def test_a_loss_that_is_not_finite_stops_before_the_splats_are_touched(
     assert all(np.array_equal(a, b) for a, b in zip(before, arrays(trainer.gaussians), strict=True))
 
 
+def test_a_run_that_would_lose_every_splat_stops_with_them(capture: Capture, backend: Backend, tmp_path: Path) -> None:
+    config = replace(SHORT, densify=replace(SHORT.densify, smallest_opacity=0.9999))
+    trainer = Trainer(capture, config, backend, tmp_path)
+    with pytest.raises(InputError, match="iteration 10: every splat"):
+        list(trainer.run())
+    assert trainer.gaussians.count == 120
+
+
 def _with_target(view: Any, target: Callable[[], Float32]) -> Any:
     return Namespace(name=view.name, camera=view.camera, target=target)
 
@@ -260,8 +268,9 @@ def test_psnr_is_that_of_the_clamped_floats(backend: Backend) -> None:
 
 def test_a_long_run_gets_the_mildest_resolution_that_makes_it_short() -> None:
     assert suggest(600, 1) == ""
-    assert suggest(3600, -1).startswith("-r 2 ")
-    assert suggest(4 * 3600, -1).startswith("-r 4 ")
+    assert suggest(3600, 1).startswith("-r 2 ")
+    assert suggest(4 * 3600, 1).startswith("-r 4 ")
+    assert suggest(3600, 2.0).startswith("-r 4 ")
     assert suggest(50 * 3600, 2).startswith("-r 8 ")
     assert suggest(50 * 3600, 8) == ""
 

@@ -6,26 +6,29 @@ Read `trainer.py` next.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 
 from splatscope.kernels.api import Backend
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training.config import TrainConfig
-from splatscope.training.dataset import Photograph, spread
+from splatscope.training.dataset import Dataset, spread
 from splatscope.training.events import Forecast
 
 PASSES = 5
 LONG = 30 * 60  # seconds; a longer run gets a suggestion
-GROWTH = 2.0  # mean step time over a full run, in units of the first step
+# A step slows down as splats and SH rows are added: after i iterations it takes 1 + GROWTH i / (i + HALF)
+# times as long as the first. Fitted to runs on a phone capture and a synthetic set.
+GROWTH, HALF = 6.0, 3000
 PIXEL_POWER = 0.75  # step time grows as pixels to this power
 
 
 def forecast(
-    backend: Backend, gaussians: Gaussians, views: list[Photograph], settings: RenderSettings, config: TrainConfig
+    backend: Backend, gaussians: Gaussians, dataset: Dataset, settings: RenderSettings, config: TrainConfig
 ) -> Forecast:
     """Times `PASSES` views after one to warm up and extrapolates over the run."""
-    times = []
+    views, times = dataset.training, []
     for view in [views[0], *spread(views, PASSES)]:
         target = view.target()
         start = time.perf_counter()
@@ -34,18 +37,25 @@ def forecast(
         backend.backward(saved, image_gradient)
         times.append(time.perf_counter() - start)
     step = statistics.median(times[1:])
-    grown = 1 + (GROWTH - 1) * min(config.iterations / config.densify.stop, 1) if config.densify.enabled else 1
-    seconds = step * grown * config.iterations
-    return Forecast(seconds, 1e3 * step, suggest(seconds, config.data.resolution))
+    seconds = step * config.iterations * (mean_growth(config.iterations) if config.densify.enabled else 1)
+    shrunk = dataset.training_views[0].camera.width / views[0].camera.width
+    return Forecast(seconds, 1e3 * step, suggest(seconds, shrunk))
 
 
-def suggest(seconds: float, resolution: int) -> str:
-    """A sentence naming the mildest -r that brings the run under `LONG`, or the coarsest; empty if it is short."""
-    current = resolution if resolution in (1, 2, 4, 8) else 1
-    coarser = [r for r in (2, 4, 8) if r > current]
+def mean_growth(iterations: int) -> float:
+    """Mean step time of a run over that of its first step."""
+    return 1 + GROWTH * (1 - HALF / iterations * math.log1p(iterations / HALF))
+
+
+def suggest(seconds: float, shrunk: float) -> str:
+    """A sentence naming the mildest -r that brings the run under `LONG`, or the coarsest; empty if it is short.
+
+    `shrunk` is how many times smaller than the photographs the run trains already.
+    """
+    coarser = [r for r in (2, 4, 8) if r > 1.01 * shrunk]
     if seconds <= LONG or not coarser:
         return ""
-    times = {r: seconds * (current / r) ** (2 * PIXEL_POWER) for r in coarser}
+    times = {r: seconds * (shrunk / r) ** (2 * PIXEL_POWER) for r in coarser}
     choice = next((r for r in coarser if times[r] <= LONG), coarser[-1])
     return f"-r {choice} would take about {duration(times[choice])}."
 

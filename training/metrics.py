@@ -18,9 +18,10 @@ PROTOCOL = "float render clamped to [0, 1], no 8-bit rounding; mean over views; 
 
 
 def psnr(image: Float32, target: Float32) -> float:
-    """10 log10(1 / mean squared error) of two images [H, W, 3] in [0, 1]; infinite if they are equal."""
+    """10 log10(1 / mean squared error) of two images [H, W, 3] in [0, 1]; at most 100 dB, so that one view of
+    nothing but background does not make a mean infinite."""
     squared = float(np.mean(np.square(image.astype(np.float64) - target)))
-    return math.inf if squared == 0 else -10 * math.log10(squared)
+    return -10 * math.log10(max(squared, 1e-10))
 
 
 def score(image: Float32, target: Float32, backend: Backend) -> tuple[float, float]:

@@ -24,6 +24,7 @@ from splatscope.training import metrics, ops, output
 from splatscope.training.config import TrainConfig
 from splatscope.training.dataset import Dataset, Photograph
 from splatscope.training.events import (
+    Densified,
     Evaluated,
     Evaluating,
     Event,
@@ -115,46 +116,58 @@ class Trainer:
             warnings=self.capture.warnings,
         )
         if self.backend.name != "cuda":
-            yield forecast(self.backend, self.gaussians, self.dataset.training, self.settings, self.config)
+            yield forecast(self.backend, self.gaussians, self.dataset, self.settings, self.config)
 
     def _step(self) -> Iterator[Event]:
         """One iteration. What density control owes to the step before comes first, so that scores and saved
         files never catch splats whose opacities have just been lowered."""
         start = time.perf_counter()
-        degree = min((self.iteration + 1) // self.config.sh_interval, self.config.sh_degree)
-        with ops.one_thread():
-            state, densified = self._strategy.after_step(self._state, self.iteration, self._rng)
-            self._state = ops.raise_sh_degree(state, degree)
+        densified = self._control_density()
         densify_ms = 1e3 * (time.perf_counter() - start)
         if densified:
             yield densified
+        yield self._descend(self._next_view(), densify_ms)
 
-        resumed = time.perf_counter()
-        view = self._next_view()
+    def _control_density(self) -> Densified | None:
+        degree = min((self.iteration + 1) // self.config.sh_interval, self.config.sh_degree)
+        with ops.one_thread():
+            state, densified = self._strategy.after_step(self._state, self.iteration, self._rng)
+            state = ops.raise_sh_degree(state, degree)
+        if state.count == 0:
+            raise InputError(
+                f"Training stopped at iteration {self.iteration}: every splat has become transparent and would be "
+                f"removed. Check that the photographs show something and that their cameras belong to them."
+            )
+        self._state = state
+        return densified
+
+    def _descend(self, view: Photograph, densify_ms: float) -> Stepped:
+        """Forward, loss, backward, Adam on one view; the splats stay as they are if the loss is not finite."""
+        iteration, start = self.iteration + 1, time.perf_counter()
         target = view.target()
         frame, saved = self.backend.forward(self.gaussians, view.camera, self.settings)
         loss_start = time.perf_counter()
         loss, image_gradient = self.backend.loss(frame.image, target, self.config.dssim_weight)
         if not math.isfinite(loss):
             raise InputError(
-                f"Training stopped at iteration {self.iteration + 1}: the loss on {view.name} is not a finite number. "
+                f"Training stopped at iteration {iteration}: the loss on {view.name} is not a finite number. "
                 f"The splats of iteration {self.iteration} are intact; check that photograph and its camera, "
                 f"or lower the learning rates."
             )
         loss_ms = 1e3 * (time.perf_counter() - loss_start)
         gradients = self.backend.backward(saved, image_gradient)
         adam_start = time.perf_counter()
-        self._optimizer.step(self.backend, self._state, gradients, self.iteration + 1)
+        self._optimizer.step(self.backend, self._state, gradients, iteration)
         self._strategy.observe(gradients, view.camera)
         end = time.perf_counter()
-        self.iteration += 1
+        self.iteration = iteration
 
         stages = {"densify": densify_ms, **frame.stage_ms, "loss": loss_ms, **gradients.stage_ms}
         stages["adam"] = 1e3 * (end - adam_start)
-        step_ms = densify_ms + 1e3 * (end - resumed)
+        step_ms = densify_ms + 1e3 * (end - start)
         stages["other"] = max(0.0, step_ms - sum(stages.values()))
         self._training_seconds += 1e-3 * step_ms
-        yield Stepped(self.iteration, loss, self._state.count, stages)
+        return Stepped(iteration, loss, self._state.count, stages)
 
     def _next_view(self) -> Photograph:
         """Views in random order, each once an epoch."""

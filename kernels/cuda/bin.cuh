@@ -3,9 +3,10 @@
 // `emit` gives every (splat, tile) pair a place, splat after splat in depth order, and writes its tile as sort key
 // and the splat's slot as payload. 256 threads a block; blocks take parts of 256 splats by ticket until none is
 // left. Counts were made by project.cuh with the same function (tiles.cuh); their sums across blocks come by
-// look-back (scan.cuh). A warp writes the pairs of its 32 splats side by side, tile row by tile row, so neither a
-// splat of thousands of tiles nor a splat of one leaves lanes idle. Its blocks also count the digits of the keys, so
-// that the sort (sort.cuh) needs no histogram of its own. Shared: 1 KB a pass of that sort and a few words.
+// look-back (scan.cuh). A warp writes the pairs of its 32 splats side by side: small splats a lane each, through
+// shared memory; where there are large ones, a lane a tile row and then a lane a pair, so that a splat of thousands of
+// tiles keeps all lanes busy. Its blocks also count the digits of the keys, so that the sort (sort.cuh) needs no
+// histogram of its own. Shared: 12 KB, and 1 KB a byte of the key.
 // `ranges` finds where each tile begins among the sorted keys: a thread a key, 256 a block; shared: none.
 //
 // Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted number stands in it.
@@ -18,6 +19,7 @@
 #include "tiles.cuh"
 
 constexpr unsigned EMIT_THREADS = 256, EMIT_WARPS = EMIT_THREADS / 32;
+constexpr unsigned STAGED = 384;  // pairs of a warp that go through shared memory; with more it has large splats
 constexpr unsigned RANGES_THREADS = 256;
 
 struct EmitPolicy {
@@ -39,50 +41,92 @@ struct EmitArgs {
     unsigned ticket, finished_ticket;         // which of Frame::tickets count parts, and blocks that have finished
 };
 
-// Where a warp writes: the first pair's place, and how many pairs fit from there on.
+// Where a warp writes, and what it counts.
+template <EmitPolicy P>
 struct Outlet {
-    size_t place;
-    unsigned room;
+    using Key = typename KeyOf<P.key_bytes>::type;
+    Key* keys;         // of the warp's first pair
+    unsigned* slots;   // likewise
+    unsigned room;     // pairs that fit from there on
+    unsigned passes;
+    unsigned* bins;    // shared, the block's
+
+    // The whole warp calls, each lane with the pair at `place` from the warp's first.
+    __device__ __forceinline__ void put(unsigned place, bool exists, unsigned tile, unsigned slot, unsigned depth) const {
+        Key key = static_cast<Key>(tile);
+        if constexpr (P.key_bytes == 8) key = key << 32 | depth;
+        if (!exists || place >= room) return;
+        keys[place] = key;
+        slots[place] = slot;
+#pragma unroll
+        for (unsigned pass = 0; pass < P.key_bytes; pass++)
+            if (pass < passes) atomicAdd(&bins[pass * BINS + (static_cast<unsigned>(key >> (DIGIT_BITS * pass)) & (BINS - 1))], 1u);
+    }
 };
 
-// Writes the pairs of the warp's 32 splats and counts their digits in `shared_bins`.
+// A lane's splat and what goes with its pairs.
+struct Listed {
+    Extent extent;
+    unsigned slot, depth;
+};
+
+// The way of warps with few pairs: each lane writes those of its splat to shared memory, from `begin` on, as tile and
+// lane; then the warp takes them side by side.
 template <EmitPolicy P>
-__device__ __forceinline__ void emit_warp(const EmitArgs& args, const Extent& extent, unsigned slot, unsigned depth, int tile_columns,
-                                          Outlet outlet, unsigned* shared_bins) {
-    using Key = typename KeyOf<P.key_bytes>::type;
-    Key* keys = static_cast<Key*>(args.keys) + outlet.place;
-    unsigned* slots = args.slots + outlet.place;
+__device__ __forceinline__ void emit_small(const Listed& mine, unsigned begin, unsigned total, int tile_columns, unsigned* staged,
+                                           const Outlet<P>& outlet) {
+    int row = first_of(mine.extent.rows);
+    for (unsigned rows = length_of(mine.extent.rows); rows; rows--, row++) {
+        const unsigned columns = P.bounds == Bounds::row_span ? row_span(mine.extent, row, tile_columns) : mine.extent.tiles;
+        unsigned word = static_cast<unsigned>(row * tile_columns + first_of(columns)) << 5 | lane_index();
+        for (unsigned left = length_of(columns); left; left--, word += 32) staged[begin++] = word;
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (unsigned first = 0; first < total; first += 32) {
+        const unsigned pair = first + lane_index(), word = staged[min(pair, total - 1)];
+        const int lane = static_cast<int>(word & 31u);
+        const unsigned slot = __shfl_sync(FULL_WARP, mine.slot, lane);
+        const unsigned depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, mine.depth, lane) : 0;
+        outlet.put(pair, pair < total, word >> 5, slot, depth);
+    }
+}
+
+// The way of all others: a lane a tile row, then a lane a pair.
+template <EmitPolicy P>
+__device__ __forceinline__ void emit_large(const Listed& mine, int tile_columns, const Outlet<P>& outlet) {
     unsigned written = 0;
-    const unsigned row_count = length_of(extent.rows), rows_end = inclusive_warp_sum(row_count);
-    visit_rows<P.bounds>(extent, rows_end, row_count, tile_columns, [&](unsigned, unsigned owner, int row, unsigned columns) {
+    const unsigned row_count = length_of(mine.extent.rows), rows_end = inclusive_warp_sum(row_count);
+    visit_rows<P.bounds>(mine.extent, rows_end, row_count, tile_columns, [&](unsigned, unsigned owner, int row, unsigned columns) {
         const unsigned pairs = length_of(columns), pairs_end = inclusive_warp_sum(pairs);
         const unsigned total = __shfl_sync(FULL_WARP, pairs_end, 31);
         const unsigned tile_of_first = static_cast<unsigned>(row * tile_columns + first_of(columns)) - (pairs_end - pairs);
-        const unsigned its_slot = __shfl_sync(FULL_WARP, slot, static_cast<int>(owner));
-        const unsigned its_depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, depth, static_cast<int>(owner)) : 0;
+        const unsigned its_slot = __shfl_sync(FULL_WARP, mine.slot, static_cast<int>(owner));
+        const unsigned its_depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, mine.depth, static_cast<int>(owner)) : 0;
+#pragma unroll 1
         for (unsigned first = 0; first < total; first += 32) {
             const unsigned pair = first + lane_index();
             const int source = static_cast<int>(lanes_before(pairs_end, pair));
             const unsigned tile = __shfl_sync(FULL_WARP, tile_of_first, source) + pair;
-            const unsigned pair_slot = __shfl_sync(FULL_WARP, its_slot, source);
-            Key key = static_cast<Key>(tile);
-            if constexpr (P.key_bytes == 8) key = key << 32 | __shfl_sync(FULL_WARP, its_depth, source);
-            const bool exists = pair < total && written + pair < outlet.room;
-            if (exists) {
-                keys[written + pair] = key;
-                slots[written + pair] = pair_slot;
-            }
-            for (unsigned pass = 0; pass < args.passes; pass++)
-                count_digit(shared_bins + pass * BINS, static_cast<unsigned>(key >> (DIGIT_BITS * pass)) & (BINS - 1), exists);
+            const unsigned slot = __shfl_sync(FULL_WARP, its_slot, source);
+            const unsigned depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, its_depth, source) : 0;
+            outlet.put(written + pair, pair < total, tile, slot, depth);
         }
         written += total;
     });
 }
 
+// For the thread that knows the number of all pairs.
+__device__ __forceinline__ void finish_count(Frame& frame, unsigned long long wanted) {
+    const bool fits = wanted <= frame.instance_capacity;
+    frame.instances_wanted = wanted;
+    frame.instances = fits ? static_cast<unsigned>(wanted) : 0;
+    if (!fits) atomicOr(&frame.overflow, OVERFLOW_INSTANCES);
+}
+
 template <EmitPolicy P>
 __global__ void __launch_bounds__(EMIT_THREADS) emit(EmitArgs args) {
-    constexpr unsigned MOST_PASSES = P.key_bytes;
-    __shared__ unsigned shared_bins[MOST_PASSES * BINS], warp_sums[EMIT_WARPS], shared_part;
+    __shared__ unsigned shared_bins[P.key_bytes * BINS], staged[EMIT_WARPS][STAGED], warp_sums[EMIT_WARPS], shared_part;
     __shared__ unsigned long long shared_before;
     Frame& frame = *args.frame;
     const unsigned visible = frame.visible, capacity = frame.instance_capacity, parts = ceil_div(visible, EMIT_THREADS);
@@ -93,36 +137,33 @@ __global__ void __launch_bounds__(EMIT_THREADS) emit(EmitArgs args) {
         __syncthreads();
         const unsigned part = shared_part, i = part * EMIT_THREADS + threadIdx.x;
         if (part >= parts) break;
-        Extent extent{};
-        unsigned slot = 0, depth = 0;
+        Listed mine{};
         if (i < visible) {
-            slot = args.order ? args.order[i] : i;
-            extent = load_extent(args.extents, slot);
-            if constexpr (P.key_bytes == 8) depth = args.depth_bits[slot];
+            mine.slot = args.order ? args.order[i] : i;
+            mine.extent = load_extent(args.extents, mine.slot);
+            if constexpr (P.key_bytes == 8) mine.depth = args.depth_bits[mine.slot];
         }
-        unsigned tiles = extent.tiles;
-        if constexpr (P.bounds != Bounds::row_span) tiles = length_of(extent.rows) * length_of(extent.tiles);
+        unsigned tiles = mine.extent.tiles;
+        if constexpr (P.bounds != Bounds::row_span) tiles = length_of(mine.extent.rows) * length_of(mine.extent.tiles);
         unsigned total;
         const unsigned in_block = exclusive_block_sum<EMIT_WARPS>(tiles, warp_sums, total);
+        const unsigned warp_begin = __shfl_sync(FULL_WARP, in_block, 0), in_warp = warp_sums[warp_index()];
         if (warp_index() == 0) {
             const unsigned long long before = look_back(args.look_back, part, total, look_back_tag(frame.epoch, 0));
             if (lane_index() == 0) {
                 shared_before = before;
-                if (part == parts - 1) {
-                    const unsigned long long wanted = before + total;
-                    const bool fits = wanted <= capacity;
-                    frame.instances_wanted = wanted;
-                    frame.instances = fits ? static_cast<unsigned>(wanted) : 0;
-                    if (!fits) atomicOr(&frame.overflow, OVERFLOW_INSTANCES);
-                }
+                if (part == parts - 1) finish_count(frame, before + total);
             }
         }
         __syncthreads();
-        const unsigned long long place = shared_before + __shfl_sync(FULL_WARP, in_block, 0);
-        if (place < capacity) {
-            const Outlet outlet{static_cast<size_t>(place), capacity - static_cast<unsigned>(place)};
-            emit_warp<P>(args, extent, slot, depth, tile_columns, outlet, shared_bins);
-        }
+        const unsigned long long place = shared_before + warp_begin;
+        if (place >= capacity) continue;
+        const Outlet<P> outlet{static_cast<typename Outlet<P>::Key*>(args.keys) + place, args.slots + place,
+                               capacity - static_cast<unsigned>(place), args.passes, shared_bins};
+        if (in_warp <= STAGED)
+            emit_small<P>(mine, in_block - warp_begin, in_warp, tile_columns, staged[warp_index()], outlet);
+        else
+            emit_large<P>(mine, tile_columns, outlet);
     }
     publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, &frame.tickets[args.finished_ticket], warp_sums);
 }

@@ -18,8 +18,8 @@ struct alignas(16) Frame {
     float rotation[9];       // view_from_world, row by row
     float position[3];       // camera centre, world units
     float position_rest[3];  // what single precision lost of it
-    float fx, fy, cx, cy;    // px
     float near_z;            // world units; nearer splats are dropped
+    float fx, fy, cx, cy;    // px
     float held_left, held_right, held_top, held_bottom;  // x/z and y/z inside the Jacobian are held between these
     int width, height;            // px
     int tile_columns, tile_rows;  // of TILE px

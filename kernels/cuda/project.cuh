@@ -23,6 +23,7 @@ struct ProjectPolicy {
     ShDtype sh_dtype = ShDtype::f32;
 };
 
+constexpr float LARGEST_LOG_SCALE = 88.72283172607422f;  // its exponential is the last that single precision holds
 constexpr unsigned PROJECT_THREADS = 256, PROJECT_WARPS = PROJECT_THREADS / 32;
 
 struct ProjectArgs {
@@ -49,31 +50,55 @@ struct Projected {
 };
 
 // Axes of the splat in world units are the columns of its rotation times the scales. 2/|q|² stands in for the
-// square root of a normalisation; the largest component is divided out first, so that squares cannot overflow.
+// square root of a normalisation.
 struct Axes {
     float3 axis[3];
 };
 __device__ __forceinline__ Axes world_axes(float4 q, float3 scales) {
-    const float shrink = 1.0f / fmaxf(fmaxf(fabsf(q.x), fabsf(q.y)), fmaxf(fabsf(q.z), fabsf(q.w)));
-    const float w = q.x * shrink, x = q.y * shrink, y = q.z * shrink, z = q.w * shrink;
-    const float two = 2.0f / (w * w + x * x + y * y + z * z);
-    const float wx = two * w * x, wy = two * w * y, wz = two * w * z, xx = two * x * x, xy = two * x * y,
-                xz = two * x * z, yy = two * y * y, yz = two * y * z, zz = two * z * z;
+    const float w = q.x, x = q.y, y = q.z, z = q.w;
+    const float two = 2.0f * reciprocal(w * w + x * x + y * y + z * z);
+    const float tx = two * x, ty = two * y, tz = two * z;
+    const float wx = w * tx, wy = w * ty, wz = w * tz, xx = x * tx, xy = x * ty, xz = x * tz, yy = y * ty, yz = y * tz,
+                zz = z * tz;
     return {{scales.x * make_float3(1.0f - yy - zz, xy + wz, xz - wy),
              scales.y * make_float3(xy - wz, 1.0f - xx - zz, yz + wx),
              scales.z * make_float3(xz + wy, yz - wx, 1.0f - xx - yy)}};
 }
 
-__device__ __forceinline__ Projected project_gaussian(const Frame& frame, float3 in_view, float4 quat, float3 scales,
+// Divides by the largest component where squares would leave single precision; false for no rotation at all.
+__device__ __forceinline__ bool tame_quaternion(float4& q) {
+    const float squared = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
+    if (squared > 1e-30f && squared < 1e30f) return true;
+    const float largest = fmaxf(fmaxf(fabsf(q.x), fabsf(q.y)), fmaxf(fabsf(q.z), fabsf(q.w)));
+    q = make_float4(q.x / largest, q.y / largest, q.z / largest, q.w / largest);
+    return largest > 0.0f;
+}
+
+// What the threads read of the frame, in wide loads.
+struct View {
+    float rotation[9], position[3], position_rest[3], near_z, fx, fy, cx, cy, held_left, held_right, held_top, held_bottom;
+};
+__device__ __forceinline__ View load_view(const Frame* frame) {
+    static_assert(sizeof(View) == 96);  // the beginning of Frame, member by member
+    union {
+        float4 quads[6];
+        View view;
+    } both;
+#pragma unroll
+    for (int k = 0; k < 6; k++) both.quads[k] = reinterpret_cast<const float4*>(frame)[k];
+    return both.view;
+}
+
+__device__ __forceinline__ Projected project_gaussian(const View& v, float3 in_view, float4 quat, float3 scales,
                                                       float logit) {
-    const float* r = frame.rotation;
-    const float inverse_z = 1.0f / in_view.z, ratio_x = in_view.x * inverse_z, ratio_y = in_view.y * inverse_z;
-    const float held_x = clamped(ratio_x, frame.held_left, frame.held_right);
-    const float held_y = clamped(ratio_y, frame.held_top, frame.held_bottom);
+    const float* r = v.rotation;
+    const float inverse_z = reciprocal(in_view.z), ratio_x = in_view.x * inverse_z, ratio_y = in_view.y * inverse_z;
+    const float held_x = clamped(ratio_x, v.held_left, v.held_right);
+    const float held_y = clamped(ratio_y, v.held_top, v.held_bottom);
     // Rows of d(pixel) / d(mean in world axes).
     const float3 depth_row = make_float3(r[6], r[7], r[8]);
-    const float3 jx = frame.fx * inverse_z * add_scaled(make_float3(r[0], r[1], r[2]), -held_x, depth_row);
-    const float3 jy = frame.fy * inverse_z * add_scaled(make_float3(r[3], r[4], r[5]), -held_y, depth_row);
+    const float3 jx = v.fx * inverse_z * add_scaled(make_float3(r[0], r[1], r[2]), -held_x, depth_row);
+    const float3 jy = v.fy * inverse_z * add_scaled(make_float3(r[3], r[4], r[5]), -held_y, depth_row);
     const Axes axes = world_axes(quat, scales);
     const float3 ax = make_float3(dot(jx, axes.axis[0]), dot(jx, axes.axis[1]), dot(jx, axes.axis[2]));
     const float3 ay = make_float3(dot(jy, axes.axis[0]), dot(jy, axes.axis[1]), dot(jy, axes.axis[2]));
@@ -83,14 +108,14 @@ __device__ __forceinline__ Projected project_gaussian(const Frame& frame, float3
                                     difference_of_products(ax.z, ay.x, ax.x, ay.z),
                                     difference_of_products(ax.x, ay.y, ax.y, ay.x));
     Projected p;
-    p.x = fmaf(ratio_x, frame.fx, frame.cx);
-    p.y = fmaf(ratio_y, frame.fy, frame.cy);
+    p.x = fmaf(ratio_x, v.fx, v.cx);
+    p.y = fmaf(ratio_y, v.fy, v.cy);
     p.z = in_view.z;
     p.xx = thin_xx + DILATION;
     p.yy = thin_yy + DILATION;
     p.xy = dot(ax, ay);
     p.determinant = dot(area, area) + (DILATION * (thin_xx + thin_yy) + DILATION * DILATION);
-    p.log2_opacity = -log2f(1.0f + expf(-logit));
+    p.log2_opacity = -log2_approx(1.0f + exp2_approx(-LOG2_E * logit));
     return p;
 }
 
@@ -104,7 +129,7 @@ __device__ __forceinline__ bool is_finite(const Projected& p) {
 // single precision, xx yy / det units in the last place: no pixel that blends it is ever outside its tiles.
 template <Bounds B>
 __device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame, Splat& splat) {
-    const float inverse = 1.0f / p.determinant;
+    const float inverse = reciprocal(p.determinant);
     splat.x = p.x, splat.y = p.y;
     splat.a = -0.5f * LOG2_E * p.yy * inverse;
     splat.b = LOG2_E * p.xy * inverse;
@@ -112,17 +137,18 @@ __device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame
     splat.log2_opacity = p.log2_opacity;
 
     const float thinness = fminf(p.yy * inverse * p.xx, 1e9f);  // at least 1
-    const float cutoff = 2.0f * LN_2 * (p.log2_opacity - LOG2_ALPHA_MIN) * (1.0f + 4.0f * 0x1p-23f * thinness);
-    const float radius = sqrtf(cutoff), sigma_x = sqrtf(p.xx), sigma_y = sqrtf(p.yy);
-    splat.half_width = radius * sigma_x;
-    splat.half_height = radius * sigma_y;
+    const float cutoff = 2.0f * LN_2 * (p.log2_opacity - LOG2_ALPHA_MIN) * fmaf(4.0f * 0x1p-23f, thinness, 1.0f);
+    const float inverse_radius = rsqrtf(fmaxf(cutoff, 1e-30f)), radius = cutoff * inverse_radius;
+    const float inverse_sigma_x = rsqrtf(p.xx), inverse_sigma_y = rsqrtf(p.yy);
+    splat.half_width = radius * p.xx * inverse_sigma_x;
+    splat.half_height = radius * p.yy * inverse_sigma_y;
 
     Extent e;
     e.x = p.x, e.y = p.y;
     e.half_width = splat.half_width;
-    e.spread = radius * sqrtf(p.determinant) / sigma_y;
-    e.correlation = p.xy / (sigma_x * sigma_y);
-    e.inverse_half_height = 1.0f / fmaxf(splat.half_height, 1e-20f);
+    e.spread = radius * p.determinant * rsqrtf(p.determinant) * inverse_sigma_y;
+    e.correlation = p.xy * inverse_sigma_x * inverse_sigma_y;
+    e.inverse_half_height = inverse_radius * inverse_sigma_y;
     float half_width = splat.half_width, half_height = splat.half_height;
     if constexpr (B == Bounds::circle3s) {
         const float mean = 0.5f * (p.xx + p.yy), difference = 0.5f * (p.xx - p.yy);
@@ -150,6 +176,7 @@ __global__ void __launch_bounds__(PROJECT_THREADS) project(ProjectArgs args) {
     if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
     __syncthreads();
     const unsigned part = shared_part, n = part * PROJECT_THREADS + threadIdx.x;
+    const View view = load_view(&frame);
 
     Splat splat{};
     Extent extent{};
@@ -160,25 +187,23 @@ __global__ void __launch_bounds__(PROJECT_THREADS) project(ProjectArgs args) {
         const float3 mean = make_float3(args.means[3 * size_t(n)], args.means[3 * size_t(n) + 1], args.means[3 * size_t(n) + 2]);
         const float3 log_scales = make_float3(args.log_scales[3 * size_t(n)], args.log_scales[3 * size_t(n) + 1],
                                               args.log_scales[3 * size_t(n) + 2]);
-        const float4 quat = args.quats[n];
+        float4 quat = args.quats[n];
         const float logit = args.logit_opacities[n];
-        const float3 scales = make_float3(expf(log_scales.x), expf(log_scales.y), expf(log_scales.z));
-        // x − x is 0 for finite x and NaN otherwise: one comparison covers them all.
-        const float defect = (mean.x - mean.x) + (mean.y - mean.y) + (mean.z - mean.z) + (quat.x - quat.x) +
-                             (quat.y - quat.y) + (quat.z - quat.z) + (quat.w - quat.w) + (scales.x - scales.x) +
-                             (scales.y - scales.y) + (scales.z - scales.z);
-        const float lowest = fminf(fminf(log_scales.x, log_scales.y), log_scales.z);
-        const float longest = fmaxf(fmaxf(fabsf(quat.x), fabsf(quat.y)), fmaxf(fabsf(quat.z), fabsf(quat.w)));
-        const bool is_usable = defect == 0.0f && lowest >= -FLOAT_MAX && longest > 0.0f && logit == logit;
-        offset = make_float3(mean.x - frame.position[0] - frame.position_rest[0],
-                             mean.y - frame.position[1] - frame.position_rest[1],
-                             mean.z - frame.position[2] - frame.position_rest[2]);
-        const float* r = frame.rotation;
+        const float largest_log_scale = fmaxf(fmaxf(log_scales.x, log_scales.y), log_scales.z);
+        // 0 x is 0 for finite x and NaN otherwise: one comparison covers them all.
+        float defect = 0.0f * mean.x;
+        for (const float value : {mean.y, mean.z, log_scales.x, log_scales.y, log_scales.z, quat.x, quat.y, quat.z, quat.w})
+            defect = fmaf(0.0f, value, defect);
+        const bool is_usable = defect == 0.0f && largest_log_scale <= LARGEST_LOG_SCALE && logit == logit && tame_quaternion(quat);
+        offset = make_float3(mean.x - view.position[0] - view.position_rest[0], mean.y - view.position[1] - view.position_rest[1],
+                             mean.z - view.position[2] - view.position_rest[2]);
+        const float* r = view.rotation;
         const float3 in_view = make_float3(dot(make_float3(r[0], r[1], r[2]), offset), dot(make_float3(r[3], r[4], r[5]), offset),
                                            dot(make_float3(r[6], r[7], r[8]), offset));
         is_skipped = !is_usable;
-        if (is_usable && in_view.z > frame.near_z) {
-            const Projected p = project_gaussian(frame, in_view, quat, scales, logit);
+        if (is_usable && in_view.z > view.near_z) {
+            const float3 scales = make_float3(expf(log_scales.x), expf(log_scales.y), expf(log_scales.z));
+            const Projected p = project_gaussian(view, in_view, quat, scales, logit);
             if (p.log2_opacity >= LOG2_ALPHA_MIN) {
                 is_skipped = !is_finite(p);
                 depth = p.z;

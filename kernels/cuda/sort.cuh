@@ -49,18 +49,6 @@ struct HistogramArgs {
     unsigned ticket;                    // which of Frame::tickets counts blocks that have finished
 };
 
-// Adds one warp's digit to the block's shared bins; the whole warp calls. A warp of equal digits adds once.
-__device__ __forceinline__ void count_digit(unsigned* bins, unsigned digit, bool exists) {
-    const unsigned lanes = __ballot_sync(FULL_WARP, exists);
-    if (lanes == 0) return;
-    const unsigned first = __shfl_sync(FULL_WARP, digit, __ffs(static_cast<int>(lanes)) - 1);
-    if (__all_sync(FULL_WARP, !exists || digit == first)) {
-        if (lane_index() == 0) atomicAdd(&bins[first], static_cast<unsigned>(__popc(lanes)));
-    } else if (exists) {
-        atomicAdd(&bins[digit], 1u);
-    }
-}
-
 // Adds a block's shared bins [passes][256] to those of the launch; the last block to do so writes bin_starts and
 // leaves the bins zero. `warp_sums` is shared, a word for each of the first eight warps. At least 256 threads.
 __device__ __forceinline__ void publish_bins(const unsigned* shared_bins, unsigned* bins, unsigned* bin_starts, unsigned passes,
@@ -100,17 +88,18 @@ __global__ void __launch_bounds__(HISTOGRAM_THREADS) histogram(HistogramArgs arg
     const size_t stride = size_t(gridDim.x) * HISTOGRAM_THREADS * UNROLL;
     for (size_t first = size_t(blockIdx.x) * HISTOGRAM_THREADS * UNROLL; first < count; first += stride) {
         Key key[UNROLL];
+        bool exists[UNROLL];
 #pragma unroll
         for (unsigned k = 0; k < UNROLL; k++) {
             const size_t i = first + k * HISTOGRAM_THREADS + threadIdx.x;
-            key[k] = i < count ? keys[i] : Key(0);
+            exists[k] = i < count;
+            key[k] = exists[k] ? keys[i] : Key(0);
         }
+#pragma unroll 1
+        for (unsigned pass = 0; pass < args.passes; pass++)
 #pragma unroll
-        for (unsigned k = 0; k < UNROLL; k++) {
-            const bool exists = first + k * HISTOGRAM_THREADS + threadIdx.x < count;
-            for (unsigned pass = 0; pass < args.passes; pass++)
-                count_digit(shared_bins + pass * BINS, static_cast<unsigned>(key[k] >> (DIGIT_BITS * pass)) & (BINS - 1), exists);
-        }
+            for (unsigned k = 0; k < UNROLL; k++)
+                if (exists[k]) atomicAdd(&shared_bins[pass * BINS + (static_cast<unsigned>(key[k] >> (DIGIT_BITS * pass)) & (BINS - 1))], 1u);
     }
     publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, &args.frame->tickets[args.ticket], warp_sums);
 }
