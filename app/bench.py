@@ -69,7 +69,7 @@ class BenchOptions:
     steps: int = 100
     """Training steps timed with --train."""
     out: Path | None = None
-    """Write everything measured to this JSON file."""
+    """Write everything measured to this JSON file; in a folder it is named for the processor and the day."""
     from_json: Path | None = None
     """Measure nothing: show the results in this file."""
     readme: Path | None = None
@@ -86,8 +86,7 @@ def run_bench(options: BenchOptions) -> None:
     results = run_cpu_bench(options) if stored is None else bench_report.read_results(stored)
     bench_report.print_results(results)
     if options.out is not None:
-        bench_report.write_results(options.out, results)
-        print(f"Wrote {options.out}")
+        print(f"Wrote {bench_report.write_results(options.out, results)}")
     if options.readme is not None:
         bench_report.rewrite_table(options.readme, results)
         print(f"Rewrote the table in {options.readme}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -79,10 +80,14 @@ def _revision() -> str | None:
     return commit.stdout.strip() + ("+" if edits.stdout.strip() else "")
 
 
-def write_results(path: Path, results: dict[str, Any]) -> None:
-    """Writes the figures as JSON, whole or not at all."""
+def write_results(path: Path, results: dict[str, Any]) -> Path:
+    """Writes the figures as JSON, whole or not at all; returns where. A folder gets cpu-<processor>-<day>.json."""
+    if path.is_dir():
+        processor = re.sub(r"[^a-z0-9]+", "-", results["machine"]["cpu"].lower()).strip("-")
+        path = path / f"cpu-{processor}-{results['run']['date'][:10]}.json"
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend) and each
 stage is one function that returns what it made, so that faster backends can be compared stage by stage.
 `ReferenceBackend` at the end wraps them in the protocol of `api.py`. Speed is not a goal: a few thousand
-splats at 320x240 take seconds. Loss and optimiser are in `reference_training.py`.
+splats at 320x240 take seconds. Tile lists are in `reference_tiles.py`, loss and optimiser in
+`reference_training.py`.
 
 Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs,
 P pixels, n splats of one tile. World and view lengths in world units, everything named `_px` in pixels.

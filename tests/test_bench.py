@@ -96,6 +96,10 @@ def test_results_survive_the_file_and_make_the_same_table(results: dict, tmp_pat
     file, readme = tmp_path / "r.json", tmp_path / "README.md"
     bench_report.write_results(file, results)
     assert bench_report.read_results(file) == results
+    named = bench_report.write_results(tmp_path, results)
+    assert named.name.startswith("cpu-")
+    assert named.name.endswith(f"-{results['run']['date'][:10]}.json")
+    assert bench_report.read_results(named) == results
     readme.write_text("before <!-- bench:cpu -->old\ntable<!-- /bench:cpu --> after\n")
     run_bench(BenchOptions(from_json=file, readme=readme))
     text = readme.read_text()

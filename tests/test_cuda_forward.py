@@ -369,7 +369,7 @@ PRODUCTION = {
         "sort_pass<SortPolicy{.iota = true}>": 64,
         "sort_pass<SortPolicy{}>": 64,
         "sort_pass<SortPolicy{.key_bytes = 2, .threads = 384, .items = 16}>": 80,
-        "emit<EmitPolicy{}>": 48,
+        "emit<EmitPolicy{}>": 64,
         "ranges<RangesPolicy{}>": 40,
     },
 }

@@ -43,7 +43,8 @@ class Hands:
         self.program.xdotool("key", "--delay", 60, *names)
 
     def move(self, x: int, y: int) -> None:
-        self.program.xdotool("mousemove", "--window", self.window, x, y)
+        for nudge in (2, 0):  # X tells of no movement if the mouse is where it is sent
+            self.program.xdotool("mousemove", "--window", self.window, x + nudge, y)
         time.sleep(0.15)  # at rest the window looks at the mouse eight times a second
 
     def click(self, x: int, y: int) -> None:

@@ -211,7 +211,7 @@ class Navigator:
         """
         quarter = round(self.yaw / (0.5 * math.pi)) * 0.5 * math.pi
         heading = rotation_from_angles(quarter, 0.0, 0.0)
-        turn = heading @ rotation_from_angles(0.0, pitch, -roll) @ heading.T
+        turn = heading @ rotation_from_angles(0.0, -pitch, -roll) @ heading.T
         rows = turn.T @ np.array(self.base)
         return replace(self, base=_rows(rows), roll=0.0)
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 
@@ -220,16 +222,16 @@ class Session:
     # Commands ----------------------------------------------------------------------------------------
 
     def open(self, text: str) -> None:
-        """Opens what a person typed or pasted: quotes, spaces around it and ~ are understood."""
-        path = text.strip().strip("\"'").removeprefix("file://")
-        if path:
-            self.client.send(messages.OpenScene(Path(path).expanduser()))
+        """Opens what a person typed or pasted: quotes, spaces around it, ~ and file:// are understood."""
+        path = _typed_path(text)
+        if path is not None:
+            self.client.send(messages.OpenScene(path))
 
     def save_ply(self, text: str) -> None:
         """Writes the splats as they are to a path a person typed."""
-        path = text.strip().strip("\"'")
-        if path:
-            self.client.send(messages.SavePly(Path(path).expanduser()))
+        path = _typed_path(text)
+        if path is not None:
+            self.client.send(messages.SavePly(path))
 
     def screenshot(self) -> None:
         """The picture at the viewport's full resolution."""
@@ -253,6 +255,13 @@ class Session:
         """Saves and ends the run."""
         if self.status.training.state in ("running", "paused"):
             self.client.send(messages.StopTraining())
+
+
+def _typed_path(text: str) -> Path | None:
+    path = text.strip().strip("\"'")
+    if path.startswith("file:"):
+        path = url2pathname(urlsplit(path).path)
+    return Path(path).expanduser() if path else None
 
 
 def _floats(values: np.ndarray) -> tuple[float, ...]:

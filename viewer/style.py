@@ -5,6 +5,8 @@ Lengths are given in points and become pixels through `Style.px`, so that one nu
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -262,6 +264,8 @@ def _font_files() -> tuple[str, str, str]:
 def _pillow_font() -> str:
     """The outline font inside Pillow, as a file: plain, Latin only, but sharp where nothing is installed."""
     font = ImageFont.load_default(16)
-    path = Path(tempfile.mkdtemp(prefix="splatscope-")) / "font.ttf"
+    folder = Path(tempfile.mkdtemp(prefix="splatscope-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "font.ttf"
     path.write_bytes(getattr(font, "font_bytes", b""))
     return str(path)

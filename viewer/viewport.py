@@ -140,7 +140,7 @@ class Viewport:
             ("splats", count(status.splat_count)),
             ("visible", count(frame.visible)),
             ("instances", count(frame.instances)),
-            ("resolution", f"{width} × {height}  {self.session.shown_share:4.0%}"),
+            ("resolution", f"{width} x {height}  {self.session.shown_share:4.0%}"),
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]
         if frame.skipped:

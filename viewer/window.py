@@ -34,7 +34,7 @@ PANELS: tuple[type[Panel], ...] = (ScenePanel, TrainingPanel, StagesPanel, Heatm
 
 DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
-AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 20.0, 8.0
+AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
@@ -117,7 +117,7 @@ class Window:
             before = start
             if self.viewport.texture is not None:
                 self.viewport.texture.tick()
-            self._wait(time.perf_counter() - start, fresh)
+            self._wait(time.perf_counter() - start)
 
     def _update(self) -> None:
         status, picture = self.session.status, self.session.picture
@@ -128,20 +128,23 @@ class Window:
         for part in (self.status_bar, self.error_bar, self.help):
             part.update(status, picture)
 
-    def _wait(self, spent: float, fresh: bool) -> None:
-        """Sleeps until the next frame is due; news from the engine wakes it, except from the shortest pause."""
+    def _wait(self, spent: float) -> None:
+        """Sleeps until the next frame is due. News from the engine wakes it, but only after a rest.
+
+        The rest is measured by what a frame costs, so that a slow display (software rendering) leaves the
+        processor to the engine: a third of one core at most, a tenth when nothing happens.
+        """
         texture = self.viewport.texture
+        rest = 1.0 / AWAKE_HZ - spent
         if self.input.awake or (texture is not None and texture.frames_pending):
-            time.sleep(max(0.0, 1.0 / AWAKE_HZ - spent))
+            time.sleep(max(0.0, rest))
             return
+        rest = max(rest, 2.0 * spent)
+        time.sleep(rest)
         training = self.session.status.training.state == "running"
-        pause = max(0.0, 1.0 / (TRAINING_HZ if training else IDLE_HZ) - spent)
-        if training:
-            pause = max(pause, spent)  # a slow display takes at most half a core from training
-        shortest = max(0.0, 1.0 / AWAKE_HZ - spent)
-        time.sleep(min(shortest, pause))
-        if pause > shortest:
-            self.client.wait_for_news(pause - shortest)
+        pause = 1.0 / TRAINING_HZ if training else min(max(1.0 / IDLE_HZ, 10.0 * spent), 2.0 / IDLE_HZ)
+        if pause > spent + rest:
+            self.client.wait_for_news(pause - spent - rest)
 
     def _place(self) -> None:
         """Lays everything out if the window's size has changed."""

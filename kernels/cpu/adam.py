@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 from numba import prange
 
-from splatscope.kernels.cpu.compile import inline, kernel, parallel_kernel
+from splatscope.kernels.cpu.compile import parallel_kernel
 from splatscope.kernels.types import Float32
 
 CHUNK = 4096  # numbers handled by one thread at a time, rounded down to whole rows
@@ -20,37 +21,20 @@ CHUNK = 4096  # numbers handled by one thread at a time, rounded down to whole r
 SMALL = 1_000_000
 
 
-@inline
-def adam_chunk(c, parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
-    """Chunk `c` of flat arrays; `rates` repeats the row pattern and sets the chunk length."""
-    low = c * rates.size
-    high = min(parameter.size, low + rates.size)
-    p, g, m, v = parameter[low:high], gradient[low:high], first[low:high], second[low:high]
-    for j in range(high - low):
-        m_new = m[j] + (g[j] - m[j]) * first_gain
-        v_new = beta2 * v[j] + second_gain * (g[j] * g[j])
-        m[j] = m_new
-        v[j] = v_new
-        p[j] -= rates[j] * (m_new / (np.sqrt(v_new) * second_scale + epsilon))
-
-
-@kernel
-def adam_alone(parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
-    for c in range((parameter.size + rates.size - 1) // rates.size):
-        adam_chunk(c, parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon)
-
-
 @parallel_kernel
-def adam_shared(parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
-    for c in prange((parameter.size + rates.size - 1) // rates.size):
-        adam_chunk(c, parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon)
-
-
-def warm_up() -> None:
-    """Compiles, or loads from the cache, both kernels; a run needs the parallel one only once it has grown."""
-    for sweep in (adam_alone, adam_shared):
-        one = np.zeros((5, 1), np.float32)
-        sweep(*one, *np.ones(5, np.float32))
+def adam_sweep(parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
+    """All arrays flat; `rates` repeats the row pattern and sets the chunk length."""
+    chunk = rates.size
+    for c in prange((parameter.size + chunk - 1) // chunk):
+        low = c * chunk
+        high = min(parameter.size, low + chunk)
+        p, g, m, v = parameter[low:high], gradient[low:high], first[low:high], second[low:high]
+        for j in range(high - low):
+            m_new = m[j] + (g[j] - m[j]) * first_gain
+            v_new = beta2 * v[j] + second_gain * (g[j] * g[j])
+            m[j] = m_new
+            v[j] = v_new
+            p[j] -= rates[j] * (m_new / (np.sqrt(v_new) * second_scale + epsilon))
 
 
 def adam_step(
@@ -72,16 +56,20 @@ def adam_step(
         raise ValueError(f"Adam needs one rate a column: {parameter.shape[1:]}, got {rates.shape}")
     corrected = np.asarray(rates, np.float64) / (1 - beta1**step)
     pattern = np.tile(corrected.astype(np.float32), max(1, CHUNK // parameter.shape[1]))
-    sweep = adam_alone if parameter.size < SMALL else adam_shared
-    sweep(
-        parameter.reshape(-1),
-        gradient.reshape(-1),
-        first.reshape(-1),
-        second.reshape(-1),
-        pattern,
-        np.float32(1 - beta1),
-        np.float32(beta2),
-        np.float32(1 - beta2),
-        np.float32(1 / math.sqrt(1 - beta2**step)),
-        np.float32(epsilon),
-    )
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1 if parameter.size < SMALL else threads)
+    try:
+        adam_sweep(
+            parameter.reshape(-1),
+            gradient.reshape(-1),
+            first.reshape(-1),
+            second.reshape(-1),
+            pattern,
+            np.float32(1 - beta1),
+            np.float32(beta2),
+            np.float32(1 - beta2),
+            np.float32(1 / math.sqrt(1 - beta2**step)),
+            np.float32(epsilon),
+        )
+    finally:
+        numba.set_num_threads(threads)

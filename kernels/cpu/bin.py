@@ -1,8 +1,7 @@
 """Tile lists: which splats each tile blends, nearest first.
 
-`list_tiles` is the one place that decides where a splat is listed; projection calls it to count and
-`emit_tiles` to write, so the two cannot disagree. Splats are listed in memory order first (records are
-read in sequence), then a stable counting sort by tile takes them in depth order. Read `blend.py` next.
+Projection lists the tiles of each splat while its numbers are at hand, in scene order; a stable counting
+sort by tile then takes them in depth order. Read `blend.py` next.
 """
 
 from __future__ import annotations
@@ -12,114 +11,110 @@ from numba import prange
 
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.cpu.compile import inline, kernel, parallel_kernel
-from splatscope.kernels.cpu.lanes import at, put
-from splatscope.kernels.cpu.records import (
-    C,
-    CUTOFF,
-    EXTREME,
-    HALF_HEIGHT,
-    HALF_WIDTH,
-    MEAN_X,
-    MEAN_Y,
-    REACH,
-    RECORD,
-    SLOPE,
+from splatscope.kernels.cpu.lanes import (
+    LANES,
+    bits_mask,
+    ceiling,
+    floor,
+    lane_numbers,
+    largest,
+    maximum,
+    minimum,
+    multiply_add,
+    negative,
+    select,
+    spread_int,
+    square_root,
+    to_floats,
+    to_ints,
 )
+from splatscope.kernels.cpu.memory import at, load, put, store
+from splatscope.kernels.cpu.records import CUTOFF, EXTREME, HALF_HEIGHT, HALF_WIDTH, MEAN_X, MEAN_Y, REACH, SLOPE, C
 
 F = np.float32
+I32 = np.int32
 CHUNK = 2048  # splats a worker takes at a time
-FIRST_CENTER, LAST_CENTER = F(0.5), F(TILE - 0.5)  # pixel centres of a tile, px from its corner
+COUNT_BITS = 24  # a span is start << 24 | count: where a slot's tiles are listed
+COUNT_MASK = (1 << COUNT_BITS) - 1
+FIRST_CENTER, LAST_CENTER = (F(0.5), F(TILE - 0.5))  # pixel centres of a tile, px from its corner
 
 
 @inline
 def tile_range(low, high, count):
-    """First and one past the last of `count` tiles with a pixel centre in [low, high] px."""
-    limit = F(count)
-    first = min(max(np.ceil((low - LAST_CENTER) * F(1.0 / TILE)), F(0.0)), limit)
-    end = min(max(np.floor((high - FIRST_CENTER) * F(1.0 / TILE)) + F(1.0), F(0.0)), limit)
-    return np.int64(first), np.int64(end)
+    """First and one past the last of `count` tiles with a pixel centre in [low, high] px, as ints."""
+    first = ceiling((low - LAST_CENTER) * F(1.0 / TILE))
+    end = floor((high - FIRST_CENTER) * F(1.0 / TILE)) + F(1.0)
+    return (to_ints(minimum(maximum(first, F(0.0)), F(count))), to_ints(minimum(maximum(end, F(0.0)), F(count))))
 
 
 @inline
-def row_edge(records, base, height, side):
-    """Left (side -1) or right (+1) edge of the ellipse at `height` px from the mean, px from the mean."""
-    v = at(records, base + C) * height
-    inside = max(F(0.0), at(records, base + CUTOFF) - v * v)
-    return at(records, base + SLOPE) * height + side * np.sqrt(inside) * at(records, base + REACH)
+def row_edge(fields, height, side):
+    """Left (side -1) or right (+1) edge of each ellipse at `height` px from its mean, px from the mean."""
+    v = load(fields, C * LANES) * height
+    inside = maximum(load(fields, CUTOFF * LANES) - v * v, F(0.0))
+    reach = square_root(inside) * load(fields, REACH * LANES)
+    return multiply_add(load(fields, SLOPE * LANES), height, reach * side)
 
 
 @inline
-def list_tiles(records, base, tile_rows, tile_columns, row_span, tiles, start):
-    """Counts the tiles of the record at `base`; with start >= 0 also writes their numbers from there on.
+def span_tiles(fields, seen, rows, columns, row_span, spans):
+    """Where the sixteen splats of `fields` are listed: the one place that decides it.
 
     With `row_span` a tile row lists what the ellipse alpha >= 1/255 covers between its first and its last
     pixel-centre row: the span is widest at the ellipse's extreme height clamped to that slab. Without, the
-    box of the half width and height.
+    box of the half width and height. Writes the first tile and the length of the span of each splat's k-th
+    row to spans[2 k * 16 ...] and spans[(2 k + 1) * 16 ...]; returns lanes of rows and of tiles per splat.
     """
-    x, y = at(records, base + MEAN_X), at(records, base + MEAN_Y)
-    half_width, half_height = at(records, base + HALF_WIDTH), at(records, base + HALF_HEIGHT)
-    extreme = at(records, base + EXTREME)
-    first_row, end_row = tile_range(y - half_height, y + half_height, tile_rows)
-    first, end = tile_range(x - half_width, x + half_width, tile_columns)
-    count = 0
-    for row in range(first_row, end_row):
+    x, y = load(fields, MEAN_X * LANES), load(fields, MEAN_Y * LANES)
+    half_width, half_height = load(fields, HALF_WIDTH * LANES), load(fields, HALF_HEIGHT * LANES)
+    extreme = load(fields, EXTREME * LANES)
+    none = spread_int(0)
+    first_row, end_row = tile_range(y - half_height, y + half_height, rows)
+    row_count = select(bits_mask(seen) & (end_row > first_row), end_row - first_row, none)
+    first, end = tile_range(x - half_width, x + half_width, columns)
+    tile_count = none
+    for k in range(largest(row_count)):
+        row = first_row + I32(k)
         if row_span:
-            top = F(row * TILE) + FIRST_CENTER - y
-            bottom = top + (LAST_CENTER - FIRST_CENTER)
-            top, bottom = max(top, -half_height), min(bottom, half_height)
-            left = row_edge(records, base, min(max(-extreme, top), bottom), F(-1.0))
-            right = row_edge(records, base, min(max(extreme, top), bottom), F(1.0))
-            first, end = tile_range(x + left, x + right, tile_columns)
-        if start >= 0:
-            for column in range(first, end):
-                put(tiles, start + count + column - first, row * tile_columns + column)
-        count += max(0, end - first)
-    return count
+            top = to_floats(row) * F(TILE) + FIRST_CENTER - y
+            low = maximum(top, negative(half_height))
+            high = minimum(top + (LAST_CENTER - FIRST_CENTER), half_height)
+            left = row_edge(fields, minimum(maximum(negative(extreme), low), high), F(-1.0))
+            right = row_edge(fields, minimum(maximum(extreme, low), high), F(1.0))
+            first, end = tile_range(x + left, x + right, columns)
+        length = select((row_count > I32(k)) & (end > first), end - first, none)
+        store(spans, 2 * k * LANES, row * I32(columns) + first)
+        store(spans, (2 * k + 1) * LANES, length)
+        tile_count = tile_count + length
+    return row_count, tile_count
 
 
-@kernel
-def place_chunks(chunk_visible, chunk_instances, visible_start, instance_start):
-    """Exclusive sums over the chunks of projection. Returns (visible, instances)."""
-    visible, instances = 0, 0
-    for chunk in range(chunk_visible.size):
-        visible_start[chunk], instance_start[chunk] = visible, instances
-        visible += chunk_visible[chunk]
-        instances += chunk_instances[chunk]
-    return visible, instances
+@inline
+def list_splat(spans, lane, row_count, tiles, start):
+    """Writes the tiles of one of the splats that `span_tiles` looked at to tiles[start ...].
 
-
-@parallel_kernel
-def emit_tiles(
-    records,  # [N * RECORD]
-    tile_counts,  # [N] tiles of each slot
-    chunk_visible,  # [chunks]
-    instance_start,  # [chunks]
-    tile_rows,
-    tile_columns,
-    row_span,
-    slot_start,  # out [N] first instance of each slot, in memory order
-    tiles,  # out [I] tile of each instance, in memory order
-):
-    """Lists the tiles of every visible splat in memory order."""
-    for chunk in prange(chunk_visible.size):
-        start = np.int64(instance_start[chunk])
-        first = chunk * CHUNK
-        for slot in range(first, first + chunk_visible[chunk]):
-            put(slot_start, slot, start)
-            list_tiles(records, slot * RECORD, tile_rows, tile_columns, row_span, tiles, start)
-            start += at(tile_counts, slot)
+    Sixteen at a time: what is written beyond the end is the next splat's, or room nobody uses.
+    """
+    for k in range(row_count):
+        tile, length = at(spans, 2 * k * LANES + lane), np.int64(at(spans, (2 * k + 1) * LANES + lane))
+        for i in range(0, length, LANES):
+            store(tiles, start + i, lane_numbers() + I32(tile + i))
+        start += length
 
 
 @parallel_kernel
-def count_tiles(order, visible, tile_counts, slot_start, tiles, parts, histogram):
+def count_tiles(order, visible, spans, tiles, parts, histogram):
     """Instances of each tile among each of `parts` stretches of the depth order, into histogram [parts, T]."""
     for part in prange(parts):
         histogram[part, :] = 0
-        for i in range(part * visible // parts, (part + 1) * visible // parts):
-            slot = np.int64(at(order, i))
-            start = np.int64(at(slot_start, slot))
-            for k in range(start, start + at(tile_counts, slot)):
-                histogram[part, at(tiles, k)] += 1
+        offset = part * histogram.shape[1]
+        first, end = part * visible // parts, (part + 1) * visible // parts
+        for i in range(first, end):
+            span = at(spans, np.int64(at(order, i)))
+            start = span >> COUNT_BITS
+            for k in range(start, start + (span & COUNT_MASK)):
+                place = offset + at(tiles, k)
+                put(histogram, place, at(histogram, place) + 1)
 
 
 @kernel
@@ -136,15 +131,22 @@ def place_tiles(histogram, tile_start):
 
 
 @parallel_kernel
-def fill_tiles(order, visible, tile_counts, slot_start, tiles, parts, histogram, tile_slots, places):
-    """Writes the lists: tile_slots [I] by tile then depth, places [I] where each memory-order instance went."""
+def fill_tiles(order, visible, spans, tiles, parts, histogram, tile_slots, places):
+    """Writes the lists: tile_slots [I] by tile then depth.
+
+    places, unless it is empty, tells where each entry of `tiles` went.
+    """
     for part in prange(parts):
-        for i in range(part * visible // parts, (part + 1) * visible // parts):
+        offset = part * histogram.shape[1]
+        first, end = part * visible // parts, (part + 1) * visible // parts
+        for i in range(first, end):
             slot = np.int64(at(order, i))
-            start = np.int64(at(slot_start, slot))
-            for k in range(start, start + at(tile_counts, slot)):
-                tile = at(tiles, k)
-                place = np.int64(histogram[part, tile])
-                histogram[part, tile] = place + 1
+            span = at(spans, slot)
+            start = span >> COUNT_BITS
+            for k in range(start, start + (span & COUNT_MASK)):
+                cursor = offset + at(tiles, k)
+                place = np.int64(at(histogram, cursor))
+                put(histogram, cursor, place + 1)
                 put(tile_slots, place, slot)
-                put(places, k, place)
+                if places.size != 0:
+                    put(places, k, place)

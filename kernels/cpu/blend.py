@@ -1,9 +1,9 @@
 """Front-to-back blending of each tile's list, with early stop.
 
 A tile is sixteen blocks of 4x4 pixels and a block is one vector: T, colour and depth of its pixels stay
-in registers while the splats that reach it go by. Splats are staged 64 at a time: records copied next to
-each other with the mean moved to tile coordinates, and one word of 64 bits per block saying who reaches
-it. Workers take tiles from a queue, longest list first. Read `blend_backward.py` next.
+in registers while the splats that reach it go by. Splats are staged in batches: records copied next to
+each other with the mean moved to tile coordinates, and a mask of the blocks each may reach. Workers take
+tiles from a queue, longest list first. Read `blend_backward.py` next.
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ from splatscope.kernels.cpu.functions import exp2
 from splatscope.kernels.cpu.lanes import (
     LANES,
     absolute,
-    at,
     first_bit,
     lane_numbers,
-    load,
-    load_spread,
     mask_bits,
     maximum,
     minimum,
     multiply_add,
-    put,
+    negative,
     select,
     spread,
     spread_int,
-    store,
-    take_number,
     to_floats,
+)
+from splatscope.kernels.cpu.memory import (
+    at,
+    blocks_to_rows,
+    load,
+    load_spread,
+    prefetch,
+    put,
+    store,
+    store_columns,
+    take_numbers,
 )
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
 from splatscope.kernels.cpu.records import (
@@ -54,18 +60,21 @@ from splatscope.kernels.cpu.records import (
 
 F = np.float32
 I32 = np.int32
-BATCH = 64  # splats staged together: one bit each in a block's word
+BATCH = 128  # splats staged together
+WORD = 64  # of them, one bit each in a word
 BLOCK = 4  # pixels along a block
 BLOCKS = 16  # of a tile, row by row; as many as there are lanes
 CAP, STOP = F(ALPHA_CAP), F(TRANSMITTANCE_STOP)
 MASK_SLACK = F(1.001)  # of the cut-off, so that rounding never hides a pixel from a splat that reaches it
 # Planes of the pixel state, [BLOCKS * LANES] each.
 PLANE = BLOCKS * LANES
-LIGHT, LEFT, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_DEPTH = 0, PLANE, 2 * PLANE, 3 * PLANE, 4 * PLANE, 5 * PLANE
+LIGHT, LEFT, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_DEPTH = (0, PLANE, 2 * PLANE, 3 * PLANE, 4 * PLANE, 5 * PLANE)
 STATE = 6 * PLANE
-# Float32 scratch of a worker: staged records, then the state. Int32 scratch: splat masks, then last indices.
-SCRATCH = BATCH * RECORD + STATE
-SCRATCH_INT = BATCH + PLANE
+STAGED = BATCH * RECORD
+LINE = 5 * LANES  # a row of a tile on its way to the image: red, green, blue, left, depth
+# Float32 scratch of a worker: staged records, state, lines. Int32 scratch: splat masks, last indices, lines.
+SCRATCH = STAGED + STATE + BLOCK * LINE
+SCRATCH_INT = BATCH + PLANE + BLOCK * LANES
 
 
 @inline
@@ -78,21 +87,27 @@ def block_pixels(block):
 
 
 @inline
-def block_hits(staged, base):
-    """Bits of the blocks that a staged splat may reach.
+def block_hits(a, b, c, offset_u, offset_v, cutoff):
+    """Bits of the blocks that a splat may reach, from its whitening and its (u, v) at the tile's centre.
 
     In (u, v) the splat is a disc and a block a parallelogram: tested is the box around that parallelogram.
     """
     lanes = lane_numbers()
     x = to_floats((lanes & I32(3)) << I32(2)) - F(6.0)  # centre of each block from the centre of the tile
     y = to_floats((lanes >> I32(2)) << I32(2)) - F(6.0)
-    a, b, c = at(staged, base + A), at(staged, base + B), at(staged, base + C)
     half = F(0.5 * (BLOCK - 1))
-    u = multiply_add(x, a, multiply_add(y, b, at(staged, base + OFFSET_U)))
-    v = multiply_add(y, c, at(staged, base + OFFSET_V))
+    u = multiply_add(x, a, multiply_add(y, b, offset_u))
+    v = multiply_add(y, c, offset_v)
     u = maximum(absolute(u) - half * (a + abs(b)), F(0.0))
     v = maximum(absolute(v) - half * c, F(0.0))
-    return mask_bits(multiply_add(u, u, v * v) <= at(staged, base + CUTOFF) * MASK_SLACK)
+    return mask_bits(multiply_add(u, u, v * v) <= cutoff * MASK_SLACK)
+
+
+@inline
+def prefetch_records(records, tile_slots, start, end):
+    """Asks for the records of a stretch of a list; they lie at random."""
+    for i in range(start, end):
+        prefetch(records, np.int64(at(tile_slots, i)) * RECORD)
 
 
 @inline
@@ -102,70 +117,100 @@ def stage_splats(records, tile_slots, start, count, center_x, center_y, near, st
         source = np.int64(at(tile_slots, start + j)) * RECORD
         base = j * RECORD
         store(staged, base, load(records, source))
-        a, b, c = at(records, source + A), at(records, source + B), at(records, source + C)
-        x, y = center_x - at(records, source + MEAN_X), center_y - at(records, source + MEAN_Y)
-        put(staged, base + OFFSET_U, a * x + b * y)
-        put(staged, base + OFFSET_V, c * y)
+        a, b, c = (at(records, source + A), at(records, source + B), at(records, source + C))
+        x, y = (center_x - at(records, source + MEAN_X), center_y - at(records, source + MEAN_Y))
+        u, v = a * x + b * y, c * y
+        put(staged, base + OFFSET_U, u)
+        put(staged, base + OFFSET_V, v)
         put(staged, base + DEPTH, at(records, source + DEPTH) - near)
-        put(masks, j, block_hits(staged, base))
+        put(masks, j, block_hits(a, b, c, u, v, at(records, source + CUTOFF)))
 
 
 @inline
-def block_word(masks, block, count):
-    """The masks seen from one block: bit j says that staged splat j may reach it."""
+def block_word(masks, block, first, count):
+    """The masks seen from one block: bit j says that staged splat first + j may reach it."""
     bit = I32(1) << I32(block)
     word = np.int64(0)
-    for part in range(0, count, LANES):
-        word |= mask_bits((load(masks, part) & bit) > I32(0)) << part
-    if count < BATCH:
-        word &= (np.int64(1) << count) - 1
+    for part in range(0, min(count - first, WORD), LANES):
+        word |= mask_bits((load(masks, first + part) & bit) > I32(0)) << part
+    if count - first < WORD:
+        word &= (np.int64(1) << (count - first)) - 1
     return word
 
 
 @inline
-def blend_block(staged, word, block, index, state, last):
-    """Blends the splats of `word` into one block. Returns whether any pixel goes on.
+def falloff(staged, base, x, y):
+    """log2 of alpha before the cap, and u and v, at pixels (x, y) of a staged splat."""
+    u = multiply_add(y, load_spread(staged, base + B), load_spread(staged, base + OFFSET_U))
+    u = multiply_add(x, load_spread(staged, base + A), u)
+    v = multiply_add(y, load_spread(staged, base + C), load_spread(staged, base + OFFSET_V))
+    power = multiply_add(negative(v), v, load_spread(staged, base + POWER))
+    return multiply_add(negative(u), u, power), u, v
+
+
+@inline
+def alpha_of(power):
+    """alpha from its logarithm: capped, and 0 below 1/255."""
+    return select(power >= LOG2_ALPHA_MIN, minimum(exp2(power), CAP), spread(F(0.0)))
+
+
+@inline
+def blend_over(staged, j, index, alpha, pixels):
+    """Puts staged splat j behind what is blended in `pixels`; returns the new pixels.
 
     T runs on below the stop, so that "T after this splat >= stop" is false for good once it is false;
     what is left for the background is kept apart.
     """
+    light, left, ends, red, green, blue, depth = pixels
+    base = j * RECORD
+    weight = light * alpha
+    light = light - weight
+    going_on = light >= STOP
+    weight = select(going_on, weight, spread(F(0.0)))
+    return (
+        light,
+        select(going_on, light, left),
+        select(going_on, spread_int(index + j + 1), ends),
+        multiply_add(weight, load_spread(staged, base + RED), red),
+        multiply_add(weight, load_spread(staged, base + GREEN), green),
+        multiply_add(weight, load_spread(staged, base + BLUE), blue),
+        multiply_add(weight, load_spread(staged, base + DEPTH), depth),
+    )
+
+
+@inline
+def blend_block(staged, masks, count, block, index, state, last):
+    """Blends the staged splats that reach one block into it. Returns whether any pixel goes on."""
     x, y = block_pixels(block)
     at_block = block * LANES
-    light, left = load(state, LIGHT + at_block), load(state, LEFT + at_block)
-    red, green = load(state, SUM_RED + at_block), load(state, SUM_GREEN + at_block)
-    blue, depth = load(state, SUM_BLUE + at_block), load(state, SUM_DEPTH + at_block)
-    ends = load(last, at_block)
-    going_on = light >= STOP
-    while word != 0:
-        j = first_bit(word)
-        word &= word - 1
-        base = j * RECORD
-        u = multiply_add(
-            x,
-            load_spread(staged, base + A),
-            multiply_add(y, load_spread(staged, base + B), load_spread(staged, base + OFFSET_U)),
-        )
-        v = multiply_add(y, load_spread(staged, base + C), load_spread(staged, base + OFFSET_V))
-        power = load_spread(staged, base + POWER) - u * u - v * v
-        alpha = select(power >= LOG2_ALPHA_MIN, minimum(exp2(power), CAP), spread(F(0.0)))
-        weight = light * alpha
-        light = light - weight
-        going_on = light >= STOP
-        weight = select(going_on, weight, spread(F(0.0)))
-        left = select(going_on, light, left)
-        ends = select(going_on, spread_int(index + j + 1), ends)
-        red = multiply_add(weight, load_spread(staged, base + RED), red)
-        green = multiply_add(weight, load_spread(staged, base + GREEN), green)
-        blue = multiply_add(weight, load_spread(staged, base + BLUE), blue)
-        depth = multiply_add(weight, load_spread(staged, base + DEPTH), depth)
+    light = load(state, LIGHT + at_block)
+    pixels = (
+        light,
+        load(state, LEFT + at_block),
+        load(last, at_block),
+        load(state, SUM_RED + at_block),
+        load(state, SUM_GREEN + at_block),
+        load(state, SUM_BLUE + at_block),
+        load(state, SUM_DEPTH + at_block),
+    )
+    for first in range(0, count, WORD):
+        word = block_word(masks, block, first, count)
+        while word != 0:
+            j = first + first_bit(word)
+            word &= word - 1
+            power, _, _ = falloff(staged, j * RECORD, x, y)
+            pixels = blend_over(staged, j, index, alpha_of(power), pixels)
+        if mask_bits(pixels[0] >= STOP) == 0:
+            break
+    light, left, ends, red, green, blue, depth = pixels
     store(state, LIGHT + at_block, light)
     store(state, LEFT + at_block, left)
+    store(last, at_block, ends)
     store(state, SUM_RED + at_block, red)
     store(state, SUM_GREEN + at_block, green)
     store(state, SUM_BLUE + at_block, blue)
     store(state, SUM_DEPTH + at_block, depth)
-    store(last, at_block, ends)
-    return mask_bits(going_on) != 0
+    return mask_bits(light >= STOP) != 0
 
 
 @inline
@@ -177,10 +222,9 @@ def blocks_on_image(rows, columns):
 
 
 @inline
-def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, scratch, scratch_int):
-    """Blends one list into the state planes of `scratch`; `blocks` are those on the image."""
-    staged, state = scratch[: BATCH * RECORD], scratch[BATCH * RECORD :]
-    masks, last = scratch_int[:BATCH], scratch_int[BATCH:]
+def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, staged, state, masks, last):
+    """Blends one list into the state planes; `blocks` are those on the image. Returns the depth of the nearest."""
+    prefetch_records(records, tile_slots, start, min(start + BATCH, end))
     for i in range(0, PLANE, LANES):
         store(state, LIGHT + i, spread(F(1.0)))
         store(state, LEFT + i, spread(F(1.0)))
@@ -191,12 +235,12 @@ def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, scra
     for batch in range(start, end, BATCH):
         count = min(BATCH, end - batch)
         stage_splats(records, tile_slots, batch, count, center_x, center_y, near, staged, masks)
+        prefetch_records(records, tile_slots, batch + count, min(batch + count + BATCH, end))
         waiting = blocks
         while waiting != 0:
             block = first_bit(waiting)
             waiting &= waiting - 1
-            word = block_word(masks, block, count)
-            if word != 0 and not blend_block(staged, word, block, batch - start, state, last):
+            if not blend_block(staged, masks, count, block, batch - start, state, last):
                 blocks &= ~(np.int64(1) << block)
         if blocks == 0:
             break
@@ -204,36 +248,65 @@ def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, scra
 
 
 @inline
-def write_tile(state, last, near, background, row0, column0, image, depth, transmittance, last_index):
-    """Moves a tile from block order to the image: colour over the background, depth, what is left."""
-    height, width = transmittance.shape
-    for row in range(row0, min(row0 + TILE, height)):
-        for column in range(column0, min(column0 + TILE, width)):
-            y, x = row - row0, column - column0
-            i = ((y // BLOCK) * BLOCK + x // BLOCK) * LANES + (y % BLOCK) * BLOCK + x % BLOCK
-            left = at(state, LEFT + i)
-            pixel = row * width + column
-            put(image, pixel * 3, at(state, SUM_RED + i) + left * at(background, 0))
-            put(image, pixel * 3 + 1, at(state, SUM_GREEN + i) + left * at(background, 1))
-            put(image, pixel * 3 + 2, at(state, SUM_BLUE + i) + left * at(background, 2))
-            # The weights of a pixel add up to 1 - left; 0 / 0 is the NaN of an empty pixel.
-            put(depth, pixel, near + at(state, SUM_DEPTH + i) / (F(1.0) - left))
-            put(transmittance, pixel, left)
-            put(last_index, pixel, at(last, i))
+def put_row(source, start, target, to, columns):
+    """Writes one row of a tile: sixteen pixels, or the first few at the right edge of the image."""
+    if columns >= LANES:
+        store(target, to, load(source, start))
+    else:
+        for i in range(columns):
+            put(target, to + i, at(source, start + i))
 
 
 @inline
-def clear_tile(background, row0, column0, image, depth, transmittance, last_index):
+def put_colors(source, start, target, to, columns):
+    """`put_row` for three planes that become interleaved colours."""
+    if columns >= LANES:
+        store_columns(source, start, 3, target, to * 3)
+    else:
+        for i in range(columns):
+            for channel in range(3):
+                put(target, (to + i) * 3 + channel, at(source, start + channel * LANES + i))
+
+
+@inline
+def write_tile(state, last, near, background, row0, column0, lines, lines_int, image, depth, transmittance, last_index):
+    """Moves a tile from block order to the image: colour over the background, depth, what is left."""
+    height, width = transmittance.shape
+    columns = width - column0
+    for strip in range(0, min(TILE, height - row0), BLOCK):
+        # Rows of planes: red, green, blue, left, depth.
+        for plane, source in enumerate((SUM_RED, SUM_GREEN, SUM_BLUE, LEFT, SUM_DEPTH)):
+            blocks_to_rows(state, source + strip * TILE, lines, plane * LANES, LINE)
+        blocks_to_rows(last, strip * TILE, lines_int, 0, LANES)
+        for row in range(min(BLOCK, height - row0 - strip)):
+            line, pixel = row * LINE, (row0 + strip + row) * width + column0
+            left = load(lines, line + 3 * LANES)
+            for channel in range(3):
+                color = multiply_add(left, at(background, channel), load(lines, line + channel * LANES))
+                store(lines, line + channel * LANES, color)
+            # The weights of a pixel add up to 1 - left; 0 / 0 is the NaN of an empty pixel.
+            store(lines, line + 4 * LANES, load(lines, line + 4 * LANES) / (F(1.0) - left) + near)
+            put_colors(lines, line, image, pixel, columns)
+            put_row(lines, line + 3 * LANES, transmittance, pixel, columns)
+            put_row(lines, line + 4 * LANES, depth, pixel, columns)
+            put_row(lines_int, row * LANES, last_index, pixel, columns)
+
+
+@inline
+def clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index):
     """Fills an empty tile."""
     height, width = transmittance.shape
+    for channel in range(3):
+        store(lines, channel * LANES, spread(at(background, channel)))
+    store(lines, 3 * LANES, spread(F(1.0)))
+    store(lines, 4 * LANES, spread(F(np.nan)))
+    store(lines_int, 0, spread_int(0))
     for row in range(row0, min(row0 + TILE, height)):
-        for pixel in range(row * width + column0, row * width + min(column0 + TILE, width)):
-            put(image, pixel * 3, at(background, 0))
-            put(image, pixel * 3 + 1, at(background, 1))
-            put(image, pixel * 3 + 2, at(background, 2))
-            put(depth, pixel, F(np.nan))
-            put(transmittance, pixel, F(1.0))
-            put(last_index, pixel, 0)
+        pixel, columns = row * width + column0, width - column0
+        put_colors(lines, 0, image, pixel, columns)
+        put_row(lines, 3 * LANES, transmittance, pixel, columns)
+        put_row(lines, 4 * LANES, depth, pixel, columns)
+        put_row(lines_int, 0, last_index, pixel, columns)
 
 
 @kernel
@@ -284,19 +357,23 @@ def blend(
     height, width = transmittance.shape
     columns = -(-width // TILE)
     for worker in prange(workers):
-        scratch, scratch_int = scratches[worker], scratches_int[worker]
+        staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
+        lines = scratches[worker, STAGED + STATE :]
+        masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
+        lines_int = scratches_int[worker, BATCH + PLANE :]
         while True:
-            turn = take_number(queue)
+            turn = take_numbers(queue, 1)
             if turn >= tile_order.size:
                 break
             tile = np.int64(tile_order[turn])
             row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
             start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
             if start == end:
-                clear_tile(background, row0, column0, image, depth, transmittance, last_index)
+                clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index)
                 continue
             blocks = blocks_on_image(height - row0, width - column0)
             center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
-            near = blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, scratch, scratch_int)
-            state, last = scratch[BATCH * RECORD :], scratch_int[BATCH:]
-            write_tile(state, last, near, background, row0, column0, image, depth, transmittance, last_index)
+            near = blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, staged, state, masks, last)
+            write_tile(
+                state, last, near, background, row0, column0, lines, lines_int, image, depth, transmittance, last_index
+            )

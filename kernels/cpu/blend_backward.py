@@ -19,88 +19,95 @@ from splatscope.kernels.cpu.blend import (
     BLOCK,
     BLOCKS,
     CAP,
+    LINE,
     PLANE,
+    STAGED,
     block_pixels,
+    prefetch_records,
     stage_splats,
 )
 from splatscope.kernels.cpu.compile import inline, parallel_kernel
 from splatscope.kernels.cpu.functions import exp2
 from splatscope.kernels.cpu.lanes import (
     LANES,
-    at,
     first_bit,
-    lane_numbers,
-    load,
-    load_spread,
+    largest,
     mask_bits,
     minimum,
     multiply_add,
-    put,
+    negative,
     select,
     spread,
-    store,
-    take_number,
+    spread_int,
     totals,
 )
+from splatscope.kernels.cpu.memory import at, load, load_columns, load_spread, put, rows_to_blocks, store, take_numbers
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
-from splatscope.kernels.cpu.records import (
-    BLUE,
-    GREEN,
-    OFFSET_U,
-    OFFSET_V,
-    POWER,
-    RECORD,
-    RED,
-    A,
-    B,
-    C,
-)
+from splatscope.kernels.cpu.records import BLUE, GREEN, OFFSET_U, OFFSET_V, POWER, RECORD, RED, A, B, C
 
 F = np.float32
 I32 = np.int32
 # Fields of a row of sums. A row is one cache line.
 ROW = 16
 SUM_G, SUM_U, SUM_V, SUM_UU, SUM_UV, SUM_VV, SUM_RED, SUM_GREEN, SUM_BLUE = range(9)
-# Planes of the pixel state: T and light from behind, the image gradient, pixel positions.
-LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE, AT_X, AT_Y = (PLANE * i for i in range(7))
-SCRATCH = BATCH * RECORD + 7 * PLANE
-SCRATCH_INT = BATCH + PLANE + LANES  # masks, last indices, the largest of them per block
+# Planes of the pixel state: T and light from behind, the image gradient.
+LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE = (PLANE * i for i in range(5))
+STATE = 5 * PLANE
+# Float32 scratch of a worker: staged records, state, pixel positions x and y, lines.
+# Int32 scratch: masks, last indices, the largest of them per block, lines.
+SCRATCH = STAGED + STATE + 2 * PLANE + BLOCK * LINE
+SCRATCH_INT = BATCH + PLANE + BLOCKS + BLOCK * LANES
 
 
 @inline
-def load_pixels(row0, column0, image_gradient, transmittance, last_index, background, state, last, block_last):
+def take_row(source, start, target, to, width, columns):
+    """Reads one row of a tile as `width` planes, filled up with zeros at the right edge of the image."""
+    if columns >= LANES:
+        if width == 3:
+            load_columns(source, start * 3, 3, target, to)
+        else:
+            store(target, to, load(source, start))
+    else:
+        for i in range(LANES):
+            for k in range(width):
+                put(target, to + k * LANES + i, at(source, (start + i) * width + k) if i < columns else 0)
+
+
+@inline
+def load_pixels(
+    row0, column0, image_gradient, transmittance, last_index, background, lines, lines_int, state, last, block_last
+):
     """Reads a tile into block order; pixels off the image take no part."""
     height, width = transmittance.shape
+    columns = width - column0
+    for strip in range(0, TILE, BLOCK):
+        for row in range(BLOCK):
+            line = row * LINE
+            if row0 + strip + row < height:
+                pixel = (row0 + strip + row) * width + column0
+                take_row(image_gradient, pixel, lines, line, 3, columns)
+                take_row(transmittance, pixel, lines, line + 3 * LANES, 1, columns)
+                take_row(last_index, pixel, lines_int, row * LANES, 1, columns)
+            else:
+                for i in range(line, line + LINE, LANES):
+                    store(lines, i, spread(F(0.0)))
+                store(lines_int, row * LANES, spread_int(0))
+            behind = load(lines, line) * at(background, 0)
+            behind = multiply_add(load(lines, line + LANES), at(background, 1), behind)
+            behind = multiply_add(load(lines, line + 2 * LANES), at(background, 2), behind)
+            store(lines, line + 4 * LANES, behind)
+        for plane, target in enumerate((BY_RED, BY_GREEN, BY_BLUE, LEFT, BEHIND)):
+            rows_to_blocks(lines, plane * LANES, LINE, state, target + strip * TILE)
+        rows_to_blocks(lines_int, 0, LANES, last, strip * TILE)
     for block in range(BLOCKS):
-        largest = 0
-        for lane in range(LANES):
-            y, x = (block // BLOCK) * BLOCK + lane // BLOCK, (block % BLOCK) * BLOCK + lane % BLOCK
-            i = block * LANES + lane
-            red, green, blue, left, end = F(0.0), F(0.0), F(0.0), F(1.0), 0
-            if row0 + y < height and column0 + x < width:
-                pixel = (row0 + y) * width + column0 + x
-                red, green = at(image_gradient, pixel * 3), at(image_gradient, pixel * 3 + 1)
-                blue = at(image_gradient, pixel * 3 + 2)
-                left = at(transmittance, pixel)
-                end = np.int64(at(last_index, pixel))
-            put(state, BY_RED + i, red)
-            put(state, BY_GREEN + i, green)
-            put(state, BY_BLUE + i, blue)
-            put(state, LEFT + i, left)
-            put(state, BEHIND + i, red * at(background, 0) + green * at(background, 1) + blue * at(background, 2))
-            put(last, i, end)
-            largest = max(largest, end)
-        put(block_last, block, largest)
-        x_lanes, y_lanes = block_pixels(block)
-        store(state, AT_X + block * LANES, x_lanes)
-        store(state, AT_Y + block * LANES, y_lanes)
+        put(block_last, block, largest(load(last, block * LANES)))
 
 
 @inline
-def splat_sums(staged, base, blocks, index, state, last):
+def splat_sums(staged, base, blocks, index, positions, state, last):
     """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it."""
-    a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
-    offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
+    a, b, c = (load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C))
+    offset_u, offset_v = (load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V))
     red, green, blue = (
         load_spread(staged, base + RED),
         load_spread(staged, base + GREEN),
@@ -113,17 +120,17 @@ def splat_sums(staged, base, blocks, index, state, last):
     while blocks != 0:
         at_block = first_bit(blocks) * LANES
         blocks &= blocks - 1
-        x, y = load(state, AT_X + at_block), load(state, AT_Y + at_block)
+        x, y = load(positions, at_block), load(positions, PLANE + at_block)
         u = multiply_add(x, a, multiply_add(y, b, offset_u))
         v = multiply_add(y, c, offset_v)
-        power = top - u * u - v * v
+        power = multiply_add(negative(u), u, multiply_add(negative(v), v, top))
         blended = (power >= LOG2_ALPHA_MIN) & (load(last, at_block) > I32(index))
         uncapped = select(blended, exp2(power), zero)
         alpha = minimum(uncapped, CAP)
         light = load(state, LEFT + at_block) / (F(1.0) - alpha)
         store(state, LEFT + at_block, light)
-        by_red, by_green = load(state, BY_RED + at_block), load(state, BY_GREEN + at_block)
-        by_blue, behind = load(state, BY_BLUE + at_block), load(state, BEHIND + at_block)
+        by_red, by_green = (load(state, BY_RED + at_block), load(state, BY_GREEN + at_block))
+        by_blue, behind = (load(state, BY_BLUE + at_block), load(state, BEHIND + at_block))
         gain = multiply_add(red, by_red, multiply_add(green, by_green, blue * by_blue)) - behind
         store(state, BEHIND + at_block, multiply_add(alpha, gain, behind))
         weight = alpha * light
@@ -158,28 +165,51 @@ def blend_backward(
     rows,  # out [I * ROW] in list order
 ):
     """Fills the rows of sums of every tile."""
-    height, width = transmittance.shape
-    columns = -(-width // TILE)
+    columns = -(-transmittance.shape[1] // TILE)
     for worker in prange(workers):
-        staged, state = scratches[worker, : BATCH * RECORD], scratches[worker, BATCH * RECORD :]
-        masks, last = scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE]
-        block_last = scratches_int[worker, BATCH + PLANE :]
+        staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
+        positions = scratches[worker, STAGED + STATE : STAGED + STATE + 2 * PLANE]
+        lines = scratches[worker, STAGED + STATE + 2 * PLANE :]
+        masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
+        block_last = scratches_int[worker, BATCH + PLANE : BATCH + PLANE + BLOCKS]
+        lines_int = scratches_int[worker, BATCH + PLANE + BLOCKS :]
+        for block in range(BLOCKS):
+            x, y = block_pixels(block)
+            store(positions, block * LANES, x)
+            store(positions, PLANE + block * LANES, y)
         while True:
-            turn = take_number(queue)
+            turn = take_numbers(queue, 1)
             if turn >= tile_order.size:
                 break
             tile = np.int64(tile_order[turn])
             start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
             if start == end:
                 continue
+            batch = start + (end - start - 1) // BATCH * BATCH
+            prefetch_records(records, tile_slots, batch, end)
             row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
-            load_pixels(row0, column0, image_gradient, transmittance, last_index, background, state, last, block_last)
+            load_pixels(
+                row0,
+                column0,
+                image_gradient,
+                transmittance,
+                last_index,
+                background,
+                lines,
+                lines_int,
+                state,
+                last,
+                block_last,
+            )
             ends = load(block_last, 0)
             center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
-            for batch in range(start + (end - start - 1) // BATCH * BATCH, start - 1, -BATCH):
+            while batch >= start:
                 count = min(BATCH, end - batch)
                 stage_splats(records, tile_slots, batch, count, center_x, center_y, F(0.0), staged, masks)
+                prefetch_records(records, tile_slots, max(batch - BATCH, start), batch)
                 for j in range(count - 1, -1, -1):
                     index = batch - start + j
                     blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
-                    store(rows, (batch + j) * ROW, splat_sums(staged, j * RECORD, blocks, index, state, last))
+                    sums = splat_sums(staged, j * RECORD, blocks, index, positions, state, last)
+                    store(rows, (batch + j) * ROW, sums)
+                batch -= BATCH

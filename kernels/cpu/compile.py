@@ -15,6 +15,7 @@ from typing import Any
 
 import numba
 import platformdirs
+from numba.core import config
 
 _HERE = Path(__file__).parent
 
@@ -40,10 +41,10 @@ def cache_folder() -> Path:
         return Path(tempfile.mkdtemp(prefix="splatscope-")) / name
 
 
-numba.config.CACHE_DIR = str(cache_folder())  # pyright: ignore[reportAttributeAccessIssue]
+config.CACHE_DIR = str(cache_folder())
 # OpenMP wakes its threads fastest; workqueue is always there. TBB is left out: its second worker was
 # seen idle on short loops.
-numba.config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]  # pyright: ignore[reportAttributeAccessIssue]
+config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]
 
 # Division by zero gives infinity as in NumPy; no fast-math: results must not depend on code placement.
 _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}

@@ -11,17 +11,8 @@ import numpy as np
 
 from splatscope.kernels.cpu.compile import inline
 from splatscope.kernels.cpu.functions import LOG2_E, exp2
-from splatscope.kernels.cpu.lanes import (
-    LANES,
-    absolute,
-    at,
-    lane_numbers,
-    load,
-    maximum,
-    minimum,
-    put,
-    square_root,
-)
+from splatscope.kernels.cpu.lanes import LANES, absolute, lane_numbers, maximum, minimum, square_root
+from splatscope.kernels.cpu.memory import at, load, load_columns, put, store
 from splatscope.kernels.cpu.records import (
     FOCAL_X,
     FOCAL_Y,
@@ -42,6 +33,12 @@ LARGEST_LOG_SCALE = F(88.0)  # exp beyond it is not a float32
 @inline
 def stage_columns(means, log_scales, quats, logits, first, count, scratch):
     """Copies splats first ... first + count as columns: scratch[column * 16 + lane]. Fills up with the last."""
+    if count == LANES:
+        load_columns(means, first * 3, 3, scratch, 0)
+        load_columns(log_scales, first * 3, 3, scratch, 3 * LANES)
+        load_columns(quats, first * 4, 4, scratch, 6 * LANES)
+        store(scratch, 10 * LANES, load(logits, first))
+        return
     for lane in range(LANES):
         n = first + min(lane, count - 1)
         for k in range(3):
@@ -66,7 +63,7 @@ def usable_splats(scratch, count):
     for k in range(1, 10):
         defect += column(scratch, k) - column(scratch, k)
     largest = maximum(maximum(column(scratch, 3), column(scratch, 4)), column(scratch, 5))
-    qw, qx, qy, qz = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
+    qw, qx, qy, qz = (column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9))
     logit = column(scratch, 10)
     usable = (defect >= F(0.0)) & (largest <= LARGEST_LOG_SCALE) & (logit <= F(np.inf))
     length = maximum(maximum(absolute(qw), absolute(qx)), maximum(absolute(qy), absolute(qz)))
@@ -116,9 +113,9 @@ def held_ratios(camera, ratio_x, ratio_y):
 def jacobian_rows(camera, held_x, held_y, inverse_z):
     """Rows of d(pixel) / d(mean in world axes): three lanes values for x, three for y."""
     scale_x, scale_y = inverse_z * at(camera, FOCAL_X), inverse_z * at(camera, FOCAL_Y)
-    x0, x1, x2 = at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2)
-    y0, y1, y2 = at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5)
-    z0, z1, z2 = at(camera, ROTATION + 6), at(camera, ROTATION + 7), at(camera, ROTATION + 8)
+    x0, x1, x2 = (at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2))
+    y0, y1, y2 = (at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5))
+    z0, z1, z2 = (at(camera, ROTATION + 6), at(camera, ROTATION + 7), at(camera, ROTATION + 8))
     return (
         scale_x * (x0 - held_x * z0),
         scale_x * (x1 - held_x * z1),
@@ -132,7 +129,7 @@ def jacobian_rows(camera, held_x, held_y, inverse_z):
 @inline
 def unit_quaternion(scratch):
     """(w, x, y, z, 1 / length). The largest component is divided out first: squares cannot overflow."""
-    w, x, y, z = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
+    w, x, y, z = (column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9))
     shrink = F(1.0) / maximum(maximum(absolute(w), absolute(x)), maximum(absolute(y), absolute(z)))
     w, x, y, z = w * shrink, x * shrink, y * shrink, z * shrink
     inverse = F(1.0) / square_root(w * w + x * x + y * y + z * z)

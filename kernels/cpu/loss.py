@@ -5,7 +5,7 @@ SSIM and its derivatives by those moments; the second filters the derivatives ba
 and padding is zero, so the filter is its own adjoint. Each row is summed by one thread and the row sums in
 order, so results do not depend on the number of threads. Formulas: Wang et al. 2004, equation 13.
 Colours stay interleaved: a row is 3 W numbers, and horizontal neighbours lie 3 apart.
-Does not allocate on a GPU and knows nothing of splats. Read `adam.py` next.
+Knows nothing of splats; `backend.py` calls it between the two passes. Read `adam.py` next.
 """
 
 from __future__ import annotations

@@ -13,10 +13,11 @@ import math
 import numpy as np
 from numba import prange
 
-from splatscope.kernels.constants import ALPHA_MIN, DILATION, SH_C0, TILE
-from splatscope.kernels.cpu.bin import CHUNK, list_tiles
+from splatscope.kernels.constants import ALPHA_MIN, DILATION
+from splatscope.kernels.cpu import harmonics
+from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, list_splat, span_tiles
 from splatscope.kernels.cpu.compile import inline, parallel_kernel
-from splatscope.kernels.cpu.functions import LN_2, log2, store_sh_basis
+from splatscope.kernels.cpu.functions import log2
 from splatscope.kernels.cpu.geometry import (
     held_ratios,
     jacobian_rows,
@@ -29,28 +30,27 @@ from splatscope.kernels.cpu.geometry import (
     unit_quaternion,
     usable_splats,
 )
+from splatscope.kernels.cpu.harmonics import evaluate, stage_harmonics, store_basis
 from splatscope.kernels.cpu.lanes import (
     LANES,
     absolute,
-    at,
+    add_up,
     ceiling,
     count_bits,
     first_bit,
     float_bits,
-    load,
     mask_bits,
     maximum,
-    put,
     square_root,
-    store,
-    take_number,
 )
+from splatscope.kernels.cpu.memory import at, load, put, store, take_numbers, transpose
 from splatscope.kernels.cpu.records import (
     BLUE,
     CENTER_X,
     CENTER_Y,
     CUTOFF,
     DEPTH,
+    EXTREME,
     FOCAL_X,
     FOCAL_Y,
     GREEN,
@@ -59,15 +59,14 @@ from splatscope.kernels.cpu.records import (
     MEAN_X,
     MEAN_Y,
     NEAR_Z,
+    POWER,
+    REACH,
     RECORD,
     RED,
+    SLOPE,
     A,
     B,
     C,
-    EXTREME,
-    POWER,
-    REACH,
-    SLOPE,
 )
 
 F = np.float32
@@ -76,12 +75,20 @@ LOG2_ALPHA_MIN = F(math.log2(ALPHA_MIN))
 HALF_LOG2_E = F(0.5 * math.log2(math.e))
 ROUNDING = F(4.0 * 2.0**-23)  # of the determinant against the product of the variances
 LARGEST = F(3.0e38)
-SCRATCH = 64 * LANES  # float32 a worker needs
-FIELDS, DIRECTIONS, BASIS = 11 * LANES, 27 * LANES, 30 * LANES  # where records, directions, harmonics are staged
+ROOM = 4096  # places in the list of tiles a worker takes at once
+# Scratch of a worker, in floats: columns of raw values, fields as columns, records as rows, directions.
+FIELDS, STAGED, DIRECTIONS = 16 * LANES, 32 * LANES, 48 * LANES
+SCRATCH = 52 * LANES
+WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
+
+
+def scratch_ints(tile_rows: int) -> int:
+    """Int32 a worker needs: rows and tiles of sixteen splats, then the spans of their rows."""
+    return 2 * LANES * (1 + tile_rows)
 
 
 @inline
-def project_lanes(scratch, count, camera, rows, columns, bounds):
+def project_lanes(scratch, count, camera, bounds):
     """Projects the staged splats; fields go to scratch. Returns bits of (seen, unusable) lanes."""
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
@@ -97,10 +104,10 @@ def project_lanes(scratch, count, camera, rows, columns, bounds):
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation_rows(qw, qx, qy, qz)
     s0, s1, s2 = scales_of(scratch)
     # Axes of the splat in pixels: covariance = axes axes^T + dilation.
-    ax0, ay0 = (jx0 * r00 + jx1 * r10 + jx2 * r20) * s0, (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0
-    ax1, ay1 = (jx0 * r01 + jx1 * r11 + jx2 * r21) * s1, (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1
-    ax2, ay2 = (jx0 * r02 + jx1 * r12 + jx2 * r22) * s2, (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2
-    thin_xx, thin_yy = ax0 * ax0 + ax1 * ax1 + ax2 * ax2, ay0 * ay0 + ay1 * ay1 + ay2 * ay2
+    ax0, ay0 = ((jx0 * r00 + jx1 * r10 + jx2 * r20) * s0, (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0)
+    ax1, ay1 = ((jx0 * r01 + jx1 * r11 + jx2 * r21) * s1, (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1)
+    ax2, ay2 = ((jx0 * r02 + jx1 * r12 + jx2 * r22) * s2, (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2)
+    thin_xx, thin_yy = (ax0 * ax0 + ax1 * ax1 + ax2 * ax2, ay0 * ay0 + ay1 * ay1 + ay2 * ay2)
     xy = ax0 * ay0 + ax1 * ay1 + ax2 * ay2
     xx, yy = thin_xx + F(DILATION), thin_yy + F(DILATION)
     # Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
@@ -112,7 +119,7 @@ def project_lanes(scratch, count, camera, rows, columns, bounds):
     reach = square_root(determinant / (yy * HALF_LOG2_E))
     slope = xy / yy
     squared_reach = cutoff * (F(1.0) / HALF_LOG2_E)
-    half_width, half_height = square_root(squared_reach * xx), square_root(squared_reach * yy)
+    half_width, half_height = (square_root(squared_reach * xx), square_root(squared_reach * yy))
     if bounds == CIRCLE:
         half_trace, half_difference = (xx + yy) * F(0.5), (xx - yy) * F(0.5)
         largest = half_trace + square_root(half_difference * half_difference + xy * xy)
@@ -122,9 +129,6 @@ def project_lanes(scratch, count, camera, rows, columns, bounds):
     finite = (absolute(mean_x) <= LARGEST) & (absolute(mean_y) <= LARGEST)
     finite = finite & (xx <= LARGEST) & (yy <= LARGEST) & (determinant <= LARGEST)
     candidate = usable & (z > at(camera, NEAR_Z)) & (power >= LOG2_ALPHA_MIN)
-    on_image = (mean_x + half_width > F(0.0)) & (mean_x - half_width < F(columns * TILE))
-    on_image = on_image & (mean_y + half_height > F(0.0)) & (mean_y - half_height < F(rows * TILE))
-
     base = FIELDS
     store(scratch, base + A * LANES, F(1.0) / reach)
     store(scratch, base + B * LANES, F(0.0) - slope / reach)
@@ -144,24 +148,9 @@ def project_lanes(scratch, count, camera, rows, columns, bounds):
     store(scratch, DIRECTIONS, ox * inverse)
     store(scratch, DIRECTIONS + LANES, oy * inverse)
     store(scratch, DIRECTIONS + 2 * LANES, oz * inverse)
-    seen = mask_bits(candidate & finite & on_image)
+    seen = mask_bits(candidate & finite)
     unusable = ((np.int64(1) << count) - 1) & ~mask_bits(usable)
     return seen, unusable | (mask_bits(candidate) & ~mask_bits(finite))
-
-
-@inline
-def shade(sh, n, sh_rows, sh_used, scratch, lane):
-    """0.5 + the harmonics of splat n towards the camera; three scalars that may be negative."""
-    base = n * sh_rows * 3
-    red = F(0.5) + F(SH_C0) * at(sh, base)
-    green = F(0.5) + F(SH_C0) * at(sh, base + 1)
-    blue = F(0.5) + F(SH_C0) * at(sh, base + 2)
-    for k in range(1, sh_used):
-        weight = at(scratch, BASIS + k * LANES + lane)
-        red += weight * at(sh, base + 3 * k)
-        green += weight * at(sh, base + 3 * k + 1)
-        blue += weight * at(sh, base + 3 * k + 2)
-    return red, green, blue
 
 
 @parallel_kernel
@@ -177,57 +166,73 @@ def project(
     columns,
     bounds,
     workers,
-    queue,  # [1] next chunk, zero at the start
-    scratches,  # [workers, SCRATCH]
+    queues,  # [2] next chunk, next free place in `tiles`; zero at the start
+    scratches,  # [workers, WORKER_SCRATCH]
+    scratches_int,  # [workers, 2 * LANES * (rows + 1)]
     records,  # out [N * RECORD] by slot
     depth_bits,  # out [N] uint32 by slot
-    tile_counts,  # out [N] by slot
+    spans,  # out [N] by slot: where its tiles are listed, start << COUNT_BITS | count
     slot_splats,  # out [N] splat of each slot
+    tiles,  # out, the tiles of all spans with gaps; too small if queues[1] ends beyond it
     chunk_visible,  # out [chunks] slots used
     chunk_instances,  # out [chunks] tiles listed
     chunk_skipped,  # out [chunks] splats that were not finite
 ):
-    """Projects every splat and fills one slot for each that reaches a tile."""
+    """Projects every splat, fills one slot for each that reaches a tile, and lists its tiles."""
+    next_chunk, next_free = queues[:1], queues[1:]
     for worker in prange(workers):
-        scratch = scratches[worker]
+        scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
+        row_spans, counts = scratches_int[worker, 2 * LANES :], scratches_int[worker, : 2 * LANES]
+        free, end = 0, 0
         while True:
-            chunk = take_number(queue)
+            chunk = take_numbers(next_chunk, 1)
             if chunk >= chunk_visible.size:
                 break
-            first = chunk * CHUNK
-            slot, instances, skipped = first, 0, 0
-            for group in range(first, min(first + CHUNK, means.shape[0]), LANES):
+            slot, instances, skipped = chunk * CHUNK, 0, 0
+            for group in range(chunk * CHUNK, min((chunk + 1) * CHUNK, means.shape[0]), LANES):
                 count = min(LANES, means.shape[0] - group)
                 stage_columns(means, log_scales, quats, logits, group, count, scratch)
-                seen, unusable = project_lanes(scratch, count, camera, rows, columns, bounds)
+                seen, unusable = project_lanes(scratch, count, camera, bounds)
                 skipped += count_bits(unusable)
-                if seen != 0:
-                    x, y, z = (
-                        load(scratch, DIRECTIONS),
-                        load(scratch, DIRECTIONS + LANES),
-                        load(scratch, DIRECTIONS + 2 * LANES),
-                    )
-                    store_sh_basis(x, y, z, scratch, BASIS)
-                while seen != 0:
-                    lane = first_bit(seen)
-                    seen &= seen - 1
+                row_count, tile_count = span_tiles(scratch[FIELDS:], seen, rows, columns, bounds == ROW_SPAN, row_spans)
+                listed = mask_bits(tile_count > np.int32(0))
+                if listed == 0:
+                    continue
+                store(counts, 0, row_count)
+                store(counts, LANES, tile_count)
+                need = add_up(tile_count) + LANES
+                if need > end - free:
+                    free = take_numbers(next_free, max(need, ROOM))
+                    end = free + max(need, ROOM)
+                transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
+                stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
+                x, y, z = (
+                    load(scratch, DIRECTIONS),
+                    load(scratch, DIRECTIONS + LANES),
+                    load(scratch, DIRECTIONS + 2 * LANES),
+                )
+                store_basis(x, y, z, colors)
+                red, green, blue = evaluate(colors, sh_used)
+                colored = listed & mask_bits(absolute(red) + absolute(green) + absolute(blue) <= LARGEST)
+                skipped += count_bits(listed & ~colored)
+                store(scratch, FIELDS + RED * LANES, maximum(red, F(0.0)))
+                store(scratch, FIELDS + GREEN * LANES, maximum(green, F(0.0)))
+                store(scratch, FIELDS + BLUE * LANES, maximum(blue, F(0.0)))
+                while colored != 0:
+                    lane = first_bit(colored)
+                    colored &= colored - 1
                     base = slot * RECORD
-                    for field in range(RECORD):
-                        put(records, base + field, at(scratch, FIELDS + field * LANES + lane))
-                    tiles = list_tiles(records, base, rows, columns, bounds == ROW_SPAN, tile_counts, -1)
-                    if tiles == 0:
-                        continue
-                    red, green, blue = shade(sh, group + lane, sh.shape[1], sh_used, scratch, lane)
-                    if not np.isfinite(red + green + blue):
-                        skipped += 1
-                        continue
-                    put(records, base + RED, max(red, F(0.0)))
-                    put(records, base + GREEN, max(green, F(0.0)))
-                    put(records, base + BLUE, max(blue, F(0.0)))
-                    put(depth_bits, slot, float_bits(at(records, base + DEPTH)))
-                    put(tile_counts, slot, tiles)
+                    store(records, base, load(scratch, STAGED + lane * RECORD))
+                    for i in range(3):
+                        put(records, base + RED + i, at(scratch, FIELDS + (RED + i) * LANES + lane))
+                    put(depth_bits, slot, float_bits(at(scratch, FIELDS + DEPTH * LANES + lane)))
                     put(slot_splats, slot, group + lane)
-                    instances += tiles
+                    length = np.int64(at(counts, LANES + lane))
+                    put(spans, slot, (free << COUNT_BITS) | length)
+                    if free + length + LANES <= tiles.size:
+                        list_splat(row_spans, lane, at(counts, lane), tiles, free)
+                    free += length
+                    instances += length
                     slot += 1
-            chunk_visible[chunk], chunk_instances[chunk] = slot - first, instances
+            chunk_visible[chunk], chunk_instances[chunk] = (slot - chunk * CHUNK, instances)
             chunk_skipped[chunk] = skipped

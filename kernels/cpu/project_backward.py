@@ -11,22 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from splatscope.kernels.constants import SH_C0
-from splatscope.kernels.cpu.bin import CHUNK
-from splatscope.kernels.cpu.blend_backward import (
-    ROW,
-    SUM_BLUE,
-    SUM_G,
-    SUM_GREEN,
-    SUM_RED,
-    SUM_U,
-    SUM_UU,
-    SUM_UV,
-    SUM_V,
-    SUM_VV,
-)
+from splatscope.kernels.constants import DILATION
+from splatscope.kernels.cpu import harmonics
+from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, COUNT_MASK
+from splatscope.kernels.cpu.blend_backward import ROW, SUM_G, SUM_RED, SUM_U, SUM_UU, SUM_UV, SUM_V, SUM_VV
 from splatscope.kernels.cpu.compile import inline, parallel_kernel
-from splatscope.kernels.cpu.functions import LN_2, sh_slopes, store_sh_basis
+from splatscope.kernels.cpu.functions import LN_2
 from splatscope.kernels.cpu.geometry import (
     held_ratios,
     jacobian_rows,
@@ -39,17 +29,9 @@ from splatscope.kernels.cpu.geometry import (
     to_world,
     unit_quaternion,
 )
-from splatscope.kernels.cpu.lanes import (
-    LANES,
-    at,
-    load,
-    put,
-    select,
-    spread,
-    square_root,
-    store,
-    take_number,
-)
+from splatscope.kernels.cpu.harmonics import differentiate, slopes, stage_harmonics, store_basis, write_gradient
+from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread, square_root
+from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, store_columns, take_numbers, transpose
 from splatscope.kernels.cpu.records import (
     FOCAL_X,
     FOCAL_Y,
@@ -65,32 +47,54 @@ from splatscope.kernels.cpu.records import (
 )
 
 F = np.float32
-# Scratch of a worker, in lanes: staged columns, sums, whitening, harmonics and their weights, results.
-SUMS, WHITENING = 11 * LANES, 20 * LANES
-BASIS, WEIGHTS = 23 * LANES, 39 * LANES
-RESULTS = 55 * LANES  # mean 3, log scale 3, quaternion 4, logit 1, mean on the image 2
+# Scratch of a worker, in floats: columns of raw values; sums and records as rows, then as columns; results.
+SUM_ROWS, RECORD_ROWS, SUMS, RECORDS, RESULTS = (i * LANES for i in (16, 32, 48, 64, 80))
 MEAN, LOG_SCALE, QUAT, LOGIT, MEAN_PX, RESULT_COUNT = 0, 3, 6, 10, 11, 13
-SCRATCH = (55 + RESULT_COUNT) * LANES
+SCRATCH = 96 * LANES
+WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
+AHEAD = 24  # instances between asking for a row and reading it
 
 
 @inline
-def covariance_gradient(scratch):
-    """dL/d(covariance) as xx, xy, yy of a symmetric matrix: 2 ln(2)^2 W^T M W for whitening W, moments M."""
-    a, b, c = load(scratch, WHITENING), load(scratch, WHITENING + LANES), load(scratch, WHITENING + 2 * LANES)
-    uu, uv, vv = (
-        load(scratch, SUMS + SUM_UU * LANES),
-        load(scratch, SUMS + SUM_UV * LANES),
-        load(scratch, SUMS + SUM_VV * LANES),
+def whiten_axis(scratch, ax, ay, bx, by, cx, cy):
+    """(u, v) of the first of three axes of a splat in px; at most 1 in size.
+
+    u = A (ax - ay xy / yy) would cancel for the long axis of a needle, and with it the gradient. Written out
+    with xx, xy, yy as sums over the axes it is A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + dilation ax).
+    """
+    a, c = load(scratch, RECORDS + A * LANES), load(scratch, RECORDS + C * LANES)
+    yy = ay * ay + by * by + cy * cy + F(DILATION)
+    across = by * (ax * by - bx * ay) + cy * (ax * cy - cx * ay) + ax * F(DILATION)
+    return across * (a / yy), ay * c
+
+
+@inline
+def axis_gradient(scratch, u, v, result):
+    """From (u, v) of an axis: stores dL/d(its log scale) and returns dL/d(axis).
+
+    With covariance = axes axes^T + dilation and moments M of the splat in (u, v), dL/d(axis) is
+    4 ln(2)^2 W^T M W axis.
+    """
+    a, b, c = (
+        load(scratch, RECORDS + A * LANES),
+        load(scratch, RECORDS + B * LANES),
+        load(scratch, RECORDS + C * LANES),
     )
-    scale = F(2.0) * LN_2 * LN_2
-    right = b * uu + c * uv
-    return a * a * uu * scale, a * right * scale, (b * right + c * (b * uv + c * vv)) * scale
+    uv = load(scratch, SUMS + SUM_UV * LANES)
+    by_u = (load(scratch, SUMS + SUM_UU * LANES) * u + uv * v) * (F(4.0) * LN_2 * LN_2)
+    by_v = (uv * u + load(scratch, SUMS + SUM_VV * LANES) * v) * (F(4.0) * LN_2 * LN_2)
+    store(scratch, RESULTS + result * LANES, by_u * u + by_v * v)
+    return a * by_u, b * by_u + c * by_v
 
 
 @inline
 def mean_px_gradient(scratch):
     """dL/d(projected mean), per px."""
-    a, b, c = load(scratch, WHITENING), load(scratch, WHITENING + LANES), load(scratch, WHITENING + 2 * LANES)
+    a, b, c = (
+        load(scratch, RECORDS + A * LANES),
+        load(scratch, RECORDS + B * LANES),
+        load(scratch, RECORDS + C * LANES),
+    )
     u, v = load(scratch, SUMS + SUM_U * LANES), load(scratch, SUMS + SUM_V * LANES)
     return a * u * (F(2.0) * LN_2), (b * u + c * v) * (F(2.0) * LN_2)
 
@@ -111,17 +115,17 @@ def quaternion_gradient(scratch, w, x, y, z, inverse_length, d):
 
 
 @inline
-def direction_gradient(scratch, ox, oy, oz):
+def direction_gradient(colors, ox, oy, oz):
     """dL/d(mean) through the direction in which the colour is looked up."""
     inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
     x, y, z = ox * inverse, oy * inverse, oz * inverse
-    dx, dy, dz = sh_slopes(x, y, z, scratch, WEIGHTS)
+    dx, dy, dz = slopes(x, y, z, colors)
     along = dx * x + dy * y + dz * z
-    return (dx - x * along) * inverse, (dy - y * along) * inverse, (dz - z * along) * inverse
+    return ((dx - x * along) * inverse, (dy - y * along) * inverse, (dz - z * along) * inverse)
 
 
 @inline
-def chain_lanes(scratch, camera):
+def chain_lanes(scratch, colors, camera):
     """The chain rule for the staged splats: from sums to the thirteen results in scratch."""
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -132,21 +136,17 @@ def chain_lanes(scratch, camera):
     qw, qx, qy, qz, inverse_length = unit_quaternion(scratch)
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation_rows(qw, qx, qy, qz)
     s0, s1, s2 = scales_of(scratch)
-    ax0, ay0 = (jx0 * r00 + jx1 * r10 + jx2 * r20) * s0, (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0
-    ax1, ay1 = (jx0 * r01 + jx1 * r11 + jx2 * r21) * s1, (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1
-    ax2, ay2 = (jx0 * r02 + jx1 * r12 + jx2 * r22) * s2, (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2
+    ax0, ay0 = ((jx0 * r00 + jx1 * r10 + jx2 * r20) * s0, (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0)
+    ax1, ay1 = ((jx0 * r01 + jx1 * r11 + jx2 * r21) * s1, (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1)
+    ax2, ay2 = ((jx0 * r02 + jx1 * r12 + jx2 * r22) * s2, (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2)
 
-    # covariance = axes axes^T, so d(axes) = 2 d(covariance) axes; `a` are the axes, `ga` their gradient.
-    xx, xy, yy = covariance_gradient(scratch)
-    two = F(2.0)
-    gx0, gy0 = (xx * ax0 + xy * ay0) * two, (xy * ax0 + yy * ay0) * two
-    gx1, gy1 = (xx * ax1 + xy * ay1) * two, (xy * ax1 + yy * ay1) * two
-    gx2, gy2 = (xx * ax2 + xy * ay2) * two, (xy * ax2 + yy * ay2) * two
-    store(scratch, RESULTS + LOG_SCALE * LANES, gx0 * ax0 + gy0 * ay0)
-    store(scratch, RESULTS + (LOG_SCALE + 1) * LANES, gx1 * ax1 + gy1 * ay1)
-    store(scratch, RESULTS + (LOG_SCALE + 2) * LANES, gx2 * ax2 + gy2 * ay2)
-
-    gx0, gy0, gx1, gy1, gx2, gy2 = gx0 * s0, gy0 * s0, gx1 * s1, gy1 * s1, gx2 * s2, gy2 * s2
+    u0, v0 = whiten_axis(scratch, ax0, ay0, ax1, ay1, ax2, ay2)
+    u1, v1 = whiten_axis(scratch, ax1, ay1, ax2, ay2, ax0, ay0)
+    u2, v2 = whiten_axis(scratch, ax2, ay2, ax0, ay0, ax1, ay1)
+    gx0, gy0 = axis_gradient(scratch, u0, v0, LOG_SCALE)
+    gx1, gy1 = axis_gradient(scratch, u1, v1, LOG_SCALE + 1)
+    gx2, gy2 = axis_gradient(scratch, u2, v2, LOG_SCALE + 2)
+    gx0, gy0, gx1, gy1, gx2, gy2 = (gx0 * s0, gy0 * s0, gx1 * s1, gy1 * s1, gx2 * s2, gy2 * s2)
     rotation_gradient = (
         jx0 * gx0 + jy0 * gy0,
         jx0 * gx1 + jy0 * gy1,
@@ -184,7 +184,7 @@ def chain_lanes(scratch, camera):
     by_ratio_y = (mean_y - select(free_y, along_y * inverse_z, zero)) * at(camera, FOCAL_Y)
     view_z = (zero - by_depth - ratio_x * by_ratio_x - ratio_y * by_ratio_y) * inverse_z
     world_x, world_y, world_z = to_world(camera, by_ratio_x * inverse_z, by_ratio_y * inverse_z, view_z)
-    turn_x, turn_y, turn_z = direction_gradient(scratch, ox, oy, oz)
+    turn_x, turn_y, turn_z = direction_gradient(colors, ox, oy, oz)
     store(scratch, RESULTS + MEAN * LANES, world_x + turn_x)
     store(scratch, RESULTS + (MEAN + 1) * LANES, world_y + turn_y)
     store(scratch, RESULTS + (MEAN + 2) * LANES, world_z + turn_z)
@@ -194,59 +194,66 @@ def chain_lanes(scratch, camera):
 
 
 @inline
-def gather_sums(rows, places, start, count, records, base, scratch, lane):
-    """Adds the rows of one splat in the order of its tiles; stages sums and whitening in its lane."""
+def gather_splat(rows, places, span, records, slot, scratch, lane):
+    """Adds the rows of one splat in the order of its tiles; stages them and its record as rows."""
+    start = span >> COUNT_BITS
     sums = spread(F(0.0))
-    for k in range(start, start + count):
+    for k in range(start, start + (span & COUNT_MASK)):
+        # Rows lie in list order, at random for a splat. Spans follow each other, so the next ones are known;
+        # past the last, whatever lies there is asked for in vain.
+        if k + AHEAD < places.size:
+            prefetch(rows, np.int64(at(places, k + AHEAD)) * ROW)
         sums += load(rows, np.int64(at(places, k)) * ROW)
-    store(scratch, RESULTS, sums)  # not in use yet
-    for i in range(9):
-        put(scratch, SUMS + i * LANES + lane, at(scratch, RESULTS + i))
-    # A channel clamped at 0 does not move.
-    for i in range(3):
-        if not at(records, base + RED + i) > F(0.0):
-            put(scratch, SUMS + (SUM_RED + i) * LANES + lane, F(0.0))
-    put(scratch, WHITENING + lane, at(records, base + A))
-    put(scratch, WHITENING + LANES + lane, at(records, base + B))
-    put(scratch, WHITENING + 2 * LANES + lane, at(records, base + C))
+    store(scratch, SUM_ROWS + lane * ROW, sums)
+    store(scratch, RECORD_ROWS + lane * RECORD, load(records, slot * RECORD))
 
 
 @inline
-def sh_gradient(sh, n, sh_rows, sh_used, scratch, lane, out):
-    """Writes dL/d(sh) of splat n and stages how much each harmonic pulls on the direction."""
-    base = n * sh_rows * 3
-    red = at(scratch, SUMS + SUM_RED * LANES + lane)
-    green = at(scratch, SUMS + SUM_GREEN * LANES + lane)
-    blue = at(scratch, SUMS + SUM_BLUE * LANES + lane)
-    put(out, base, red * F(SH_C0))
-    put(out, base + 1, green * F(SH_C0))
-    put(out, base + 2, blue * F(SH_C0))
-    for k in range(1, sh_used):
-        weight = at(scratch, BASIS + k * LANES + lane)
-        i = base + 3 * k
-        put(out, i, red * weight)
-        put(out, i + 1, green * weight)
-        put(out, i + 2, blue * weight)
-        pull = red * at(sh, i) + green * at(sh, i + 1) + blue * at(sh, i + 2)
-        put(scratch, WEIGHTS + k * LANES + lane, pull)
-    for i in range(base + 3 * sh_used, base + 3 * sh_rows):
-        put(out, i, F(0.0))
+def color_gradient(scratch, seen, channel):
+    """dL/d(colour) of one channel, zero where it was clamped at 0 or the splat not seen."""
+    free = (load(scratch, RECORDS + (RED + channel) * LANES) > F(0.0)) & bits_mask(seen)
+    return select(free, load(scratch, SUMS + (SUM_RED + channel) * LANES), spread(F(0.0)))
 
 
 @inline
-def clear_rows(first, count, sh_size, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d, seen):
-    """Zero gradients for splats first ... first + count."""
-    for i in range(first * 3, (first + count) * 3):
+def write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g_logits, g_means2d):
+    """Writes the results of splats group ... group + count, zero for those not seen."""
+    if seen != harmonics.ALL:
+        kept = bits_mask(seen)
+        for i in range(RESULTS, RESULTS + RESULT_COUNT * LANES, LANES):
+            store(scratch, i, select(kept, load(scratch, i), spread(F(0.0))))
+    if count == LANES:
+        store_columns(scratch, RESULTS + MEAN * LANES, 3, g_means, group * 3)
+        store_columns(scratch, RESULTS + LOG_SCALE * LANES, 3, g_log_scales, group * 3)
+        store_columns(scratch, RESULTS + QUAT * LANES, 4, g_quats, group * 4)
+        store_columns(scratch, RESULTS + MEAN_PX * LANES, 2, g_means2d, group * 2)
+        store(g_logits, group, load(scratch, RESULTS + LOGIT * LANES))
+        return
+    for lane in range(count):
+        n, result = group + lane, RESULTS + lane
+        for k in range(3):
+            put(g_means, n * 3 + k, at(scratch, result + (MEAN + k) * LANES))
+            put(g_log_scales, n * 3 + k, at(scratch, result + (LOG_SCALE + k) * LANES))
+        for k in range(4):
+            put(g_quats, n * 4 + k, at(scratch, result + (QUAT + k) * LANES))
+        put(g_logits, n, at(scratch, result + LOGIT * LANES))
+        for k in range(2):
+            put(g_means2d, n * 2 + k, at(scratch, result + (MEAN_PX + k) * LANES))
+
+
+@inline
+def clear_rows(group, count, sh_size, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d):
+    """Zero gradients for splats group ... group + count."""
+    for i in range(group * 3, (group + count) * 3):
         put(g_means, i, F(0.0))
         put(g_log_scales, i, F(0.0))
-    for i in range(first * 4, (first + count) * 4):
+    for i in range(group * 4, (group + count) * 4):
         put(g_quats, i, F(0.0))
-    for i in range(first, first + count):
+    for i in range(group, group + count):
         put(g_logits, i, F(0.0))
         put(g_means2d, 2 * i, F(0.0))
         put(g_means2d, 2 * i + 1, F(0.0))
-        put(seen, i, 0)
-    for i in range(first * sh_size, (first + count) * sh_size):
+    for i in range(group * sh_size, (group + count) * sh_size):
         put(g_sh, i, F(0.0))
 
 
@@ -261,62 +268,57 @@ def project_backward(
     camera,  # packed
     records,  # [slots * RECORD]
     slot_splats,  # [slots]
-    slot_start,  # [slots]
-    tile_counts,  # [slots]
-    places,  # [I]
+    spans,  # [slots]
+    places,  # row of each listed tile
     rows,  # [I * ROW]
     chunk_visible,  # [chunks]
     workers,
     queue,  # [1] zero at the start
-    scratches,  # [workers, SCRATCH]
+    scratches,  # [workers, WORKER_SCRATCH]
     g_means,  # out, as in Gradients
     g_log_scales,
     g_quats,
     g_logits,
     g_sh,
     g_means2d,
-    seen,
+    visible,
 ):
     """Fills the gradients of every splat."""
     sh_rows = sh.shape[1]
     for worker in prange(workers):
-        scratch = scratches[worker]
+        scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
         while True:
-            chunk = take_number(queue)
+            chunk = take_numbers(queue, 1)
             if chunk >= chunk_visible.size:
                 break
             slot = chunk * CHUNK
             end_slot = slot + chunk_visible[chunk]
             for group in range(chunk * CHUNK, min((chunk + 1) * CHUNK, means.shape[0]), LANES):
                 count = min(LANES, means.shape[0] - group)
-                clear_rows(group, count, sh_rows * 3, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d, seen)
-                if slot == end_slot or at(slot_splats, slot) >= group + count:
+                seen = np.int64(0)
+                while slot < end_slot and at(slot_splats, slot) < group + count:
+                    lane = np.int64(at(slot_splats, slot)) - group
+                    gather_splat(rows, places, at(spans, slot), records, slot, scratch, lane)
+                    seen |= np.int64(1) << lane
+                    slot += 1
+                for lane in range(count):
+                    put(visible, group + lane, (seen >> lane) & 1)
+                if seen == 0:
+                    clear_rows(group, count, sh_rows * 3, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d)
                     continue
+                transpose(scratch, SUM_ROWS, ROW, scratch, SUMS, LANES)
+                transpose(scratch, RECORD_ROWS, RECORD, scratch, RECORDS, LANES)
                 stage_columns(means, log_scales, quats, logits, group, count, scratch)
-                for i in range(SUMS, RESULTS, LANES):
-                    store(scratch, i, spread(F(0.0)))
+                stage_harmonics(sh, group, seen, sh_rows, sh_used, colors)
                 ox, oy, oz = offset_from_camera(scratch, camera)
                 inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
-                store_sh_basis(ox * inverse, oy * inverse, oz * inverse, scratch, BASIS)
-                first_slot = slot
-                while slot < end_slot and at(slot_splats, slot) < group + count:
-                    n = np.int64(at(slot_splats, slot))
-                    lane = n - group
-                    gather_sums(
-                        rows, places, at(slot_start, slot), at(tile_counts, slot), records, slot * RECORD, scratch, lane
-                    )
-                    sh_gradient(sh, n, sh_rows, sh_used, scratch, lane, g_sh)
-                    slot += 1
-                chain_lanes(scratch, camera)
-                for s in range(first_slot, slot):
-                    n = np.int64(at(slot_splats, s))
-                    result = RESULTS + n - group
-                    for k in range(3):
-                        put(g_means, n * 3 + k, at(scratch, result + (MEAN + k) * LANES))
-                        put(g_log_scales, n * 3 + k, at(scratch, result + (LOG_SCALE + k) * LANES))
-                    for k in range(4):
-                        put(g_quats, n * 4 + k, at(scratch, result + (QUAT + k) * LANES))
-                    put(g_logits, n, at(scratch, result + LOGIT * LANES))
-                    put(g_means2d, n * 2, at(scratch, result + MEAN_PX * LANES))
-                    put(g_means2d, n * 2 + 1, at(scratch, result + (MEAN_PX + 1) * LANES))
-                    put(seen, n, 1)
+                store_basis(ox * inverse, oy * inverse, oz * inverse, colors)
+                red, green, blue = (
+                    color_gradient(scratch, seen, 0),
+                    color_gradient(scratch, seen, 1),
+                    color_gradient(scratch, seen, 2),
+                )
+                differentiate(colors, sh_used, red, green, blue)
+                write_gradient(colors, group, count, seen, sh_rows, sh_used, g_sh)
+                chain_lanes(scratch, colors, camera)
+                write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g_logits, g_means2d)

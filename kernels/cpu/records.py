@@ -14,7 +14,7 @@ from splatscope.kernels.constants import JACOBIAN_MARGIN
 from splatscope.kernels.types import Camera, Float32
 
 RECORD = 16  # float32 per record
-A, B, C = 0, 1, 2  # whitening, 1/px: half the conic times log2(e) is the square of [[A, B], [0, C]]
+A, B, C = (0, 1, 2)  # whitening, 1/px: half the conic times log2(e) is the square of [[A, B], [0, C]]
 POWER = 3  # log2(opacity)
 RED, GREEN, BLUE = 4, 5, 6
 DEPTH = 7  # camera z, world units
@@ -28,9 +28,9 @@ OFFSET_U, OFFSET_V = 11, 12  # in a staged copy: u and v at the centre of the ti
 
 # Packed camera: float32 so that no kernel computes in double by accident.
 ROTATION = 0  # 9 values, rows of view_from_world
-POSITION, POSITION_REST = 9, 12  # 3 + 3 values: the camera centre as a sum of two float32
+POSITION, POSITION_REST = (9, 12)  # 3 + 3 values: the camera centre as a sum of two float32
 FOCAL_X, FOCAL_Y, CENTER_X, CENTER_Y, NEAR_Z = 15, 16, 17, 18, 19
-HELD_LEFT, HELD_RIGHT, HELD_TOP, HELD_BOTTOM = 20, 21, 22, 23  # limits of x/z and y/z inside the Jacobian
+HELD_LEFT, HELD_RIGHT, HELD_TOP, HELD_BOTTOM = (20, 21, 22, 23)  # limits of x/z and y/z inside the Jacobian
 CAMERA_SIZE = 24
 
 

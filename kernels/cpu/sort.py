@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from splatscope.kernels.cpu.compile import kernel
-from splatscope.kernels.cpu.lanes import at, put
+from splatscope.kernels.cpu.memory import at, put
 
 CHUNK = 2048  # as in `bin.py`: slots of a chunk of the scene start at chunk * CHUNK
 DIGIT = 11  # bits a pass: 2048 counters stay in the first-level cache

@@ -9,7 +9,8 @@
 // histogram of its own. Shared: 12 KB, and 1 KB a byte of the key.
 // `ranges` finds where each tile begins among the sorted keys: a thread a key, 256 a block; shared: none.
 //
-// Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted number stands in it.
+// At most 2^27 tiles. Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted
+// number stands in it.
 //
 // Policy: bounds, as in project.cuh; key_bytes, 2 up to 65,536 tiles, 4 beyond, 8 for keys tile << 32 | depth bits
 // of splats that were not sorted before (`order` is then null: slot order).
@@ -52,7 +53,8 @@ struct Outlet {
     unsigned* bins;    // shared, the block's
 
     // The whole warp calls, each lane with the pair at `place` from the warp's first.
-    __device__ __forceinline__ void put(unsigned place, bool exists, unsigned tile, unsigned slot, unsigned depth) const {
+    __device__ __forceinline__ void put(unsigned place, bool exists, unsigned tile, unsigned slot,
+                                        unsigned depth) const {
         Key key = static_cast<Key>(tile);
         if constexpr (P.key_bytes == 8) key = key << 32 | depth;
         if (!exists || place >= room) return;
@@ -60,7 +62,7 @@ struct Outlet {
         slots[place] = slot;
 #pragma unroll
         for (unsigned pass = 0; pass < P.key_bytes; pass++)
-            if (pass < passes) atomicAdd(&bins[pass * BINS + (static_cast<unsigned>(key >> (DIGIT_BITS * pass)) & (BINS - 1))], 1u);
+            if (pass < passes) atomicAdd(&bins[pass * BINS + digit_at(key, DIGIT_BITS * pass)], 1u);
     }
 };
 
@@ -73,11 +75,12 @@ struct Listed {
 // The way of warps with few pairs: each lane writes those of its splat to shared memory, from `begin` on, as tile and
 // lane; then the warp takes them side by side.
 template <EmitPolicy P>
-__device__ __forceinline__ void emit_small(const Listed& mine, unsigned begin, unsigned total, int tile_columns, unsigned* staged,
-                                           const Outlet<P>& outlet) {
+__device__ __forceinline__ void emit_small(const Listed& mine, unsigned begin, unsigned total, int tile_columns,
+                                           unsigned* staged, const Outlet<P>& outlet) {
     int row = first_of(mine.extent.rows);
     for (unsigned rows = length_of(mine.extent.rows); rows; rows--, row++) {
-        const unsigned columns = P.bounds == Bounds::row_span ? row_span(mine.extent, row, tile_columns) : mine.extent.tiles;
+        const unsigned columns =
+            P.bounds == Bounds::row_span ? row_span(mine.extent, row, tile_columns) : mine.extent.tiles;
         unsigned word = static_cast<unsigned>(row * tile_columns + first_of(columns)) << 5 | lane_index();
         for (unsigned left = length_of(columns); left; left--, word += 32) staged[begin++] = word;
     }
@@ -97,23 +100,24 @@ template <EmitPolicy P>
 __device__ __forceinline__ void emit_large(const Listed& mine, int tile_columns, const Outlet<P>& outlet) {
     unsigned written = 0;
     const unsigned row_count = length_of(mine.extent.rows), rows_end = inclusive_warp_sum(row_count);
-    visit_rows<P.bounds>(mine.extent, rows_end, row_count, tile_columns, [&](unsigned, unsigned owner, int row, unsigned columns) {
+    const auto visit = [&](unsigned, unsigned owner, int row, unsigned columns) {
         const unsigned pairs = length_of(columns), pairs_end = inclusive_warp_sum(pairs);
         const unsigned total = __shfl_sync(FULL_WARP, pairs_end, 31);
-        const unsigned tile_of_first = static_cast<unsigned>(row * tile_columns + first_of(columns)) - (pairs_end - pairs);
+        const unsigned first_tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
         const unsigned its_slot = __shfl_sync(FULL_WARP, mine.slot, static_cast<int>(owner));
         const unsigned its_depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, mine.depth, static_cast<int>(owner)) : 0;
 #pragma unroll 1
         for (unsigned first = 0; first < total; first += 32) {
             const unsigned pair = first + lane_index();
             const int source = static_cast<int>(lanes_before(pairs_end, pair));
-            const unsigned tile = __shfl_sync(FULL_WARP, tile_of_first, source) + pair;
+            const unsigned tile = __shfl_sync(FULL_WARP, first_tile - (pairs_end - pairs), source) + pair;
             const unsigned slot = __shfl_sync(FULL_WARP, its_slot, source);
             const unsigned depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, its_depth, source) : 0;
             outlet.put(written + pair, pair < total, tile, slot, depth);
         }
         written += total;
-    });
+    };
+    visit_rows<P.bounds>(mine.extent, rows_end, row_count, tile_columns, visit);
 }
 
 // For the thread that knows the number of all pairs.
@@ -126,7 +130,8 @@ __device__ __forceinline__ void finish_count(Frame& frame, unsigned long long wa
 
 template <EmitPolicy P>
 __global__ void __launch_bounds__(EMIT_THREADS) emit(EmitArgs args) {
-    __shared__ unsigned shared_bins[P.key_bytes * BINS], staged[EMIT_WARPS][STAGED], warp_sums[EMIT_WARPS], shared_part;
+    __shared__ unsigned shared_bins[P.key_bytes * BINS], staged[EMIT_WARPS][STAGED], warp_sums[EMIT_WARPS];
+    __shared__ unsigned shared_part;
     __shared__ unsigned long long shared_before;
     Frame& frame = *args.frame;
     const unsigned visible = frame.visible, capacity = frame.instance_capacity, parts = ceil_div(visible, EMIT_THREADS);
@@ -168,7 +173,7 @@ __global__ void __launch_bounds__(EMIT_THREADS) emit(EmitArgs args) {
     publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, &frame.tickets[args.finished_ticket], warp_sums);
 }
 
-// ---- Where each tile begins ------------------------------------------------------------------------------------------
+// ---- Where each tile begins ----------------------------------------------------------------------------------------
 
 struct RangesPolicy {
     int key_bytes = 2;
@@ -188,10 +193,12 @@ __global__ void __launch_bounds__(RANGES_THREADS) ranges(RangesArgs args) {
     constexpr unsigned TILE_SHIFT = P.key_bytes == 8 ? 32 : 0, LONG = 8;
     const Key* keys = static_cast<const Key*>(args.keys);
     const unsigned count = args.frame->instances, i = blockIdx.x * RANGES_THREADS + threadIdx.x;
-    const unsigned tiles = static_cast<unsigned>(args.frame->tile_columns) * static_cast<unsigned>(args.frame->tile_rows);
+    const unsigned tiles = static_cast<unsigned>(args.frame->tile_columns * args.frame->tile_rows);
     if (blockIdx.x * RANGES_THREADS > count) return;
     // Pair `count`, which does not exist, stands for the end.
-    const auto tile_of = [&](unsigned pair) { return pair < count ? static_cast<unsigned>(keys[pair] >> TILE_SHIFT) : tiles; };
+    const auto tile_of = [&](unsigned pair) {
+        return pair < count ? static_cast<unsigned>(keys[pair] >> TILE_SHIFT) : tiles;
+    };
     unsigned first = 0, end = 0;
     if (i <= count) {
         first = i > 0 ? tile_of(i - 1) + 1 : 0;
@@ -201,7 +208,8 @@ __global__ void __launch_bounds__(RANGES_THREADS) ranges(RangesArgs args) {
         for (unsigned t = first; t < end; t++) args.tile_starts[t] = i;
     for (unsigned lanes = __ballot_sync(FULL_WARP, end - first > LONG); lanes; lanes &= lanes - 1) {
         const int lane = __ffs(static_cast<int>(lanes)) - 1;
-        const unsigned its_first = __shfl_sync(FULL_WARP, first, lane), its_end = __shfl_sync(FULL_WARP, end, lane);
+        const unsigned its_first = __shfl_sync(FULL_WARP, first, lane);
+        const unsigned its_end = __shfl_sync(FULL_WARP, end, lane);
         const unsigned its_pair = i - lane_index() + static_cast<unsigned>(lane);
         for (unsigned t = its_first + lane_index(); t < its_end; t += 32) args.tile_starts[t] = its_pair;
     }

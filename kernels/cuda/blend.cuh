@@ -88,15 +88,16 @@ __device__ __forceinline__ Whitened whitened(const Splat& s) {
 struct alignas(16) Staged {
     float a, u0, b, v0;
     float c, opacity, red, green;  // opacity, or its logarithm to base 2 with log2_opacity
-    float blue, depth;             // depth only if wanted
-    int index;                     // in the tile's list
-    unsigned slot;                 // NO_SLOT if there is nothing to add gradients to
+    float blue;
+    unsigned index;  // in the tile's list
+    float depth;     // only if wanted
+    unsigned slot;   // NO_SLOT if there is nothing to add gradients to
 };
 static_assert(sizeof(Staged) == 48);
 constexpr unsigned NO_SLOT = 0xffffffffu;
 
 template <bool LOG2_OPACITY>
-__device__ __forceinline__ Staged staged_splat(const Splat& s, int tile_x, int tile_y, int index, unsigned slot) {
+__device__ __forceinline__ Staged staged_splat(const Splat& s, int tile_x, int tile_y, unsigned index, unsigned slot) {
     const Whitened w = whitened(s);
     const float x = s.x - float(tile_x), y = s.y - float(tile_y);
     Staged staged;
@@ -109,7 +110,7 @@ __device__ __forceinline__ Staged staged_splat(const Splat& s, int tile_x, int t
 }
 // One that no pixel is hit by.
 __device__ __forceinline__ Staged empty_splat() {
-    return {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, -FLOAT_MAX, 0.0f, 0.0f, 0.0f, 0.0f, 0, NO_SLOT};
+    return {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, -FLOAT_MAX, 0.0f, 0.0f, 0.0f, 0u, 0.0f, NO_SLOT};
 }
 
 // u, v and alpha of the pixels of one thread. Forward and backward call this with the same policy and round alike.
@@ -199,7 +200,7 @@ __device__ __forceinline__ bool is_going_on(const Pixel& pixel) {
 }
 
 template <BlendPolicy P>
-__device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, float weight, bool is_blended, unsigned bit) {
+__device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, float weight) {
     pixel.red = fmaf(weight, s.red, pixel.red);
     pixel.green = fmaf(weight, s.green, pixel.green);
     pixel.blue = fmaf(weight, s.blue, pixel.blue);
@@ -207,8 +208,6 @@ __device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, floa
         pixel.weight += weight;
         pixel.depth = fmaf(weight, s.depth, pixel.depth);
     }
-    if constexpr (P.training)
-        if (is_blended) pixel.blended |= bit;
 }
 
 // Blends one splat into one pixel. The splat that would take T below the stop ends the pixel and is not blended.
@@ -220,7 +219,9 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
         const float alpha = is_hit ? fminf(uncapped, ALPHA_CAP) : 0.0f;
         const float after = __fmaf_rn(-pixel.T, alpha, pixel.T);
         const bool goes_on = after >= TRANSMITTANCE_STOP;
-        add_to_pixel<P>(pixel, s, goes_on ? pixel.T * alpha : 0.0f, is_hit && goes_on, bit);
+        add_to_pixel<P>(pixel, s, goes_on ? pixel.T * alpha : 0.0f);
+        const unsigned hit_bit = is_hit ? bit : 0u;
+        if constexpr (P.training) pixel.blended = goes_on ? pixel.blended | hit_bit : pixel.blended;
         pixel.T = goes_on ? after : -fabsf(pixel.T);
         return;
     }
@@ -229,7 +230,8 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
     if constexpr (P.branchless) {
         const bool is_hit = !pixel.is_done && alpha >= ALPHA_MIN;
         const bool is_blended = is_hit && after >= TRANSMITTANCE_STOP;
-        add_to_pixel<P>(pixel, s, is_blended ? pixel.T * alpha : 0.0f, is_blended, bit);
+        add_to_pixel<P>(pixel, s, is_blended ? pixel.T * alpha : 0.0f);
+        if constexpr (P.training) pixel.blended |= is_blended ? bit : 0u;
         pixel.is_done |= is_hit && !is_blended;
         pixel.T = is_blended ? after : pixel.T;
     } else {
@@ -238,7 +240,8 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
             pixel.is_done = true;
             return;
         }
-        add_to_pixel<P>(pixel, s, pixel.T * alpha, true, bit);
+        add_to_pixel<P>(pixel, s, pixel.T * alpha);
+        if constexpr (P.training) pixel.blended |= bit;
         pixel.T = after;
     }
 }
@@ -285,11 +288,14 @@ __device__ __forceinline__ unsigned contributor_mask(const unsigned (&blended)[W
 template <BlendPolicy P>
 __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
     static_assert(!P.sign_T || P.branchless, "sign_T keeps a pixel's end in the sign of T: switch on branchless first");
-    static_assert(!P.branchless || P.subtile != Subtile::off, "branchless needs sub-tile masks: switch on subtile first");
+    static_assert(!P.branchless || P.subtile != Subtile::off,
+                  "branchless needs sub-tile masks: switch on subtile first");
     static_assert(!P.compaction || P.training, "compaction serves the backward pass: it needs training");
-    static_assert(!P.compaction || P.subtile != Subtile::off, "compaction needs sub-tile masks: switch on subtile first");
+    static_assert(!P.compaction || P.subtile != Subtile::off,
+                  "compaction needs sub-tile masks: switch on subtile first");
     static_assert(!P.cmask || P.compaction, "cmask is stored by compaction: switch on compaction first");
-    static_assert(!P.log2_opacity || P.exp == Exponential::ex2, "log2_opacity is an exponent of 2: switch exp to ex2 first");
+    static_assert(!P.log2_opacity || P.exp == Exponential::ex2,
+                  "log2_opacity is an exponent of 2: switch exp to ex2 first");
     constexpr int ROWS = rows_of(P.map), WARPS = warps_of(P.map), BATCH = threads_of(P.map), CHUNKS = BATCH / 32;
 
     __shared__ Staged staged[BATCH];
@@ -320,7 +326,7 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
         if (mine < count) {
             slot = args.list[start + mine];
             const Splat splat = load_splat(args.splats, slot);
-            Staged s = staged_splat<P.log2_opacity>(splat, tile_x, tile_y, int(mine), slot);
+            Staged s = staged_splat<P.log2_opacity>(splat, tile_x, tile_y, mine, slot);
             if constexpr (P.wants_depth) s.depth = args.depths[slot];
             staged[thread] = s;
             reached[thread] = (unsigned char)(warp_bits<P.map, P.subtile>(
@@ -335,7 +341,8 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
 #pragma unroll
         for (int row = 0; row < ROWS; row++) newest[row] = 0;
         int chunk = 0;
-        for (; chunk < CHUNKS && first + 32u * unsigned(chunk) < count; chunk++) {
+        const Staged* of_chunk = staged;
+        for (; chunk < CHUNKS && first + 32u * unsigned(chunk) < count; chunk++, of_chunk += 32) {
             bool goes_on = is_going_on<P>(pixels[0]);
             if constexpr (ROWS == 2) goes_on |= is_going_on<P>(pixels[1]);
             if (!__any_sync(FULL_WARP, goes_on)) break;
@@ -343,7 +350,7 @@ __global__ void __launch_bounds__(threads_of(P.map)) blend(BlendArgs args) {
             while (waiting) {
                 const unsigned bit = waiting & (0u - waiting);
                 waiting ^= bit;
-                const Staged& s = staged[chunk * 32 + 31 - __clz(int(bit))];
+                const Staged& s = of_chunk[31 - __clz(int(bit))];
                 const Evaluated<ROWS> e = evaluate<P.exp, P.log2_opacity, ROWS>(s, x, y);
 #pragma unroll
                 for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels[row], s, e.alpha[row], bit);

@@ -7,7 +7,8 @@
 // turns them into gradients of parameters.
 //
 // Shared memory: with a block-wide walk 48 bytes for each of as many splats as there are threads, and 1 byte of warp
-// bits; with a walk of each warp for itself 48 bytes for 32 splats and 64 waiting entries a warp, and no barrier.
+// bits; with a walk of each warp for itself 48 bytes for 32 splats and 64 waiting entries a warp, and no barrier;
+// `transposed` needs 4,320 bytes a warp more.
 // Atomics: one float a sum, splat and warp; `deterministic` adds integers, whose order does not matter.
 #pragma once
 #include "blend.cuh"
@@ -22,6 +23,7 @@ enum class Reduce : int {
     pair,           // two splats in one go
     deferred_pair,  // and u is multiplied in once a column
     deferred_quad,  // four splats
+    transposed,     // five splats, each sum by one lane, through shared memory
     deterministic,  // scatter, then integer atomics
 };
 enum class Accumulate : int { rgb, projected };
@@ -43,7 +45,7 @@ struct BlendBackwardPolicy {
     Accumulate accum = Accumulate::projected;
     Walk bwd_sync = Walk::warp;
     bool row_combine = true;  // 8×8: the moments of both rows from one product each
-    bool touched = true;      // marks the splats that have sums
+    bool touched = true;      // marks the splats that may have sums; few others once the list is compacted
 };
 
 struct BlendBackwardArgs {
@@ -57,7 +59,7 @@ struct BlendBackwardArgs {
     const float* image_gradient;   // [H, W, 3] dL/d(image)
     float* sums;                   // [V, 12] in the order of `Moment`; 0 before the launch
     long long* integer_sums;       // [V, 12] deterministic: in place of sums; 0 before the launch
-    float integer_scale;           // deterministic: a sum times this is rounded to an integer
+    float integer_scale;           // deterministic: a sum times this is rounded to an integer below 2^63; a power of 2
     unsigned char* touched;        // [V] out, if wanted: 1 for splats that have sums; 0 before the launch
 };
 constexpr int SUM_ROW = 12;  // floats a splat: 48 bytes
@@ -65,12 +67,12 @@ constexpr int SUM_ROW = 12;  // floats a splat: 48 bytes
 // ---- What follows from a policy -------------------------------------------------------------------------------------
 
 __device__ constexpr bool is_deferred(Reduce reduce) {
-    return reduce == Reduce::deferred_pair || reduce == Reduce::deferred_quad;
+    return reduce == Reduce::deferred_pair || reduce == Reduce::deferred_quad || reduce == Reduce::transposed;
 }
 __device__ constexpr int splats_at_once(Reduce reduce) {
-    return reduce == Reduce::deferred_quad                                    ? 4
-           : reduce == Reduce::deferred_pair || reduce == Reduce::pair ? 2
-                                                                              : 1;
+    if (reduce == Reduce::transposed) return TRANSPOSED_SPLATS;
+    if (reduce == Reduce::deferred_quad) return 4;
+    return reduce == Reduce::deferred_pair || reduce == Reduce::pair ? 2 : 1;
 }
 __device__ constexpr int terms_of(Reduce reduce) { return is_deferred(reduce) ? DEFERRED_TERMS : MOMENTS; }
 
@@ -118,7 +120,7 @@ __device__ __forceinline__ bool splat_terms(PixelBackward (&pixels)[ROWS], const
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {
         PixelBackward& pixel = pixels[row];
-        const bool is_hit = e.alpha[row] >= ALPHA_MIN && unsigned(s.index) < pixel.last;
+        const bool is_hit = e.alpha[row] >= ALPHA_MIN && s.index < pixel.last;
         is_hit_anywhere |= is_hit;
         g[row] = 0.0f;
         if (P.branchless || is_hit) {
@@ -165,6 +167,7 @@ __device__ __forceinline__ auto own_target(const BlendBackwardArgs& args) {
     if constexpr (REDUCE == Reduce::pair) holding = pair_holding(lane);
     if constexpr (REDUCE == Reduce::deferred_pair) holding = deferred_pair_holding(lane);
     if constexpr (REDUCE == Reduce::deferred_quad) holding = quad_holding(lane);
+    if constexpr (REDUCE == Reduce::transposed) holding = transposed_holding(lane);
     if constexpr (REDUCE == Reduce::butterfly || REDUCE == Reduce::atomic) holding = {0, 0, lane == 0 ? MOMENTS : 0};
     if constexpr (REDUCE == Reduce::deterministic) {
         auto* sums = reinterpret_cast<unsigned long long*>(args.integer_sums);
@@ -181,8 +184,9 @@ __device__ __forceinline__ T* row_of(const Target<T>& target, unsigned slot) {
 // Takes a group of staged splats through the pixels and adds their sums to memory.
 // ALL_BLENDED: the warp is known to have blended each splat that is not empty.
 template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP, class T>
-__device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS], float x, float y,
-                                          const Staged* const (&group)[GROUP], const Target<T>& target) {
+__device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS], float x,
+                                          float y, const Staged* const (&group)[GROUP], const Target<T>& target,
+                                          float* transposed) {
     constexpr int TERMS = terms_of(P.reduce);
     float terms[GROUP][TERMS], u[GROUP];
     bool is_hit[GROUP], is_any_hit = false;
@@ -193,6 +197,7 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
         is_any_hit |= is_hit[k];
         if constexpr (GROUP == 4)
             if (k & 1) quad_fold(terms[k - 1], terms[k]);
+        if constexpr (P.reduce == Reduce::transposed) store_transposed(transposed, k, terms[k]);
     }
     if constexpr (P.reduce == Reduce::atomic) {
         if (!is_any_hit) return;
@@ -201,14 +206,19 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
             atomicAdd(args.sums + size_t(group[0]->slot) * SUM_ROW + i, terms[0][i]);
         return;
     }
+    if constexpr (P.reduce == Reduce::transposed) __syncwarp();
     if (!ALL_BLENDED && !is_any_hit) return;
 
     // A warp that walks alone fills up with splats that add zeros to a row of its own; else nothing is added.
     const Staged* own = group[0];
     bool adds = ALL_BLENDED || is_hit[0];
+    if constexpr (P.bwd_sync == Walk::warp) {
+        own += target.splat;  // such a group lies side by side
+    } else {
 #pragma unroll
-    for (int k = 1; k < GROUP; k++)
-        if (target.splat == k) own = group[k], adds = ALL_BLENDED || is_hit[k];
+        for (int k = 1; k < GROUP; k++)
+            if (target.splat == k) own = group[k], adds = ALL_BLENDED || is_hit[k];
+    }
     adds &= target.count > 0 && (P.bwd_sync == Walk::warp || own->slot != NO_SLOT);
     T* row = row_of(target, own->slot);
 
@@ -233,6 +243,13 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
         const float2 sum = reduce_folded_quad(terms[0], terms[2], __fmaf_rn(-own->a, x, own->u0));
         if (adds) atomicAdd(row, sum.x);
         if (adds && target.count == 2) atomicAdd(row + 1, sum.y);
+    } else if constexpr (P.reduce == Reduce::transposed) {
+        const float middle = x - float(lane_index() & 7u) + 3.5f;
+        const float3 sum = reduce_transposed(transposed, own->a, fmaf(-own->a, middle, own->u0));
+        if (adds) atomicAdd(row, sum.x);
+        if (adds && target.count >= 2) atomicAdd(row + transposed_offset(target.count, 1), sum.y);
+        if (adds && target.count == 3) atomicAdd(row + transposed_offset(3, 2), sum.z);
+        __syncwarp();  // before the rows are overwritten
     }
 }
 
@@ -248,6 +265,7 @@ struct Walked {
     int tile_x, tile_y;
     float x, y;         // of the thread's topmost pixel, from the corner of the tile
     unsigned warp_last;  // entries before this may have been blended by the warp
+    float* transposed;   // the warp's, if the policy uses it
 };
 
 // The block stages from the back; each warp goes through what may have reached it.
@@ -275,7 +293,7 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Pix
         if (mine < end) {
             const unsigned entry = args.list[tile.start + mine], slot = slot_of<P>(entry);
             const Splat splat = load_splat(args.splats, slot);
-            const Staged s = staged_splat<P.log2_opacity>(splat, tile.tile_x, tile.tile_y, int(mine), slot);
+            const Staged s = staged_splat<P.log2_opacity>(splat, tile.tile_x, tile.tile_y, mine, slot);
             staged[thread] = s;
             if constexpr (P.cmask) reached[thread] = (unsigned char)(entry >> slot_bits(P.map));
             else reached[thread] = (unsigned char)(warp_bits<P.map, P.subtile>(
@@ -295,7 +313,7 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Pix
                     group[k] = waiting ? staged + chunk * 32 + bit : nothing;
                     waiting &= ~(waiting ? 1u << bit : 0u);
                 }
-                add_group<P, P.cmask>(args, pixels, tile.x, tile.y, group, target);
+                add_group<P, P.cmask>(args, pixels, tile.x, tile.y, group, target, tile.transposed);
             }
         }
         __syncthreads();
@@ -306,7 +324,7 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Pix
 template <BlendBackwardPolicy P, int ROWS>
 __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS],
                                              const Walked& tile) {
-    constexpr int WARPS = warps_of(P.map), GROUP = splats_at_once(P.reduce);
+    constexpr int WARPS = warps_of(P.map), GROUP = splats_at_once(P.reduce), SLICE = 32 / GROUP * GROUP;
     __shared__ Staged staged_by_warp[WARPS][32];
     __shared__ uint2 waiting_by_warp[WARPS][64];  // entry and place in the list, nearest to the back first
     const int lane = int(lane_index()), warp = int(warp_index());
@@ -319,7 +337,7 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Pixe
     int left = int(warp_add(lane == 0 ? min(tile.warp_last, tile.count) : 0u));
     int ready = 0;  // entries waiting
     while (left > 0 || ready > 0) {
-        while (ready < 32 && left > 0) {
+        while (ready < SLICE && left > 0) {
             const int place = left - 1 - lane;
             const unsigned entry = place >= 0 ? args.list[tile.start + unsigned(place)] : 0u;
             const unsigned blended = __ballot_sync(FULL_WARP, (entry & own_bit) != 0);
@@ -329,12 +347,12 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Pixe
         }
         if (ready == 0) break;
         __syncwarp();
-        const int count = min(ready, 32);
-        const uint2 own = waiting[min(lane, count - 1)], moved = waiting[lane + 32];
+        const int count = min(ready, SLICE);
+        const uint2 own = waiting[min(lane, count - 1)], moved = waiting[lane + SLICE];
         const unsigned slot = slot_of<P>(own.x);
         Staged s = empty_splat();
         if (lane < count) {
-            s = staged_splat<P.log2_opacity>(load_splat(args.splats, slot), tile.tile_x, tile.tile_y, int(own.y), slot);
+            s = staged_splat<P.log2_opacity>(load_splat(args.splats, slot), tile.tile_x, tile.tile_y, own.y, slot);
             if constexpr (P.touched) args.touched[slot] = 1;
         }
         s.slot = slot;
@@ -346,7 +364,7 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Pixe
             const Staged* group[GROUP];
 #pragma unroll
             for (int k = 0; k < GROUP; k++) group[k] = staged + number + k;
-            add_group<P, true>(args, pixels, tile.x, tile.y, group, target);
+            add_group<P, true>(args, pixels, tile.x, tile.y, group, target, tile.transposed);
         }
         __syncwarp();
     }
@@ -356,12 +374,14 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Pixe
 
 template <BlendBackwardPolicy P>
 __global__ void __launch_bounds__(threads_of(P.map), 1024 / threads_of(P.map)) blend_backward(BlendBackwardArgs args) {
-    static_assert(!P.branchless || P.subtile != Subtile::off, "branchless needs sub-tile masks: switch on subtile first");
-    static_assert(P.bwd_sync == Walk::block || P.cmask, "a warp can walk alone only if the list says what it blended: "
-                                                        "switch on cmask first");
-    static_assert(!P.touched || P.cmask, "touched marks what compaction kept: switch on compaction and cmask first");
-    static_assert(!P.log2_opacity || P.exp == Exponential::ex2, "log2_opacity is an exponent of 2: switch exp to ex2 first");
-    static_assert(!P.row_combine || P.map == Map::columns_8x8, "row_combine needs two rows a thread: switch map to 8x8x2");
+    static_assert(!P.branchless || P.subtile != Subtile::off,
+                  "branchless needs sub-tile masks: switch on subtile first");
+    static_assert(P.bwd_sync == Walk::block || P.cmask,
+                  "a warp can walk alone only if the list says what it blended: switch on cmask first");
+    static_assert(!P.log2_opacity || P.exp == Exponential::ex2,
+                  "log2_opacity is an exponent of 2: switch exp to ex2 first");
+    static_assert(!P.row_combine || P.map == Map::columns_8x8,
+                  "row_combine needs two rows a thread: switch map to 8x8x2");
     constexpr int ROWS = rows_of(P.map);
 
     const Frame& frame = *args.frame;
@@ -399,6 +419,9 @@ __global__ void __launch_bounds__(threads_of(P.map), 1024 / threads_of(P.map)) b
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) last = max(last, __shfl_xor_sync(FULL_WARP, last, offset));
     walked.warp_last = last;
+    constexpr bool IS_TRANSPOSED = P.reduce == Reduce::transposed;
+    __shared__ float4 transposed[IS_TRANSPOSED ? warps_of(P.map) : 1][IS_TRANSPOSED ? TRANSPOSED_FLOATS / 4 : 1];
+    walked.transposed = reinterpret_cast<float*>(transposed[IS_TRANSPOSED ? warp_index() : 0]);
     if constexpr (P.bwd_sync == Walk::warp) walk_as_warp<P>(args, pixels, walked);
     else walk_as_block<P>(args, pixels, walked);
 }

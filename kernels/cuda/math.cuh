@@ -5,7 +5,7 @@
 #pragma once
 #include "warp.cuh"
 
-// ---- The numbers of constants.py ------------------------------------------------------------------------------------
+// ---- The numbers of constants.py -----------------------------------------------------------------------------------
 
 constexpr int TILE = 16;  // px along each side of a tile
 constexpr float DILATION = 0.3f;
@@ -13,14 +13,14 @@ constexpr float ALPHA_CAP = 0.9900000095367432f;
 constexpr float ALPHA_MIN = 0.00392156862745098f;  // 1/255
 constexpr float TRANSMITTANCE_STOP = 1e-4f;
 
-// ---- Derived ----------------------------------------------------------------------------------------------------------
+// ---- Derived -------------------------------------------------------------------------------------------------------
 
 constexpr float LOG2_E = 1.4426950408889634f;
 constexpr float LN_2 = 0.6931471805599453f;
 constexpr float LOG2_ALPHA_MIN = -7.994353436858858f;  // log2(1/255)
 constexpr float FLOAT_MAX = 3.402823466e38f;
 
-// ---- Scalars ----------------------------------------------------------------------------------------------------------
+// ---- Scalars -------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= FLOAT_MAX; }  // false for NaN too
 __device__ __forceinline__ float clamped(float x, float low, float high) { return fminf(fmaxf(x, low), high); }
@@ -42,7 +42,7 @@ __device__ __forceinline__ float difference_of_products(float a, float b, float 
 
 __device__ __forceinline__ unsigned ceil_div(unsigned a, unsigned b) { return (a + b - 1) / b; }
 
-// ---- Vectors ----------------------------------------------------------------------------------------------------------
+// ---- Vectors -------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float3 operator+(float3 a, float3 b) { return make_float3(a.x + b.x, a.y + b.y, a.z + b.z); }
 __device__ __forceinline__ float3 operator-(float3 a, float3 b) { return make_float3(a.x - b.x, a.y - b.y, a.z - b.z); }

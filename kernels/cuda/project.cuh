@@ -76,7 +76,8 @@ __device__ __forceinline__ bool tame_quaternion(float4& q) {
 
 // What the threads read of the frame, in wide loads.
 struct View {
-    float rotation[9], position[3], position_rest[3], near_z, fx, fy, cx, cy, held_left, held_right, held_top, held_bottom;
+    float rotation[9], position[3], position_rest[3], near_z, fx, fy, cx, cy;
+    float held_left, held_right, held_top, held_bottom;
 };
 __device__ __forceinline__ View load_view(const Frame* frame) {
     static_assert(sizeof(View) == 96);  // the beginning of Frame, member by member
@@ -160,100 +161,132 @@ __device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame
     return e;
 }
 
+// ---- One thread's Gaussian -----------------------------------------------------------------------------------------
+
+struct Parameters {
+    float3 mean, log_scales;
+    float4 quat;
+    float logit;
+};
+__device__ __forceinline__ Parameters load_parameters(const ProjectArgs& args, size_t n) {
+    const float *mean = args.means + 3 * n, *log_scales = args.log_scales + 3 * n;
+    return {make_float3(mean[0], mean[1], mean[2]), make_float3(log_scales[0], log_scales[1], log_scales[2]),
+            args.quats[n], args.logit_opacities[n]};
+}
+
+// False for values no splat can have. An infinite opacity logit is an opacity of 0 or 1. The quaternion may be scaled.
+__device__ __forceinline__ bool make_usable(Parameters& p) {
+    // 0 x is 0 for finite x and NaN otherwise: one comparison covers them all.
+    float defect = 0.0f * p.mean.x;
+    for (const float value : {p.mean.y, p.mean.z, p.log_scales.x, p.log_scales.y, p.log_scales.z, p.quat.x, p.quat.y,
+                              p.quat.z, p.quat.w})
+        defect = fmaf(0.0f, value, defect);
+    const float largest = fmaxf(fmaxf(p.log_scales.x, p.log_scales.y), p.log_scales.z);
+    return defect == 0.0f && largest <= LARGEST_LOG_SCALE && p.logit == p.logit && tame_quaternion(p.quat);
+}
+
+struct Seen {
+    Splat splat;    // all but colour and name
+    Extent extent;  // no rows if it is not seen
+    float3 offset;  // of the mean from the camera, world axes
+    float depth;
+    bool is_skipped;
+};
+template <ProjectPolicy P>
+__device__ __forceinline__ void see(const ProjectArgs& args, unsigned n, const View& v, Seen& seen) {
+    Parameters p = load_parameters(args, n);
+    seen.is_skipped = !make_usable(p);
+    seen.offset =
+        make_float3(p.mean.x - v.position[0] - v.position_rest[0], p.mean.y - v.position[1] - v.position_rest[1],
+                    p.mean.z - v.position[2] - v.position_rest[2]);
+    const float* r = v.rotation;
+    const float3 in_view =
+        make_float3(dot(make_float3(r[0], r[1], r[2]), seen.offset), dot(make_float3(r[3], r[4], r[5]), seen.offset),
+                    dot(make_float3(r[6], r[7], r[8]), seen.offset));
+    if (seen.is_skipped || !(in_view.z > v.near_z)) return;
+    const float3 scales = make_float3(expf(p.log_scales.x), expf(p.log_scales.y), expf(p.log_scales.z));
+    const Projected projected = project_gaussian(v, in_view, p.quat, scales, p.logit);
+    if (!(projected.log2_opacity >= LOG2_ALPHA_MIN)) return;
+    seen.is_skipped = !is_finite(projected);
+    seen.depth = projected.z;
+    if (!seen.is_skipped) seen.extent = measure<P.bounds>(projected, *args.frame, seen.splat);
+}
+
 template <ProjectPolicy P>
 __device__ __forceinline__ float3 color_of(const ProjectArgs& args, unsigned n, float3 offset) {
     const float3 direction = rsqrtf(dot(offset, offset)) * offset;
     return evaluate_sh<P.sh_dtype, P.sh_load>(args.sh, n, direction, args.frame->sh_degree);
 }
 
+// ---- The block's slots ---------------------------------------------------------------------------------------------
+
+// For the thread that knows the number of all visible.
+__device__ __forceinline__ void finish_visible(Frame& frame, unsigned wanted) {
+    const bool fits = wanted <= frame.visible_capacity;
+    frame.visible_wanted = wanted;
+    frame.visible = fits ? wanted : 0;
+    if (!fits) atomicOr(&frame.overflow, OVERFLOW_VISIBLE);
+}
+
+// The slot of the first visible lane of this warp. `lanes`: the warp's visible ones.
+__device__ __forceinline__ unsigned first_slot(Frame& frame, unsigned long long* words, unsigned part, unsigned parts,
+                                               unsigned lanes) {
+    __shared__ unsigned warp_counts[PROJECT_WARPS];
+    __shared__ unsigned shared_before;
+    if (lane_index() == 0) warp_counts[warp_index()] = static_cast<unsigned>(__popc(lanes));
+    __syncthreads();
+    unsigned in_block = 0, total = 0;
+#pragma unroll
+    for (unsigned w = 0; w < PROJECT_WARPS; w++) {
+        if (w == warp_index()) in_block = total;
+        total += warp_counts[w];
+    }
+    if (warp_index() == 0) {
+        const unsigned before = static_cast<unsigned>(look_back(words, part, total, look_back_tag(frame.epoch, 0)));
+        if (lane_index() == 0) {
+            shared_before = before;
+            if (part == parts - 1) finish_visible(frame, before + total);
+        }
+    }
+    __syncthreads();
+    return shared_before + in_block;
+}
+
 template <ProjectPolicy P>
 __global__ void __launch_bounds__(PROJECT_THREADS) project(ProjectArgs args) {
-    __shared__ unsigned shared_part, warp_sums[PROJECT_WARPS];
-    __shared__ unsigned long long shared_before;
+    __shared__ unsigned shared_part;
     Frame& frame = *args.frame;
     const unsigned count = frame.gaussians, parts = ceil_div(count, PROJECT_THREADS);
     if (blockIdx.x >= parts) return;
     if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
     __syncthreads();
     const unsigned part = shared_part, n = part * PROJECT_THREADS + threadIdx.x;
-    const View view = load_view(&frame);
 
-    Splat splat{};
-    Extent extent{};
-    float depth = 0.0f;
-    float3 offset = make_float3(0.0f, 0.0f, 0.0f), color = offset;
-    bool is_skipped = false;
+    Seen seen{};
+    float3 color = make_float3(0.0f, 0.0f, 0.0f);
     if (n < count) {
-        const float3 mean = make_float3(args.means[3 * size_t(n)], args.means[3 * size_t(n) + 1], args.means[3 * size_t(n) + 2]);
-        const float3 log_scales = make_float3(args.log_scales[3 * size_t(n)], args.log_scales[3 * size_t(n) + 1],
-                                              args.log_scales[3 * size_t(n) + 2]);
-        float4 quat = args.quats[n];
-        const float logit = args.logit_opacities[n];
-        const float largest_log_scale = fmaxf(fmaxf(log_scales.x, log_scales.y), log_scales.z);
-        // 0 x is 0 for finite x and NaN otherwise: one comparison covers them all.
-        float defect = 0.0f * mean.x;
-        for (const float value : {mean.y, mean.z, log_scales.x, log_scales.y, log_scales.z, quat.x, quat.y, quat.z, quat.w})
-            defect = fmaf(0.0f, value, defect);
-        const bool is_usable = defect == 0.0f && largest_log_scale <= LARGEST_LOG_SCALE && logit == logit && tame_quaternion(quat);
-        offset = make_float3(mean.x - view.position[0] - view.position_rest[0], mean.y - view.position[1] - view.position_rest[1],
-                             mean.z - view.position[2] - view.position_rest[2]);
-        const float* r = view.rotation;
-        const float3 in_view = make_float3(dot(make_float3(r[0], r[1], r[2]), offset), dot(make_float3(r[3], r[4], r[5]), offset),
-                                           dot(make_float3(r[6], r[7], r[8]), offset));
-        is_skipped = !is_usable;
-        if (is_usable && in_view.z > view.near_z) {
-            const float3 scales = make_float3(expf(log_scales.x), expf(log_scales.y), expf(log_scales.z));
-            const Projected p = project_gaussian(view, in_view, quat, scales, logit);
-            if (p.log2_opacity >= LOG2_ALPHA_MIN) {
-                is_skipped = !is_finite(p);
-                depth = p.z;
-                if (!is_skipped) extent = measure<P.bounds>(p, frame, splat);
-            }
-        }
-        if constexpr (P.sh_gate == ShGate::all) color = color_of<P>(args, n, offset);
+        see<P>(args, n, load_view(&frame), seen);
+        if constexpr (P.sh_gate == ShGate::all) color = color_of<P>(args, n, seen.offset);
     }
-
-    const unsigned tiles = count_tiles<P.bounds>(extent, frame.tile_columns);
+    const unsigned tiles = count_tiles<P.bounds>(seen.extent, frame.tile_columns);
     bool is_visible = tiles > 0;
     if (is_visible) {
-        if constexpr (P.sh_gate == ShGate::visible) color = color_of<P>(args, n, offset);
-        if (!is_finite(color.x) || !is_finite(color.y) || !is_finite(color.z)) is_visible = false, is_skipped = true;
+        if constexpr (P.sh_gate == ShGate::visible) color = color_of<P>(args, n, seen.offset);
+        is_visible = is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
+        seen.is_skipped = !is_visible;
     }
 
-    const unsigned lanes = __ballot_sync(FULL_WARP, is_visible), skipped = __ballot_sync(FULL_WARP, is_skipped);
-    if (lane_index() == 0) {
-        warp_sums[warp_index()] = static_cast<unsigned>(__popc(lanes));
-        if (skipped) atomicAdd(&frame.skipped, static_cast<unsigned>(__popc(skipped)));
-    }
-    __syncthreads();
-    unsigned in_block = 0, total = 0;
-#pragma unroll
-    for (unsigned w = 0; w < PROJECT_WARPS; w++) {
-        if (w == warp_index()) in_block = total;
-        total += warp_sums[w];
-    }
-    if (warp_index() == 0) {
-        const unsigned long long before = look_back(args.look_back, part, total, look_back_tag(frame.epoch, 0));
-        if (lane_index() == 0) {
-            shared_before = before;
-            if (part == parts - 1) {
-                const unsigned wanted = static_cast<unsigned>(before) + total;
-                const bool fits = wanted <= frame.visible_capacity;
-                frame.visible_wanted = wanted;
-                frame.visible = fits ? wanted : 0;
-                if (!fits) atomicOr(&frame.overflow, OVERFLOW_VISIBLE);
-            }
-        }
-    }
-    __syncthreads();
-    const unsigned first = static_cast<unsigned>(shared_before) + in_block;
+    const unsigned lanes = __ballot_sync(FULL_WARP, is_visible), skipped = __ballot_sync(FULL_WARP, seen.is_skipped);
+    if (lane_index() == 0 && skipped) atomicAdd(&frame.skipped, static_cast<unsigned>(__popc(skipped)));
+    const unsigned first = first_slot(frame, args.look_back, part, parts, lanes);
     if (lane_index() == 0 && n < count) args.warp_slots[n / 32] = make_uint2(lanes, first);
     const unsigned slot = first + static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
     if (!is_visible || slot >= frame.visible_capacity) return;
+    Splat& splat = seen.splat;
     splat.red = fmaxf(color.x, 0.0f), splat.green = fmaxf(color.y, 0.0f), splat.blue = fmaxf(color.z, 0.0f);
     splat.gaussian = n;
-    if constexpr (P.bounds == Bounds::row_span) extent.tiles = tiles;
+    if constexpr (P.bounds == Bounds::row_span) seen.extent.tiles = tiles;
     store_splat(args.splats, slot, splat);
-    store_extent(args.extents, slot, extent);
-    args.depth_bits[slot] = __float_as_uint(depth);
+    store_extent(args.extents, slot, seen.extent);
+    args.depth_bits[slot] = __float_as_uint(seen.depth);
 }

@@ -1,7 +1,7 @@
 // From the nine sums of each visible splat to the gradients of its raw parameters.
 //
-// 128 threads a block, a thread a Gaussian, or with by_slot a thread a visible slot; no shared memory. A thread finds
-// its Gaussian's slot by the pair that projection left for its warp, and runs the chain rule back through
+// 128 threads a block, a thread a Gaussian, or with by_slot a thread a slot of the capacity; no shared memory. A
+// thread finds its Gaussian's slot by the pair that projection left for its warp, and runs the chain rule back through
 // project.cuh, with the exact derivative of the clamp inside the Jacobian. It sets the sums that it has read, and
 // their mark, to 0 again, so that the next backward pass finds them clean: the host clears them once, when it
 // allocates them. Gradients of Gaussians without sums: `zero` says who writes them. Read project.cuh beside this.
@@ -94,8 +94,8 @@ __device__ __forceinline__ void store_sh_quad(void* sh, size_t splat, int i, flo
 // Stores the gradient of group G, weight[k] times that of the colour in row k, and returns Σ_k (colour gradient ·
 // row k) ∇Y_k, what the group adds to the gradient of the direction.
 template <int G, ShDtype D>
-__device__ __forceinline__ float3 finish_sh_group(const ProjectBackwardArgs& args, size_t n, const ShGroup& group, int rows,
-                                                  float3 direction, float3 by_color) {
+__device__ __forceinline__ float3 finish_sh_group(const ProjectBackwardArgs& args, size_t n, const ShGroup& group,
+                                                  int rows, float3 direction, float3 by_color) {
     float4 weight = make_float4(0.0f, 0.0f, 0.0f, 0.0f), pull = weight;
     if (rows > 0) {
         weight = sh_basis<G>(direction);
@@ -212,11 +212,12 @@ __device__ __forceinline__ void store_float3(float* values, size_t n, float3 v) 
 }
 
 // Everything but the harmonics. `by_direction` is the gradient of the offset from the camera through the colour.
-__device__ __forceinline__ void geometry_backward(const ProjectBackwardArgs& args, size_t n, const Sums& sums, float3 offset,
-                                                  float3 by_direction) {
+__device__ __forceinline__ void geometry_backward(const ProjectBackwardArgs& args, size_t n, const Sums& sums,
+                                                  float3 offset, float3 by_direction) {
     const Frame& frame = *args.frame;
     const float* r = frame.rotation;
-    const float3 rx = make_float3(r[0], r[1], r[2]), ry = make_float3(r[3], r[4], r[5]), rz = make_float3(r[6], r[7], r[8]);
+    const float3 rx = make_float3(r[0], r[1], r[2]), ry = make_float3(r[3], r[4], r[5]);
+    const float3 rz = make_float3(r[6], r[7], r[8]);
     const float inverse_z = 1.0f / dot(rz, offset);
     const float ratio_x = dot(rx, offset) * inverse_z, ratio_y = dot(ry, offset) * inverse_z;
     const float held_x = clamped(ratio_x, frame.held_left, frame.held_right);
@@ -275,8 +276,8 @@ __device__ __forceinline__ void geometry_backward(const ProjectBackwardArgs& arg
 
 template <ProjectBackwardPolicy P>
 __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS) project_backward(ProjectBackwardArgs args) {
-    static_assert(!P.by_slot || P.zero == Zero::memset, "a thread a slot cannot clear what no slot owns: switch zero to "
-                                                        "memset first");
+    static_assert(!P.by_slot || P.zero == Zero::memset,
+                  "a thread a slot cannot clear what no slot owns: switch zero to memset first");
     const Frame& frame = *args.frame;
     if (frame.overflow) return;
     const unsigned thread = blockIdx.x * PROJECT_BACKWARD_THREADS + threadIdx.x;
@@ -314,7 +315,8 @@ __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS) project_backward(Pro
                                       mean.y - frame.position[1] - frame.position_rest[1],
                                       mean.z - frame.position[2] - frame.position_rest[2]);
     // A channel held at 0 does not move.
-    const float3 by_color = make_float3(splat.red > 0.0f ? sums.of[M_RED] : 0.0f, splat.green > 0.0f ? sums.of[M_GREEN] : 0.0f,
+    const float3 by_color = make_float3(splat.red > 0.0f ? sums.of[M_RED] : 0.0f,
+                                        splat.green > 0.0f ? sums.of[M_GREEN] : 0.0f,
                                         splat.blue > 0.0f ? sums.of[M_BLUE] : 0.0f);
     const float inverse = rsqrtf(dot(offset, offset));
     const float3 direction = inverse * offset;

@@ -1,8 +1,9 @@
-// Sums of a splat's terms over the 32 lanes of a warp, five ways, and which lane ends up with which sum.
+// Sums of a splat's terms over the 32 lanes of a warp, six ways, and which lane ends up with which sum.
 //
 // A function takes what its caller's lane holds and returns what the lane holds afterwards; all 32 lanes must call
-// it. Shuffles a splat: butterfly 45, scatter 12, pair 10, deferred pair 7.5, deferred quad 7. Nothing here touches
-// memory. Orders of addition differ, so results differ in rounding only. Read blend_backward.cuh next.
+// it. Shuffles a splat: butterfly 45, scatter 12, pair 10, deferred pair 7.5, deferred quad 7; transposed none, but
+// six stores to shared memory, of which it needs 4,320 bytes a warp. Orders of addition differ, so results differ in
+// rounding only. Read blend_backward.cuh next.
 //
 // The deferred forms need lanes as blend.cuh lays them out: lane % 8 is the column, lane / 8 the row (or pair of
 // rows). They take six terms, {m0, v, vv, red, green, blue}: lanes of one column share u, so the three moments
@@ -151,4 +152,47 @@ __device__ __forceinline__ float2 reduce_folded_quad(float (&ab)[DEFERRED_TERMS]
     halve_terms<5>(terms, 2);
     halve_terms<3>(terms, 1);
     return make_float2(terms[0], terms[1]);
+}
+
+// ---- Through shared memory ------------------------------------------------------------------------------------------
+
+// Five splats × six terms: a row of 32 numbers for each, which one lane then adds up. Rows are 36 apart, so that
+// neither storing a row nor reading 16 bytes of each meets a bank twice.
+constexpr int TRANSPOSED_SPLATS = 5, TRANSPOSED_ROW = 36;
+constexpr int TRANSPOSED_FLOATS = TRANSPOSED_SPLATS * DEFERRED_TERMS * TRANSPOSED_ROW;
+
+// Lane 6 splat + term holds the sum of that term, then the same with u for m0 and v, then with u² for m0.
+__device__ constexpr Holding transposed_holding(int lane) {
+    const int term = lane % 6, first = term == 0 ? int(M_0) : term == 1 ? int(M_V) : int(M_VV) + term - 2;
+    return {lane / 6, first, lane >= 30 ? 0 : term == 0 ? 3 : term == 1 ? 2 : 1};
+}
+// Where sum i of a lane is, from its first: m0 u and m0 u² at 1 and 3, v u at 2.
+__device__ constexpr int transposed_offset(int count, int i) { return i == 0 ? 0 : i == 1 ? 4 - count : 3; }
+
+__device__ __forceinline__ void store_transposed(float* rows, int splat, const float (&terms)[DEFERRED_TERMS]) {
+#pragma unroll
+    for (int i = 0; i < DEFERRED_TERMS; i++)
+        rows[(splat * DEFERRED_TERMS + i) * TRANSPOSED_ROW + int(lane_index())] = terms[i];
+}
+
+// Σ, Σ u and Σ u² of the lane's row, where u falls by `a` from column to column and is `center` in the middle, between
+// the columns 3 and 4. Moments about the middle come first: a splat that reaches 8×8 pixels has its mean so near, in
+// units of its width, that moving them costs no accuracy.
+__device__ __forceinline__ float3 reduce_transposed(const float* rows, float a, float center) {
+    const unsigned lane = lane_index() < 30u ? lane_index() : 0u;
+    const float4* row = reinterpret_cast<const float4*>(rows + lane * TRANSPOSED_ROW);
+    float4 left = row[0], right = row[1];
+#pragma unroll
+    for (int k = 1; k < 4; k++) {
+        const float4 more_left = row[2 * k], more_right = row[2 * k + 1];
+        left.x += more_left.x, left.y += more_left.y, left.z += more_left.z, left.w += more_left.w;
+        right.x += more_right.x, right.y += more_right.y, right.z += more_right.z, right.w += more_right.w;
+    }
+    const float outer = left.x + right.w, second = left.y + right.z, third = left.z + right.y, inner = left.w + right.x;
+    const float sum = (outer + second) + (third + inner);
+    const float first = fmaf(3.5f, right.w - left.x, fmaf(2.5f, right.z - left.y,
+                        fmaf(1.5f, right.y - left.z, 0.5f * (right.x - left.w))));
+    const float square = fmaf(12.25f, outer, fmaf(6.25f, second, fmaf(2.25f, third, 0.25f * inner)));
+    const float with_u = fmaf(center, sum, -a * first);
+    return make_float3(sum, with_u, fmaf(center, with_u, -a * fmaf(center, first, -a * square)));
 }

@@ -20,14 +20,16 @@ constexpr unsigned long long LOOK_BACK_TOTAL = 1ull << 62, LOOK_BACK_PREFIX = 2u
 __device__ __forceinline__ unsigned long long look_back_tag(unsigned epoch, unsigned launch) {
     return static_cast<unsigned long long>(epoch * LAUNCHES + launch) << LOOK_BACK_VALUE_BITS;
 }
-__device__ __forceinline__ unsigned long long look_back_value(unsigned long long word) { return word & LOOK_BACK_MOST; }
+__device__ __forceinline__ unsigned long long look_back_value(unsigned long long word) {
+    return word & LOOK_BACK_MOST;
+}
 __device__ __forceinline__ bool is_published(unsigned long long word, unsigned long long tag) {
     constexpr unsigned long long TAG_BITS = ~LOOK_BACK_MOST & ~(3ull << 62);
     return (word & TAG_BITS) == tag;  // tags are never 0, and whoever wrote the tag wrote a state too
 }
 __device__ __forceinline__ bool is_prefix(unsigned long long word) { return (word & LOOK_BACK_PREFIX) != 0; }
 
-// ---- Within a warp and a block ---------------------------------------------------------------------------------------
+// ---- Within a warp and a block -------------------------------------------------------------------------------------
 
 __device__ __forceinline__ unsigned inclusive_warp_sum(unsigned value) {
 #pragma unroll
@@ -61,7 +63,7 @@ __device__ __forceinline__ unsigned exclusive_block_sum(unsigned value, unsigned
     return before + inclusive - value;
 }
 
-// ---- Across blocks ---------------------------------------------------------------------------------------------------
+// ---- Across blocks -------------------------------------------------------------------------------------------------
 
 // For one whole warp of the block that has part `part`: publishes `total` and returns the sum of all parts before.
 // `words` [parts]. 32 parts are looked at at a time.

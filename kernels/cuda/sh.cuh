@@ -104,7 +104,8 @@ __device__ __forceinline__ ShGroup load_sh_group(const void* sh, size_t splat) {
 
 // Adds group G to a colour; rows beyond the degree are not even read.
 template <int G, ShDtype D, ShLoad L>
-__device__ __forceinline__ void add_sh_group(float3& color, const void* sh, size_t splat, float3 direction, int degree) {
+__device__ __forceinline__ void add_sh_group(float3& color, const void* sh, size_t splat, float3 direction,
+                                             int degree) {
     const int rows = rows_in_use<G>(degree);
     if (rows == 0) return;
     const ::float4 basis = sh_basis<G>(direction);

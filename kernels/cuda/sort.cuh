@@ -6,12 +6,13 @@
 // across warps, gathers them in shared memory in sorted order, learns by look-back (scan.cuh) how many of each digit
 // the parts before it hold, and writes runs of equal digits side by side.
 //
-// sort_pass: P.threads a block (256 to 1024); shared: one word a pair, at least 256 words a warp, and 2 KB.
-// histogram: 512 threads; shared: 1 KB a pass. Both are launched for the capacity; blocks without work return.
+// sort_pass: P.threads a block (256 to 1024), launched for the capacity; blocks without work return. Shared: one word
+// a pair (two for 8-byte keys), at least 256 words a warp, and 1 KB. histogram: 512 threads, any number of blocks: they
+// share what there is. Shared: 1 KB a byte of the key.
 //
-// Policy: key_bytes, 2, 4 or 8; threads and items, the part; blocks, residency; iota, the payload of the first pass is the position
-// itself and is not read. Any bit range: `passes` digits from bit 0, the last with fewer bits where `bits` ends.
-// Read bin.cuh next.
+// Policy: key_bytes, 2, 4 or 8; threads and items, the part; blocks, how many shall be resident; iota, the payload of
+// the first pass is the position itself and is not read. Any bit range from bit 0: `passes` digits, the last with fewer
+// bits where the range ends. Read bin.cuh next.
 #pragma once
 #include "frame.cuh"
 #include "scan.cuh"
@@ -31,7 +32,7 @@ struct KeyOf<8> {
     using type = unsigned long long;
 };
 
-// ---- Histograms ------------------------------------------------------------------------------------------------------
+// ---- Histograms ----------------------------------------------------------------------------------------------------
 
 constexpr unsigned HISTOGRAM_THREADS = 512;
 
@@ -49,10 +50,30 @@ struct HistogramArgs {
     unsigned ticket;                    // which of Frame::tickets counts blocks that have finished
 };
 
+// One digit of a key that stands at `shift`.
+template <class Key>
+__device__ __forceinline__ unsigned digit_at(Key key, unsigned shift) {
+    return static_cast<unsigned>(key >> shift) & (BINS - 1);
+}
+
+// Turns the launch's counts of one digit into the start of each bin, and leaves the counts zero. Has two barriers.
+__device__ __forceinline__ void start_bins(unsigned* bins, unsigned* bin_starts, unsigned* warp_sums) {
+    const bool has_bin = threadIdx.x < BINS;
+    const unsigned held = has_bin ? atomicExch(&bins[threadIdx.x], 0u) : 0, inclusive = inclusive_warp_sum(held);
+    if (has_bin && lane_index() == 31) warp_sums[warp_index()] = inclusive;
+    __syncthreads();
+    if (has_bin) {
+        unsigned before = inclusive - held;
+        for (unsigned w = 0; w < warp_index(); w++) before += warp_sums[w];
+        bin_starts[threadIdx.x] = before;
+    }
+    __syncthreads();
+}
+
 // Adds a block's shared bins [passes][256] to those of the launch; the last block to do so writes bin_starts and
-// leaves the bins zero. `warp_sums` is shared, a word for each of the first eight warps. At least 256 threads.
-__device__ __forceinline__ void publish_bins(const unsigned* shared_bins, unsigned* bins, unsigned* bin_starts, unsigned passes,
-                                             unsigned* finished, unsigned* warp_sums) {
+// leaves the bins zero. `warp_sums` is shared, eight words. At least 256 threads.
+__device__ __forceinline__ void publish_bins(const unsigned* shared_bins, unsigned* bins, unsigned* bin_starts,
+                                             unsigned passes, unsigned* finished, unsigned* warp_sums) {
     __shared__ bool is_last;
     __syncthreads();
     for (unsigned i = threadIdx.x; i < passes * BINS; i += blockDim.x)
@@ -63,17 +84,7 @@ __device__ __forceinline__ void publish_bins(const unsigned* shared_bins, unsign
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    for (unsigned pass = 0; pass < passes; pass++) {
-        const bool has_bin = threadIdx.x < BINS;
-        const unsigned bin = pass * BINS + threadIdx.x, held = has_bin ? atomicExch(&bins[bin], 0u) : 0;
-        const unsigned inclusive = inclusive_warp_sum(held);
-        if (has_bin && lane_index() == 31) warp_sums[warp_index()] = inclusive;
-        __syncthreads();
-        unsigned before = 0;
-        for (unsigned w = 0; w < min(warp_index(), BINS / 32); w++) before += warp_sums[w];
-        if (has_bin) bin_starts[bin] = before + inclusive - held;
-        __syncthreads();
-    }
+    for (unsigned pass = 0; pass < passes; pass++) start_bins(bins + pass * BINS, bin_starts + pass * BINS, warp_sums);
 }
 
 template <HistogramPolicy P>
@@ -99,12 +110,13 @@ __global__ void __launch_bounds__(HISTOGRAM_THREADS) histogram(HistogramArgs arg
         for (unsigned pass = 0; pass < args.passes; pass++)
 #pragma unroll
             for (unsigned k = 0; k < UNROLL; k++)
-                if (exists[k]) atomicAdd(&shared_bins[pass * BINS + (static_cast<unsigned>(key[k] >> (DIGIT_BITS * pass)) & (BINS - 1))], 1u);
+                if (exists[k]) atomicAdd(&shared_bins[pass * BINS + digit_at(key[k], DIGIT_BITS * pass)], 1u);
     }
-    publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, &args.frame->tickets[args.ticket], warp_sums);
+    unsigned* finished = &args.frame->tickets[args.ticket];
+    publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, finished, warp_sums);
 }
 
-// ---- One pass --------------------------------------------------------------------------------------------------------
+// ---- One pass ------------------------------------------------------------------------------------------------------
 
 struct SortPolicy {
     int key_bytes = 4;
@@ -156,8 +168,8 @@ __device__ __forceinline__ unsigned look_back_at_bin(const unsigned long long* w
 // Ranks some items of each lane of a warp among the warp's pairs with the same digit: item after item, lane after
 // lane. `ranks` [256] holds how many of each digit came before, and is brought up to date.
 constexpr unsigned RANKED_TOGETHER = 8;
-template <class Key, class Digit>
-__device__ __forceinline__ void rank_by_digit(const Key* key, unsigned* place, unsigned digit_bits, Digit digit_of, unsigned* ranks) {
+__device__ __forceinline__ void rank_by_digit(const unsigned* digit, unsigned* place, unsigned digit_bits,
+                                              unsigned* ranks) {
     // Lanes with the same digit, bit by bit; several items at a time hide the latency of the votes.
     unsigned peers[RANKED_TOGETHER];
 #pragma unroll
@@ -165,7 +177,7 @@ __device__ __forceinline__ void rank_by_digit(const Key* key, unsigned* place, u
     for (unsigned bit = 0; bit < digit_bits; bit++) {
 #pragma unroll
         for (unsigned i = 0; i < RANKED_TOGETHER; i++) {
-            const bool is_set = digit_of(key[i]) >> bit & 1u;
+            const bool is_set = digit[i] >> bit & 1u;
             const unsigned votes = __ballot_sync(FULL_WARP, is_set);
             peers[i] &= is_set ? votes : ~votes;
         }
@@ -173,21 +185,53 @@ __device__ __forceinline__ void rank_by_digit(const Key* key, unsigned* place, u
     const unsigned lower_lanes = (1u << lane_index()) - 1;
 #pragma unroll
     for (unsigned i = 0; i < RANKED_TOGETHER; i++) {
-        const unsigned digit = digit_of(key[i]), before = ranks[digit];
-        const unsigned lower = static_cast<unsigned>(__popc(peers[i] & lower_lanes));
+        const unsigned before = ranks[digit[i]], lower = static_cast<unsigned>(__popc(peers[i] & lower_lanes));
         __syncwarp();
-        if (lower == 0) ranks[digit] = before + static_cast<unsigned>(__popc(peers[i]));
+        if (lower == 0) ranks[digit[i]] = before + static_cast<unsigned>(__popc(peers[i]));
         __syncwarp();
         place[i] = before + lower;
     }
+}
+
+// What thread d knows of digit d in its part; other threads know nothing.
+struct Bin {
+    unsigned held;   // pairs with this digit
+    unsigned begin;  // where they begin in the sorted part
+};
+
+// Turns the warps' counts of each digit (`ranks` [warps][256]) into sums over the warps before, publishes the part's
+// totals, and writes where each digit begins to `begins` [256]. Has one barrier, and needs one after it.
+template <unsigned WARPS>
+__device__ __forceinline__ Bin take_bins(unsigned* ranks, unsigned* begins, unsigned* warp_sums,
+                                         unsigned long long* word, unsigned long long state) {
+    Bin bin{0, 0};
+    if (threadIdx.x < BINS) {
+#pragma unroll
+        for (unsigned w = 0; w < WARPS; w++) {
+            const unsigned in_warp = ranks[w * BINS + threadIdx.x];
+            ranks[w * BINS + threadIdx.x] = bin.held;
+            bin.held += in_warp;
+        }
+        store_relaxed(word, bin.held | state);
+        const unsigned inclusive = inclusive_warp_sum(bin.held);
+        if (lane_index() == 31) warp_sums[warp_index()] = inclusive;
+        bin.begin = inclusive - bin.held;
+    }
+    __syncthreads();
+    if (threadIdx.x < BINS) {
+#pragma unroll
+        for (unsigned w = 0; w < BINS / 32; w++)
+            if (w < warp_index()) bin.begin += warp_sums[w];
+        begins[threadIdx.x] = bin.begin;
+    }
+    return bin;
 }
 
 template <SortPolicy P>
 __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) {
     using Key = typename KeyOf<P.key_bytes>::type;
     constexpr unsigned THREADS = P.threads, WARPS = THREADS / 32, ITEMS = P.items, PART = THREADS * ITEMS;
-    constexpr unsigned KEY_WORDS = P.key_bytes == 8 ? 2 : 1;
-    constexpr unsigned BUFFER = PART * KEY_WORDS > WARPS * BINS ? PART * KEY_WORDS : WARPS * BINS;
+    constexpr unsigned WORDS = PART * (P.key_bytes == 8 ? 2 : 1), BUFFER = WORDS > WARPS * BINS ? WORDS : WARPS * BINS;
     static_assert(THREADS >= BINS && THREADS % 32 == 0 && ITEMS % RANKED_TOGETHER == 0);
     // First the ranks of each warp by digit, then the sorted keys, then the sorted payloads.
     __shared__ __align__(16) unsigned buffer[BUFFER];
@@ -207,16 +251,16 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
     const unsigned in_part = warp_index() * 32 * ITEMS + lane_index();
     const Key* keys_in = static_cast<const Key*>(args.keys_in) + size_t(part) * PART;
     Key key[ITEMS];
-    unsigned payload[ITEMS], place[ITEMS];
+    unsigned payload[ITEMS], place[ITEMS], digit[ITEMS];
+    const unsigned digit_mask = (1u << args.digit_bits) - 1;
 #pragma unroll
     for (unsigned i = 0; i < ITEMS; i++) key[i] = in_part + 32 * i < held ? keys_in[in_part + 32 * i] : Key(~Key(0));
-
-    const unsigned digit_mask = (1u << args.digit_bits) - 1;
-    const auto digit_of = [&](Key k) { return static_cast<unsigned>(k >> args.shift) & digit_mask; };
+#pragma unroll
+    for (unsigned i = 0; i < ITEMS; i++) digit[i] = digit_at(key[i], args.shift) & digit_mask;
     unsigned* ranks = buffer + warp_index() * BINS;
 #pragma unroll
     for (unsigned first = 0; first < ITEMS; first += RANKED_TOGETHER)
-        rank_by_digit(key + first, place + first, args.digit_bits, digit_of, ranks);
+        rank_by_digit(digit + first, place + first, args.digit_bits, ranks);
 #pragma unroll
     for (unsigned i = 0; i < ITEMS; i++) {
         const unsigned at = in_part + 32 * i;
@@ -225,41 +269,20 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
     }
     __syncthreads();
 
-    // Thread d turns the warps' counts of digit d into sums of the warps before, publishes the part's total, and finds
-    // where the digit begins in the part.
-    const bool has_bin = threadIdx.x < BINS;
-    unsigned in_block = 0, begin = 0;
     unsigned long long* word = args.look_back + size_t(part) * BINS + threadIdx.x;
-    if (has_bin) {
-#pragma unroll
-        for (unsigned w = 0; w < WARPS; w++) {
-            const unsigned in_warp = buffer[w * BINS + threadIdx.x];
-            buffer[w * BINS + threadIdx.x] = in_block;
-            in_block += in_warp;
-        }
-        store_relaxed(word, in_block | tag | (part == 0 ? LOOK_BACK_PREFIX : LOOK_BACK_TOTAL));
-        begin = inclusive_warp_sum(in_block);
-        if (lane_index() == 31) warp_sums[warp_index()] = begin;
-        begin -= in_block;
-    }
-    __syncthreads();
-    if (has_bin) {
-#pragma unroll
-        for (unsigned w = 0; w < BINS / 32; w++)
-            if (w < warp_index()) begin += warp_sums[w];
-        bin_offsets[threadIdx.x] = begin;
-    }
+    const unsigned long long state = tag | (part == 0 ? LOOK_BACK_PREFIX : LOOK_BACK_TOTAL);
+    const Bin bin = take_bins<WARPS>(buffer, bin_offsets, warp_sums, word, state);
     __syncthreads();
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) place[i] += ranks[digit_of(key[i])] + bin_offsets[digit_of(key[i])];
+    for (unsigned i = 0; i < ITEMS; i++) place[i] += ranks[digit[i]] + bin_offsets[digit[i]];
     __syncthreads();
     Key* sorted_keys = reinterpret_cast<Key*>(buffer);
 #pragma unroll
     for (unsigned i = 0; i < ITEMS; i++) sorted_keys[place[i]] = key[i];
-    if (has_bin) {
+    if (threadIdx.x < BINS) {
         const unsigned before = look_back_at_bin(args.look_back, part, threadIdx.x, tag);
-        if (part != 0) store_relaxed(word, (before + in_block) | tag | LOOK_BACK_PREFIX);
-        bin_offsets[threadIdx.x] = args.bin_starts[threadIdx.x] + before - begin;
+        if (part != 0) store_relaxed(word, (before + bin.held) | tag | LOOK_BACK_PREFIX);
+        bin_offsets[threadIdx.x] = args.bin_starts[threadIdx.x] + before - bin.begin;
     }
     __syncthreads();
 
@@ -270,7 +293,7 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
     for (unsigned i = 0; i < ITEMS; i++) {
         const unsigned j = i * THREADS + threadIdx.x;
         const Key k = sorted_keys[j];
-        target[i] = bin_offsets[digit_of(k)] + j;
+        target[i] = bin_offsets[digit_at(k, args.shift) & digit_mask] + j;
         if (keys_out && j < held) keys_out[target[i]] = k;
     }
     __syncthreads();

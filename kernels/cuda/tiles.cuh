@@ -94,8 +94,14 @@ __device__ __forceinline__ void visit_rows(const Extent& mine, unsigned rows_end
         const int row = of_owner(to_row) + static_cast<int>(place);
         unsigned columns;
         if constexpr (B == Bounds::row_span) {
-            const Extent its{of_owner(mine.x),           of_owner(mine.y), of_owner(mine.half_width), of_owner(mine.spread),
-                             of_owner(mine.correlation), of_owner(mine.inverse_half_height), 0u,      0u};
+            const Extent its{of_owner(mine.x),
+                             of_owner(mine.y),
+                             of_owner(mine.half_width),
+                             of_owner(mine.spread),
+                             of_owner(mine.correlation),
+                             of_owner(mine.inverse_half_height),
+                             0u,
+                             0u};
             columns = row_span(its, row, tile_columns);
         } else {
             columns = of_owner(mine.tiles);

@@ -44,6 +44,11 @@ class LogPanel(Panel):
         for item in children[:-LINES_DRAWN]:
             dpg.delete_item(item)
         errors, warnings = (sum(line.level == level for line in log) for level in ("error", "warning"))
-        dpg.set_value(self._summary, f"{len(log)} lines, {warnings} warnings, {errors} errors")
+        parts = (_plural(len(log), "line"), _plural(warnings, "warning"), _plural(errors, "error"))
+        dpg.set_value(self._summary, ", ".join(parts))
         if at_end:
             dpg.set_y_scroll(self._lines, -1.0)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -72,7 +72,7 @@ class StatusBar(Panel):
             height, width = picture.rgba.shape[:2]
             texts["picture"] = f"picture {milliseconds(picture.render_ms)}"
             share = self.session.shown_share
-            texts["size"] = f"{width} × {height}" + ("" if share > 0.99 else f" ({share:.0%})")
+            texts["size"] = f"{width} x {height}" + ("" if share > 0.99 else f" ({share:.0%})")
         return texts
 
     def _color(self, name: str, status: EngineStatus) -> Color:

@@ -1,0 +1,222 @@
+"""Lanes and scalars to and from arrays, and the rearrangements on the way.
+
+Arrays are addressed by flat element index and must be C-contiguous. Nothing is bounds-checked and a
+negative index does not wrap around: what numba adds for both costs more than the access. Elements may
+start anywhere; an unaligned load of aligned data costs nothing. Read `functions.py` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from splatscope.kernels.cpu.lanes import I32, I64, LANES, call_llvm, floats, ints, operation, shuffle, spread_value
+
+_ALIGN = 4
+
+
+def _literal_operation(function: Callable[..., Any]) -> Any:
+    """An operation some of whose arguments are literal numbers."""
+    return intrinsic(prefer_literal=True)(function)
+
+
+class _Places:
+    """Addresses into the arrays among an operation's arguments."""
+
+    def __init__(self, context: Any, builder: Any, sig: Any, args: Any) -> None:
+        self.context, self.builder, self.types, self.args = context, builder, sig.args, args
+
+    def index(self, i: int) -> Any:
+        """Argument i as a machine integer."""
+        return self.context.cast(self.builder, self.args[i], self.types[i], types.intp)
+
+    def element(self, i: int, index: Any) -> Any:
+        """Pointer to flat element `index` of the array that is argument i."""
+        base = arrayobj.make_array(self.types[i])(self.context, self.builder, self.args[i]).data
+        return self.builder.gep(base, [index])
+
+    def row(self, i: int, number: int) -> Any:
+        """Pointer to sixteen elements of array i, `number` steps on; index and step are the next arguments."""
+        return self._wide(
+            self.element(i, self.builder.add(self.index(i + 1), self.builder.mul(self.index(i + 2), I64(number)))),
+            LANES,
+        )
+
+    def stretch(self, i: int, size: int) -> Any:
+        """Pointer to `size` elements of array i from the index that is the next argument."""
+        return self._wide(self.element(i, self.index(i + 1)), size)
+
+    def _wide(self, pointer: Any, size: int) -> Any:
+        return self.builder.bitcast(pointer, ir.VectorType(pointer.type.pointee, size).as_pointer())
+
+
+def _procedure(*arguments: Any, body: Callable[[Any, _Places], None]) -> Any:
+    """Signature and emitter of an operation that returns nothing."""
+
+    def emit(context, builder, sig, args):
+        body(builder, _Places(context, builder, sig, args))
+        return context.get_dummy_value()
+
+    return types.void(*arguments), emit
+
+
+# ------------------------------------------------------------------------------------------- scalars
+
+
+@operation
+def at(typing, array, index):
+    """Flat element `index`."""
+
+    def emit(context, builder, sig, args):
+        places = _Places(context, builder, sig, args)
+        return builder.load(places.element(0, places.index(1)))
+
+    return array.dtype(array, index), emit
+
+
+@operation
+def put(typing, array, index, value):
+    """Writes flat element `index`, converted to the array's type."""
+
+    def body(builder, places):
+        element = places.context.cast(builder, places.args[2], places.types[2], places.types[0].dtype)
+        builder.store(element, places.element(0, places.index(1)))
+
+    return _procedure(array, index, value, body=body)
+
+
+@operation
+def take_numbers(typing, counter, amount):
+    """Adds `amount` to counter[0] (int64) atomically and returns what it was: how workers share a queue."""
+
+    def emit(context, builder, sig, args):
+        places = _Places(context, builder, sig, args)
+        return builder.atomic_rmw("add", places.element(0, I64(0)), places.index(1), "monotonic")
+
+    return types.int64(counter, amount), emit
+
+
+@operation
+def prefetch(typing, array, index):
+    """Starts to fetch the cache line of flat element `index`; any index is safe."""
+
+    def body(builder, places):
+        pointer = builder.bitcast(places.element(0, places.index(1)), ir.IntType(8).as_pointer())
+        call_llvm(builder, "llvm.prefetch.p0i8", ir.VoidType(), pointer, I32(0), I32(3), I32(1))
+
+    return _procedure(array, index, body=body)
+
+
+# --------------------------------------------------------------------------------------------- lanes
+
+
+@operation
+def load(typing, array, index):
+    """Sixteen elements of a float32 or int32 array from flat element `index` on."""
+
+    def emit(context, builder, sig, args):
+        return builder.load(_Places(context, builder, sig, args).stretch(0, LANES), align=_ALIGN)
+
+    return (floats if array.dtype == types.float32 else ints)(array, index), emit
+
+
+@operation
+def load_spread(typing, array, index):
+    """The element at flat `index` of a float32 array in every lane."""
+
+    def emit(context, builder, sig, args):
+        places = _Places(context, builder, sig, args)
+        return spread_value(builder, builder.load(places.element(0, places.index(1))))
+
+    return floats(array, index), emit
+
+
+@operation
+def store(typing, array, index, value):
+    """Writes sixteen elements from flat element `index` on."""
+
+    def body(builder, places):
+        builder.store(places.args[2], places.stretch(0, LANES), align=_ALIGN)
+
+    return _procedure(array, index, value, body=body)
+
+
+# ------------------------------------------------------------------------------------ rearrangements
+
+
+@operation
+def transpose(typing, source, index, step, target, to, to_step):
+    """Sixteen rows of sixteen floats become columns: target[to + j * to_step + i] = source[index + i * step + j]."""
+
+    def body(builder, places):
+        rows = [builder.load(places.row(0, i), align=_ALIGN) for i in range(LANES)]
+        for half in (8, 4, 2, 1):
+            low = [i if i & half == 0 else LANES + i - half for i in range(LANES)]
+            high = [i + half if i & half == 0 else LANES + i for i in range(LANES)]
+            for i in range(LANES):
+                if i & half == 0:
+                    x, y = rows[i], rows[i + half]
+                    rows[i], rows[i + half] = shuffle(builder, x, low, y), shuffle(builder, x, high, y)
+        for i in range(LANES):
+            builder.store(rows[i], places.row(3, i), align=_ALIGN)
+
+    return _procedure(source, index, step, target, to, to_step, body=body)
+
+
+def _reordered(order: Sequence[int], *arguments: Any) -> Any:
+    """Copies len(order) elements from (source, index) to (target, to), which are arguments 0 and 3, in that order."""
+
+    def body(builder, places):
+        values = builder.load(places.stretch(0, len(order)), align=_ALIGN)
+        builder.store(shuffle(builder, values, order), places.stretch(3, len(order)), align=_ALIGN)
+
+    return _procedure(*arguments, body=body)
+
+
+@_literal_operation
+def load_columns(typing, source, index, width, target, to):
+    """Splits sixteen rows of `width` elements: target[to + k * 16 + i] = source[index + i * width + k]."""
+    n = width.literal_value
+    return _reordered([i * n + k for k in range(n) for i in range(LANES)], source, index, width, target, to)
+
+
+@_literal_operation
+def store_columns(typing, source, index, width, target, to):
+    """The inverse of `load_columns`: target[to + i * width + k] = source[index + k * 16 + i]."""
+    n = width.literal_value
+    return _reordered([k * LANES + i for i in range(LANES) for k in range(n)], source, index, width, target, to)
+
+
+# Four rows of sixteen pixels are four blocks of 4x4: pixel (row r, column c) is lane 4 r + c % 4 of block c // 4.
+_ROWS_FROM_BLOCKS = [[(c // 4) * LANES + 4 * r + c % 4 for c in range(LANES)] for r in range(4)]
+_BLOCKS_FROM_ROWS = [(i // 4) * LANES + 4 * block + i % 4 for block in range(4) for i in range(LANES)]
+
+
+@operation
+def blocks_to_rows(typing, source, index, target, to, step):
+    """Four blocks side by side at source[index ...] become four rows of 16 at target[to + r * step]."""
+
+    def body(builder, places):
+        blocks = builder.load(places.stretch(0, 4 * LANES), align=_ALIGN)
+        for r, order in enumerate(_ROWS_FROM_BLOCKS):
+            builder.store(shuffle(builder, blocks, order), places.row(2, r), align=_ALIGN)
+
+    return _procedure(source, index, target, to, step, body=body)
+
+
+@operation
+def rows_to_blocks(typing, source, index, step, target, to):
+    """The inverse of `blocks_to_rows`: rows at source[index + r * step] become blocks at target[to ...]."""
+
+    def body(builder, places):
+        rows = [builder.load(places.row(0, r), align=_ALIGN) for r in range(4)]
+        halves = [shuffle(builder, x, range(2 * LANES), y) for x, y in ((rows[0], rows[1]), (rows[2], rows[3]))]
+        joined = shuffle(builder, halves[0], range(4 * LANES), halves[1])
+        builder.store(shuffle(builder, joined, _BLOCKS_FROM_ROWS), places.stretch(3, 4 * LANES), align=_ALIGN)
+
+    return _procedure(source, index, step, target, to, body=body)

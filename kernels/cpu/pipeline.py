@@ -1,0 +1,263 @@
+"""The stages as plain calls: each takes what earlier ones made and returns its own arrays.
+
+All arrays belong to the pipeline's buffers and hold until the same stage runs again, except the picture,
+which is new each time. No locking, timing or checking of input here. Read the stages' files next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.cpu import bin as binning
+from splatscope.kernels.cpu import blend, project, sort
+from splatscope.kernels.cpu.buffers import Buffers
+from splatscope.kernels.cpu.records import RECORD, pack_camera
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Camera, Float32, Gaussians, Int32
+
+_BOUNDS = {"row_span": project.ROW_SPAN, "aabb_o": project.BOX, "circle3s": project.CIRCLE}
+_BUDGET_BYTES = 8 << 30  # for everything that is kept per instance
+_LIST_BYTES, _ROW_BYTES = (12, 64)  # an instance in the lists; its row of sums in the backward pass
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Visible splats by slot; a chunk's slots start at chunk * CHUNK."""
+
+    camera: Float32  # packed
+    sh_used: int
+    visible: int
+    instances: int
+    skipped: int
+    records: Float32  # [N * RECORD]
+    depth_bits: NDArray[np.uint32]  # [N]
+    spans: NDArray[np.int64]  # [N] where the tiles of a slot are listed
+    slot_splats: Int32  # [N]
+    tiles: Int32  # tiles of all spans
+    chunk_visible: NDArray[np.int64]  # [chunks]
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Which slots each tile blends."""
+
+    tile_start: NDArray[np.int64]  # [T + 1]
+    tile_slots: Int32  # [I]
+    tile_order: Int32  # [T] longest list first
+    places: Int32  # where each entry of `tiles` went; empty if nobody asked
+
+
+@dataclass(frozen=True, eq=False)
+class Blended:
+    """The picture, and what the backward pass starts from."""
+
+    image: Float32  # [H, W, 3]
+    depth: Float32  # [H, W]
+    transmittance: Float32  # [H, W]
+    last_index: Int32  # [H, W]
+    background: Float32  # [3]
+
+
+class Pipeline:
+    """Runs the stages with one set of buffers."""
+
+    def __init__(self) -> None:
+        self._buffers = Buffers()
+        self._room = 0  # entries of the list of tiles that were enough last time
+
+    def project(self, splats: Gaussians, camera: Camera, degree: int, bounds: str) -> Projected:
+        """Records and tiles of the visible splats."""
+        take, workers, count = self._buffers.take, numba.get_num_threads(), splats.count
+        chunks = -(-count // binning.CHUNK)
+        packed, sh_used = pack_camera(camera), (min(degree, splats.sh_degree) + 1) ** 2
+        records = take("records", count * RECORD, np.float32)
+        depth_bits, spans = (take("depth_bits", count, np.uint32), take("spans", count, np.int64))
+        slot_splats = take("slot_splats", count, np.int32)
+        visible, instances, skipped = take("chunk_sums", 3 * chunks, np.int64).reshape(3, chunks)
+        self._room = max(self._room, 2 * count + workers * project.ROOM)
+        while True:
+            tiles = take("tiles", self._room, np.int32)
+            queues = self._zeros("queues", 2)
+            project.project(
+                splats.means,
+                splats.log_scales,
+                splats.quats,
+                splats.logit_opacities,
+                splats.sh,
+                sh_used,
+                packed,
+                *camera.tiles,
+                _BOUNDS[bounds],
+                workers,
+                queues,
+                self._scratch("project", workers, project.WORKER_SCRATCH, np.float32),
+                self._scratch("project_int", workers, project.scratch_ints(camera.tiles[0]), np.int32),
+                records,
+                depth_bits,
+                spans,
+                slot_splats,
+                tiles,
+                visible,
+                instances,
+                skipped,
+            )
+            total = int(instances.sum())
+            _check_budget(total, _LIST_BYTES, camera)
+            if queues[1] <= tiles.size:
+                break
+            # Some lists had no room: once more with what was asked for and a quarter to grow.
+            self._room = int(queues[1]) * 5 // 4 + workers * project.ROOM
+        return Projected(
+            packed,
+            sh_used,
+            int(visible.sum()),
+            total,
+            int(skipped.sum()),
+            records,
+            depth_bits,
+            spans,
+            slot_splats,
+            tiles,
+            visible,
+        )
+
+    def sort(self, projected: Projected) -> Int32:
+        """Slots by depth, [V]."""
+        take, visible = self._buffers.take, projected.visible
+        order = take("order", visible, np.int32)
+        pairs, spare = (take("pairs", visible, np.int64), take("spare_pairs", visible, np.int64))
+        sort.sort_by_depth(projected.depth_bits, projected.chunk_visible, visible, pairs, spare, order)
+        return order
+
+    def bin(self, projected: Projected, order: Int32, camera: Camera, keep_places: bool) -> Lists:
+        """Tile lists in depth order. `keep_places` also says where each instance went, for the backward pass."""
+        take, parts = self._buffers.take, 2 * numba.get_num_threads()
+        tile_count = camera.tiles[0] * camera.tiles[1]
+        tile_slots = take("tile_slots", projected.instances, np.int32)
+        places = take("places", projected.tiles.size if keep_places else 0, np.int32)
+        histogram = take("histogram", parts * tile_count, np.int32).reshape(parts, tile_count)
+        tile_start, tile_order = (
+            take("tile_start", tile_count + 1, np.int64),
+            take("tile_order", tile_count, np.int32),
+        )
+        spans, tiles, visible = projected.spans, projected.tiles, projected.visible
+        binning.count_tiles(order, visible, spans, tiles, parts, histogram)
+        binning.place_tiles(histogram, tile_start)
+        binning.fill_tiles(order, visible, spans, tiles, parts, histogram, tile_slots, places)
+        blend.order_tiles(tile_start, take("length_classes", 64, np.int64), tile_order)
+        return Lists(tile_start, tile_slots, tile_order, places)
+
+    def blend(
+        self, projected: Projected, lists: Lists, camera: Camera, background: tuple[float, float, float]
+    ) -> Blended:
+        """The picture."""
+        workers, shape = numba.get_num_threads(), (camera.height, camera.width)
+        blended = Blended(
+            np.empty((*shape, 3), np.float32),
+            np.empty(shape, np.float32),
+            np.empty(shape, np.float32),
+            self._buffers.take("last_index", shape[0] * shape[1], np.int32).reshape(shape),
+            np.array(background, np.float32),
+        )
+        blend.blend(
+            projected.records,
+            lists.tile_start,
+            lists.tile_slots,
+            lists.tile_order,
+            blended.background,
+            workers,
+            self._zeros("queue", 1),
+            self._scratch("blend", workers, blend.SCRATCH, np.float32),
+            self._scratch("blend_int", workers, blend.SCRATCH_INT, np.int32),
+            blended.image,
+            blended.depth,
+            blended.transmittance,
+            blended.last_index,
+        )
+        return blended
+
+    def blend_backward(
+        self, projected: Projected, lists: Lists, blended: Blended, image_gradient: Float32, camera: Camera
+    ) -> Float32:
+        """One row of sums for each instance, in list order."""
+        from splatscope.kernels.cpu import blend_backward
+
+        _check_budget(projected.instances, _LIST_BYTES + _ROW_BYTES, camera)
+        workers = numba.get_num_threads()
+        rows = self._buffers.take("rows", projected.instances * blend_backward.ROW, np.float32)
+        blend_backward.blend_backward(
+            projected.records,
+            lists.tile_start,
+            lists.tile_slots,
+            lists.tile_order,
+            blended.background,
+            image_gradient,
+            blended.transmittance,
+            blended.last_index,
+            workers,
+            self._zeros("queue", 1),
+            self._scratch("blend_backward", workers, blend_backward.SCRATCH, np.float32),
+            self._scratch("blend_backward_int", workers, blend_backward.SCRATCH_INT, np.int32),
+            rows,
+        )
+        return rows
+
+    def project_backward(
+        self, splats: Gaussians, projected: Projected, lists: Lists, rows: Float32
+    ) -> tuple[NDArray[Any], ...]:
+        """The arrays of `Gradients`, in its order."""
+        from splatscope.kernels.cpu import project_backward
+
+        workers, count, sh_rows = (numba.get_num_threads(), splats.count, splats.sh.shape[1])
+        shapes = ((count, 3), (count, 3), (count, 4), (count,), (count, sh_rows, 3), (count, 2))
+        gradients = [
+            self._buffers.take(f"gradient_{i}", int(np.prod(shape)), np.float32).reshape(shape)
+            for i, shape in enumerate(shapes)
+        ]
+        visible = self._buffers.take("gradient_visible", count, np.uint8)
+        project_backward.project_backward(
+            splats.means,
+            splats.log_scales,
+            splats.quats,
+            splats.logit_opacities,
+            splats.sh,
+            projected.sh_used,
+            projected.camera,
+            projected.records,
+            projected.slot_splats,
+            projected.spans,
+            lists.places,
+            rows,
+            projected.chunk_visible,
+            workers,
+            self._zeros("queue", 1),
+            self._scratch("project_backward", workers, project_backward.WORKER_SCRATCH, np.float32),
+            *gradients,
+            visible,
+        )
+        return *gradients, visible.view(np.bool_)
+
+    def _zeros(self, name: str, size: int) -> NDArray[np.int64]:
+        """Counters from which workers take their turns."""
+        counters = self._buffers.take(name, size, np.int64)
+        counters[:] = 0
+        return counters
+
+    def _scratch(self, name: str, workers: int, size: int, dtype: Any) -> NDArray[Any]:
+        """Working memory [workers, size]."""
+        return self._buffers.take(f"scratch_{name}", workers * size, dtype).reshape(workers, size)
+
+
+def _check_budget(instances: int, bytes_each: int, camera: Camera) -> None:
+    """Refuses lists that would not fit, before they are allocated."""
+    limit = min(_BUDGET_BYTES // bytes_each, 2**31 - 1)
+    if instances > limit:
+        raise InputError(
+            f"At {camera.width}x{camera.height} the splats cover {instances:,} (splat, tile) pairs; the CPU backend "
+            f"takes at most {limit:,}. Use a smaller picture, or remove splats that are far too large."
+        )

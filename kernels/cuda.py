@@ -1,0 +1,213 @@
+"""`CudaBackend`: the GPU behind the protocol of `api.py`, NumPy in and out, for the window, the command line and tests.
+
+Every call waits for the GPU: it has to hand out arrays. Who must not wait uses `renderer.py` itself; read it next.
+Loss and optimiser are the CPU's until they have kernels of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.passes import Scene
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.renderer import Renderer
+from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
+
+_DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
+_LOCK = threading.RLock()
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """Which forward pass `backward` may differentiate, and how many rows of harmonics the scene has."""
+
+    number: int
+    sh_rows: int
+
+
+class CudaBackend:
+    """Renders and differentiates on the GPU, with NumPy arrays for callers. See `api.Backend` for the contract."""
+
+    name = "cuda"
+
+    def __init__(self, renderer: Renderer | None = None) -> None:
+        self.renderer = renderer or _first_renderer()
+        self.device = _device_name(self.renderer)
+        self.compiling = False  # true while a call waits for the compiler; any thread may read it
+        self._uploaded: tuple[Gaussians | None, Scene] | None = None  # None for arrays that may change in place
+        self._passes = 0
+
+    def warm_up(self, training: bool = False) -> None:
+        """Compiles, or loads from disk, by rendering one small picture."""
+        splats, camera = _sample()
+        if training:
+            frame, saved = self.forward(splats, camera)
+            self.backward(saved, np.ones_like(frame.image))
+        else:
+            self.render(splats, camera)
+
+    def is_ready(self, camera: Camera, policy: Policy, training: bool = False) -> bool:
+        """True if a call with this policy need not wait for the compiler; if not, compiling begins beside it."""
+        return self.renderer.is_ready(policy, training, True, camera)
+
+    def render(
+        self,
+        gaussians: Gaussians,
+        camera: Camera,
+        settings: RenderSettings = _DEFAULT_SETTINGS,
+        policy: Policy = _DEFAULT_POLICY,
+    ) -> Frame:
+        """One picture. The arrays of `gaussians` are read once: do not change them between calls."""
+        with _LOCK:
+            return self._draw(gaussians, camera, settings, policy, training=False)
+
+    def forward(
+        self,
+        gaussians: Gaussians,
+        camera: Camera,
+        settings: RenderSettings = _DEFAULT_SETTINGS,
+        policy: Policy = _DEFAULT_POLICY,
+    ) -> tuple[Frame, Saved]:
+        """One picture and what `backward` needs; only the newest pass can be differentiated.
+
+        The arrays of `gaussians` are read anew at each call: an optimiser may have changed them in place.
+        """
+        with _LOCK:
+            frame = self._draw(gaussians, camera, settings, policy, training=True)
+            return frame, Saved(self._passes, gaussians.sh.shape[1])
+
+    def backward(self, saved: Saved, image_gradient: Float32) -> Gradients:
+        """dL/d(parameters) from dL/d(image) [H, W, 3]."""
+        import torch
+
+        with _LOCK:
+            if saved.number != self._passes:
+                raise ValueError("Only the newest forward pass can be differentiated; render again first.")
+            upstream = torch.from_numpy(np.ascontiguousarray(image_gradient, np.float32))
+            tensors = self.renderer.backward(upstream)
+            assert self._uploaded is not None
+            count = self._uploaded[1].count
+            arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
+            sh = arrays["sh"] if arrays["sh"].dtype == torch.float32 else arrays["sh"].view(torch.bfloat16).float()
+            lanes = self.renderer.newest_outputs.warp_slots[:, :1].cpu().numpy().view(np.uint32)
+            visible = (lanes >> np.arange(32, dtype=np.uint32) & 1).astype(bool).ravel()[:count]
+            return Gradients(
+                arrays["means"].numpy(),
+                arrays["log_scales"].numpy(),
+                arrays["quats"].numpy(),
+                arrays["logit_opacities"].numpy()[:, 0],
+                np.ascontiguousarray(sh.numpy()[:, : saved.sh_rows]),
+                arrays["means2d"].numpy(),
+                visible,
+                _stages(self.renderer.stage_ms, backward=True),
+            )
+
+    def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
+        """(1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
+        from splatscope.kernels.cpu.loss import loss_and_gradient
+
+        with _LOCK:
+            return loss_and_gradient(image, target, dssim_weight)
+
+    def ssim(self, image: Float32, target: Float32) -> float:
+        """Mean SSIM: 11x11 Gaussian window, sigma 1.5, zero padding."""
+        from splatscope.kernels.cpu.loss import mean_ssim
+
+        with _LOCK:
+            return mean_ssim(image, target)
+
+    def adam(
+        self,
+        parameter: Float32,
+        gradient: Float32,
+        first: Float32,
+        second: Float32,
+        rates: Float32,
+        step: int,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-15,
+    ) -> None:
+        """One Adam step in place on [N, D] arrays; `rates` [D] is the learning rate of each column."""
+        from splatscope.kernels.cpu.adam import adam_step
+
+        with _LOCK:
+            adam_step(parameter, gradient, first, second, rates, step, *betas, epsilon)
+
+    def _draw(
+        self, gaussians: Gaussians, camera: Camera, settings: RenderSettings, policy: Policy, training: bool
+    ) -> Frame:
+        self._passes += 1
+        scene, renderer = self._scene(gaussians, training), self.renderer
+        self.compiling = not renderer.is_ready(policy, training, True, camera)
+        try:
+            out, record = renderer.complete(
+                lambda: renderer.forward(scene, camera, settings, policy, training, wants_depth=True)
+            )
+        finally:
+            self.compiling = False
+        rows, columns = camera.tiles
+        counts = np.diff(out.tile_starts.cpu().numpy().view(np.uint32).astype(np.int64))
+        assert out.depth is not None
+        # Copies: where the device is this processor, .cpu() would hand out the renderer's own memory.
+        image, depth, transmittance = (t.cpu().numpy().copy() for t in (out.image, out.depth, out.transmittance))
+        return Frame(
+            image,
+            depth,
+            transmittance,
+            counts.reshape(rows, columns).astype(np.int32),
+            int(record["visible"]),
+            int(record["instances"]),
+            int(record["skipped"]),
+            _stages(renderer.stage_ms, backward=False),
+        )
+
+    def _scene(self, gaussians: Gaussians, training: bool) -> Scene:
+        """The scene on the GPU; uploaded when it is another one than last time, or may have changed."""
+        if training or self._uploaded is None or self._uploaded[0] is not gaussians:
+            self.renderer.forget()
+            self._uploaded = None  # before the new one is allocated
+            self._uploaded = (None if training else gaussians, self.renderer.upload(gaussians))
+        return self._uploaded[1]
+
+
+def _stages(stage_ms: dict[str, float], backward: bool) -> dict[str, float]:
+    """The newest times of one half of a pass."""
+    own = ("zero", "blend_backward", "project_backward")
+    return {name: ms for name, ms in stage_ms.items() if (name in own) == backward}
+
+
+def _first_renderer() -> Renderer:
+    """Raises InputError where this machine or installation has no GPU to draw with."""
+    for package in ("torch", "cupy"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"--backend cuda needs {package}, which is not installed; pip install torch cupy-cuda13x, or use "
+                "--backend cpu."
+            )
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError("--backend cuda found no NVIDIA GPU that torch can use; use --backend cpu.")
+    return Renderer(timed=True)
+
+
+def _device_name(renderer: Renderer) -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if renderer.memory.device == "cuda" else renderer.memory.device
+
+
+def _sample() -> tuple[Gaussians, Camera]:
+    """A few splats in front of a small camera: enough to run every kernel once."""
+    count = 20
+    means = np.zeros((count, 3), np.float32)
+    means[:, 2] = np.linspace(2, 3, count)
+    quats = np.tile(np.array([1, 0, 0, 0], np.float32), (count, 1))
+    scales, logits = np.full((count, 3), -2, np.float32), np.zeros(count, np.float32)
+    splats = Gaussians(means, scales, quats, logits, np.full((count, 16, 3), 0.1, np.float32))
+    return splats, Camera.from_matrix(np.eye(4), 40, 24, 30, 30, 20, 12)

@@ -1,0 +1,164 @@
+"""What a pass over a scene is made of before anything is launched: its kernels under a policy, the frame record.
+
+A policy becomes C++ here: each kernel's own aggregate says which toggles it takes, so a new toggle needs nothing in
+this file. The order of launches: `pipeline.py`. The toggles: `policy.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.arguments import struct_layout
+from splatscope.kernels.compiler import Source, read_source
+from splatscope.kernels.constants import JACOBIAN_MARGIN
+from splatscope.kernels.cuda_buffers import Capacity
+from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.types import Camera, RenderSettings
+
+SH_ROWS = 16  # of every scene on the GPU; those beyond its degree are zero
+DIGIT_BITS = 8  # of a sort pass
+SORT_THREADS, SORT_ITEMS = 512, 8  # pairs a block of a sort pass takes: their product
+
+
+# ---- Kernels of a policy ---------------------------------------------------------------------------------------------
+
+
+@cache
+def source(name: str) -> Source:
+    """One of our files and what it includes."""
+    return read_source(name)
+
+
+@cache
+def policy_fields(file: str, aggregate: str) -> dict[str, str]:
+    """name -> C++ type of the fields of a kernel's policy, in the order C++ declares them and wants them named."""
+    text = re.sub(r"//[^\n]*", "", source(file).text)
+    body = re.search(rf"struct\s+{aggregate}\s*\{{(.*?)\}}\s*;", text, re.DOTALL)
+    if body is None:
+        raise ValueError(f"{file} declares no struct {aggregate}.")
+    return {name: kind for kind, name in re.findall(r"(\w+)\s+(\w+)\s*=[^;]*;", body.group(1))}
+
+
+def instantiation(file: str, kernel: str, policy: Policy, **own: str) -> tuple[str, str]:
+    """(file, the kernel as C++ spells it): blend<BlendPolicy{.branchless = true, …}>.
+
+    A field of the kernel's policy takes its value from `own`, else from the toggle of that name, else from C++.
+    """
+    aggregate = "".join(part.capitalize() for part in kernel.removesuffix("_pass").split("_")) + "Policy"
+    values = {row.name: row.spelled(policy.value(row.stage, row.name)) for row in toggle_table("cuda") if row.cpp} | own
+    fields = [f".{name} = {values[name]}" for name in policy_fields(file, aggregate) if name in values]
+    return file, f"{kernel}<{aggregate}{{{', '.join(fields)}}}>"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What decides which kernels run."""
+
+    policy: Policy
+    training: bool
+    wants_depth: bool
+    tiles: int
+
+    @property
+    def key_bytes(self) -> int:
+        """Of the keys by which pairs are sorted: the tile, above depth if that was not sorted before."""
+        if self.policy.sort.sort == "single64":
+            return 8
+        return 2 if self.tiles <= 1 << 16 else 4
+
+    @property
+    def key_bits(self) -> int:
+        """Those of them that count."""
+        tile_bits = max(1, (self.tiles - 1).bit_length())
+        return tile_bits + (32 if self.key_bytes == 8 else 0)
+
+    @property
+    def key_passes(self) -> int:
+        return -(-self.key_bits // DIGIT_BITS)
+
+    def kernels(self) -> dict[str, tuple[str, str]]:
+        """role -> (file, instantiation), of the forward and, for training, of the backward pass."""
+        policy, key = self.policy, {"key_bytes": str(self.key_bytes)}
+        # Compaction serves the backward pass alone.
+        mode = {"training": _bool(self.training), "wants_depth": _bool(self.wants_depth)}
+        mode |= {} if self.training else {"compaction": "false", "cmask": "false"}
+        found = {
+            "project": instantiation("project.cuh", "project", policy),
+            "emit": instantiation("bin.cuh", "emit", policy, **key),
+            "ranges": instantiation("bin.cuh", "ranges", policy, **key),
+            "blend": instantiation("blend.cuh", "blend", policy, **mode),
+        }
+        if policy.sort.sorter == "onesweep":
+            sizes = {"threads": str(SORT_THREADS), "items": str(SORT_ITEMS)}
+            depths = {"key_bytes": "4"}
+            found["sort tiles"] = instantiation("sort.cuh", "sort_pass", policy, **key, **sizes, iota="false")
+            if policy.sort.sort == "two_stage":
+                found["histogram"] = instantiation("sort.cuh", "histogram", policy, **depths)
+                for role, iota in (("sort depths first", "true"), ("sort depths", "false")):
+                    found[role] = instantiation("sort.cuh", "sort_pass", policy, **depths, **sizes, iota=iota)
+        if self.training:
+            deterministic = _bool(policy.blend_backward.reduce == "deterministic")
+            found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy)
+            found["project_backward"] = instantiation(
+                "project_backward.cuh", "project_backward", policy, deterministic=deterministic
+            )
+        return found
+
+
+def _bool(value: bool) -> str:
+    return str(value).lower()
+
+
+@cache
+def frame_dtype() -> np.dtype[Any]:
+    """The layout of `struct Frame`."""
+    return struct_layout(source("frame.cuh").text, "Frame").dtype
+
+
+# ---- A scene and a frame ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Raw parameters in device memory. `sh` holds 16 rows of harmonics by dtype: f32, or bf16 as 16-bit words."""
+
+    count: int
+    sh_degree: int
+    means: Any  # [N, 3]
+    log_scales: Any  # [N, 3]
+    quats: Any  # [N, 4]
+    logit_opacities: Any  # [N]
+    sh: dict[str, Any] = field(default_factory=dict)  # [N, 16, 3]
+
+
+def frame_record(
+    scene: Scene, camera: Camera, settings: RenderSettings, capacity: Capacity, epoch: int
+) -> NDArray[np.void]:
+    """The `Frame` [1] that the first kernel finds: camera, settings, room, and counters at 0."""
+    record = np.zeros(1, frame_dtype())
+    row = record[0]
+    position = camera.position
+    row["rotation"] = camera.matrix[:3, :3].ravel()
+    row["position"] = position
+    row["position_rest"] = position - position.astype(np.float32)
+    for name in ("fx", "fy", "cx", "cy", "width", "height"):
+        row[name] = getattr(camera, name)
+    row["near_z"] = camera.near
+    margin_x, margin_y = (0.5 * JACOBIAN_MARGIN * size for size in (camera.width, camera.height))
+    row["held_left"] = (-camera.cx - margin_x) / camera.fx
+    row["held_right"] = (camera.width - camera.cx + margin_x) / camera.fx
+    row["held_top"] = (-camera.cy - margin_y) / camera.fy
+    row["held_bottom"] = (camera.height - camera.cy + margin_y) / camera.fy
+    row["tile_rows"], row["tile_columns"] = camera.tiles
+    row["background"] = settings.background
+    row["sh_degree"] = min(settings.sh_degree, scene.sh_degree)
+    row["gaussians"] = scene.count
+    row["visible_capacity"], row["instance_capacity"] = capacity.visible, capacity.instances
+    row["epoch"] = epoch
+    return record

@@ -1,0 +1,434 @@
+"""The CUDA stages in order: the arguments and the grid of each kernel. Nothing else launches.
+
+project -> depth sort -> emit -> tile sort -> ranges -> blend, and for training blend_backward -> project_backward. A
+pass is a list of steps made once per (scene, image size, policy, capacity): addresses and capacities are fixed in it,
+and what changes from frame to frame stands in the `Frame` record, which `begin` writes. So it runs launch by launch,
+or is captured in a graph, or runs on the CPU in tests. Which kernels: `passes.py`; memory: `cuda_buffers.py`; who
+calls this: `renderer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+
+from splatscope.kernels.compiler import Kernel
+from splatscope.kernels.cuda_buffers import Buffers, Capacity, Memory, address
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.passes import (
+    DIGIT_BITS,
+    SH_ROWS,
+    SORT_ITEMS,
+    SORT_THREADS,
+    Pass,
+    Scene,
+    frame_dtype,
+    frame_record,
+)
+from splatscope.kernels.types import Camera, RenderSettings
+
+SUM_ROW = 12  # floats of sums a slot
+BINS = 1 << DIGIT_BITS
+PART = SORT_THREADS * SORT_ITEMS
+LAUNCHES_PER_LOOK_BACK = 8  # scan.cuh
+EPOCHS = 1 << 19  # scan.cuh: frames until look-back words must be cleared
+LOOK_BACKS = ("project look-back", "emit look-back", "sort look-back")
+BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128}
+GRADIENT_SHAPES = {
+    "means": 3,
+    "log_scales": 3,
+    "quats": 4,
+    "logit_opacities": 1,
+    "means2d": 2,
+}  # floats a splat; and sh
+
+Provider = Callable[[str, Sequence[str]], Mapping[str, Kernel]]  # (file, instantiations) -> kernels
+
+
+class Launches(Protocol):
+    """What `launcher.Launcher` and the CPU harness have in common."""
+
+    def launch(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], arguments: np.ndarray) -> None: ...
+    def stage(self, name: str) -> AbstractContextManager[None]: ...
+
+
+# ---- Steps -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One kernel with everything it is launched with."""
+
+    stage: str
+    kernel: Kernel
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: np.ndarray
+
+    def run(self, launches: Launches) -> None:
+        launches.launch(self.kernel, self.grid, self.block, self.arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Something between kernels that is none of ours: clearing memory, torch's sort."""
+
+    stage: str
+    work: Callable[[], None]
+
+    def run(self, launches: Launches) -> None:
+        self.work()
+
+
+Step = Launch | Call
+
+
+def run_steps(steps: Sequence[Step], launches: Launches) -> None:
+    """Runs them in order, each stage under its name."""
+    for stage, group in groupby(steps, lambda step: step.stage):
+        with launches.stage(stage):
+            for step in group:
+                step.run(launches)
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Where a pass leaves its results, device arrays that the next pass overwrites."""
+
+    image: Any  # [H, W, 3]
+    transmittance: Any  # [H, W]
+    depth: Any | None  # [H, W] if asked for
+    tile_starts: Any  # [T + 1]
+    warp_slots: Any  # [ceil(N / 32), 2] visible lanes, slot of the first
+    image_gradient: Any | None  # [H, W, 3] for the caller to fill, training only
+    gradients: dict[str, Any]  # training only
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A pass, ready to run."""
+
+    made_for: Pass
+    capacity: Capacity
+    forward: list[Step]
+    backward: list[Step]
+    outputs: Outputs
+
+
+class Pipeline:
+    """Makes plans in one set of buffers and keeps the frame record they share."""
+
+    def __init__(self, memory: Memory, provide: Provider, before_growth: Callable[[], None] = lambda: None) -> None:
+        self.memory = memory
+        self.buffers = Buffers(memory, before_growth)
+        self._provide = provide
+        self._epoch = 0
+        self.frame = self.buffers.take("frame", (frame_dtype().itemsize,), "u1")
+
+    def begin(self, scene: Scene, camera: Camera, settings: RenderSettings, capacity: Capacity) -> None:
+        """Writes the frame record; call it before each forward pass."""
+        self._epoch += 1
+        if self._epoch == EPOCHS:
+            self.buffers.clear(LOOK_BACKS)
+            self._epoch = 1
+        self.memory.write(self.frame, frame_record(scene, camera, settings, capacity, self._epoch))
+
+    def read_frame(self) -> np.void:
+        """The frame record as the kernels left it: counters and flags. Waits for them."""
+        return self.memory.read(self.frame).view(frame_dtype())[0]
+
+    def plan(self, scene: Scene, width: int, height: int, made_for: Pass, capacity: Capacity) -> Plan:
+        """All steps of a pass. Compiles and allocates what is missing. Raises InputError for what cannot be."""
+        made_for.policy.check("cuda")
+        if made_for.training and made_for.policy.blend.cmask == "on":
+            slots = 1 << (32 - BLEND_THREADS[made_for.policy.blend.map] // 32)
+            if capacity.visible > slots:
+                raise InputError(
+                    f"{capacity.visible:,} visible splats do not fit blend.cmask, which leaves room for {slots:,}; "
+                    "set blend.cmask to off (and what needs it), or blend.map to columns_8x8."
+                )
+        wanted = made_for.kernels()
+        found: dict[str, Kernel] = {}
+        for file, roles in groupby(sorted(wanted, key=lambda role: wanted[role][0]), lambda role: wanted[role][0]):
+            names = {role: wanted[role][1] for role in roles}
+            kernels = self._provide(file, list(dict.fromkeys(names.values())))
+            found |= {role: kernels[name] for role, name in names.items()}
+        return _Planner(self, scene, width, height, made_for, capacity, found).plan()
+
+
+class _Planner:
+    """One plan in the making."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        scene: Scene,
+        width: int,
+        height: int,
+        made_for: Pass,
+        capacity: Capacity,
+        kernels: dict[str, Kernel],
+    ) -> None:
+        self.memory, self.take, self.frame = pipeline.memory, pipeline.buffers.take, pipeline.frame
+        self.read_frame = pipeline.read_frame
+        self.scene, self.size, self.made_for, self.policy = scene, (height, width), made_for, made_for.policy
+        self.capacity, self.kernels = capacity, kernels
+        self.steps: list[Step] = []
+        self.tickets = self.sorts = 0
+
+    def plan(self) -> Plan:
+        splats = self._project()
+        order = self._sort_depths() if self.policy.sort.sort == "two_stage" else None
+        self._bin(order)
+        image, transmittance, depth = self._blend(splats)
+        forward, self.steps = self.steps, []
+        image_gradient, gradients = self._backward(splats, transmittance) if self.made_for.training else (None, {})
+        outputs = Outputs(image, transmittance, depth, self.tile_starts, self.warp_slots, image_gradient, gradients)
+        return Plan(self.made_for, self.capacity, forward, self.steps, outputs)
+
+    def _add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None:
+        kernel = self.kernels[role]
+        packed = kernel.arguments.pack(frame=self.frame, **arguments)
+        self.steps.append(Launch(stage, kernel, (blocks,), (threads,), packed))
+
+    def _ticket(self) -> int:
+        self.tickets += 1
+        return self.tickets - 1
+
+    def _counter(self, name: str) -> int:
+        """The address of a counter of the frame."""
+        fields: Any = frame_dtype().fields
+        return address(self.frame, fields[name][1])
+
+    def _clear(self, arrays: list[Any]) -> None:
+        def work() -> None:
+            for array in arrays:
+                self.memory.clear(array)
+
+        self.steps.append(Call("zero", work))
+
+    def _project(self) -> Any:
+        scene, count, room = self.scene, self.scene.count, self.capacity.visible
+        splats = self.take("splats", (room, 12), "f4")
+        self.extents = self.take("extents", (room, 8), "f4")
+        self.depth_bits = self.take("depth_bits", (room,), "u4")
+        self.warp_slots = self.take("warp_slots", (-(-count // 32), 2), "u4")
+        self._add(
+            "project",
+            "project",
+            -(-count // 256),
+            256,
+            means=scene.means,
+            log_scales=scene.log_scales,
+            quats=scene.quats,
+            logit_opacities=scene.logit_opacities,
+            sh=scene.sh[self.policy.project.sh_dtype],
+            splats=splats,
+            extents=self.extents,
+            depth_bits=self.depth_bits,
+            warp_slots=self.warp_slots,
+            look_back=self.take("project look-back", (-(-count // 256),), "u8", zeroed=True),
+            ticket=self._ticket(),
+        )
+        return splats
+
+    def _sort_depths(self) -> Any:
+        """Slots, nearest first."""
+        room, bits = self.capacity.visible, 32
+        orders = [self.take(f"order {i}", (room,), "u4") for i in range(2)]
+        if self.policy.sort.sorter == "torch":
+            self._sort_by_torch("depth_sort", self.depth_bits, None, "visible", 31, orders[0])
+            return orders[0]
+        keys = [self.take(f"depth keys {i}", (room,), "u4") for i in range(2)]
+        passes = bits // DIGIT_BITS
+        starts = self.take("depth bin starts", (passes, BINS), "u4")
+        self._add(
+            "depth_sort",
+            "histogram",
+            min(-(-room // PART), 2 * self.memory.multiprocessors),
+            512,
+            keys=self.depth_bits,
+            count=self._counter("visible"),
+            bins=self.take("bins", (8, BINS), "u4", zeroed=True),
+            bin_starts=starts,
+            passes=passes,
+            ticket=self._ticket(),
+        )
+        source: tuple[Any, Any] = (self.depth_bits, None)
+        for number in range(passes):
+            is_last = number == passes - 1
+            target = (None if is_last else keys[number % 2], orders[number % 2])
+            role = "sort depths" if number else "sort depths first"
+            self._sort_pass("depth_sort", role, source, target, "visible", room, starts, number, bits)
+            source = target
+        return source[1]
+
+    def _sort_pass(
+        self,
+        stage: str,
+        role: str,
+        source: tuple[Any, Any],
+        target: tuple[Any, Any],
+        counter: str,
+        room: int,
+        starts: Any,
+        number: int,
+        bits: int,
+    ) -> None:
+        """One digit of a sort of (keys, payloads)."""
+        parts = -(-max(self.capacity.visible, self.capacity.instances) // PART)
+        self.sorts += 1
+        assert self.sorts <= LAUNCHES_PER_LOOK_BACK
+        self._add(
+            stage,
+            role,
+            -(-room // PART),
+            SORT_THREADS,
+            keys_in=source[0],
+            payloads_in=source[1],
+            keys_out=target[0],
+            payloads_out=target[1],
+            count=self._counter(counter),
+            bin_starts=address(starts, 4 * BINS * number),
+            look_back=self.take("sort look-back", (parts, BINS), "u8", zeroed=True),
+            shift=DIGIT_BITS * number,
+            digit_bits=min(DIGIT_BITS, bits - DIGIT_BITS * number),
+            launch=self.sorts - 1,
+            ticket=self._ticket(),
+        )
+
+    def _sort_by_torch(self, stage: str, keys: Any, values: Any, counter: str, bits: int, out: Any) -> None:
+        """The count comes to the host, and the host waits."""
+
+        def work() -> None:
+            count = int(self.read_frame()[counter])
+            places = self.memory.sort(keys[:count], bits)
+            self.memory.gather(values, places, out)
+
+        self.steps.append(Call(stage, work))
+
+    def _bin(self, order: Any) -> None:
+        """The list of each tile: `self.slots` from `self.tile_starts` on."""
+        room, made_for, dtype = self.capacity.instances, self.made_for, f"u{self.made_for.key_bytes}"
+        keys = [self.take(f"{dtype} keys {i}", (room,), dtype) for i in range(2)]
+        slots = [self.take(f"slots {i}", (room,), "u4") for i in range(2)]
+        starts = self.take("tile bin starts", (made_for.key_passes, BINS), "u4")
+        self._add(
+            "emit",
+            "emit",
+            min(-(-self.capacity.visible // 256), 8 * self.memory.multiprocessors),
+            256,
+            extents=self.extents,
+            order=order,
+            depth_bits=self.depth_bits,
+            keys=keys[0],
+            slots=slots[0],
+            bins=self.take("bins", (8, BINS), "u4", zeroed=True),
+            bin_starts=starts,
+            look_back=self.take("emit look-back", (-(-self.capacity.visible // 256),), "u8", zeroed=True),
+            passes=made_for.key_passes,
+            ticket=self._ticket(),
+            finished_ticket=self._ticket(),
+        )
+        last = made_for.key_passes % 2
+        if self.policy.sort.sorter == "torch":
+            last = 1
+            self._sort_tiles_by_torch(keys, slots)
+        else:
+            for number in range(made_for.key_passes):
+                source, target = ((keys[i], slots[i]) for i in (number % 2, 1 - number % 2))
+                self._sort_pass(
+                    "tile_sort", "sort tiles", source, target, "instances", room, starts, number, made_for.key_bits
+                )
+        self.slots = slots[last]
+        self.tile_starts = self.take("tile starts", (made_for.tiles + 1,), "u4")
+        self._add("ranges", "ranges", room // 256 + 1, 256, keys=keys[last], tile_starts=self.tile_starts)
+
+    def _sort_tiles_by_torch(self, keys: list[Any], slots: list[Any]) -> None:
+        def work() -> None:
+            count = int(self.read_frame()["instances"])
+            places = self.memory.sort(keys[0][:count], self.made_for.key_bits)
+            self.memory.gather(keys[0], places, keys[1])
+            self.memory.gather(slots[0], places, slots[1])
+
+        self.steps.append(Call("tile_sort", work))
+
+    def _blend(self, splats: Any) -> tuple[Any, Any, Any]:
+        height, width = self.size
+        image = self.take("image", (height, width, 3), "f4")
+        transmittance = self.take("transmittance", (height, width), "f4")
+        depth = self.take("depth", (height, width), "f4") if self.made_for.wants_depth else None
+        training = self.made_for.training
+        self.last = self.take("last", (height, width), "u4") if training else None
+        self.entry_counts = self.take("entry counts", (self.made_for.tiles,), "u4") if training else None
+        self._add(
+            "blend",
+            "blend",
+            self.made_for.tiles,
+            BLEND_THREADS[self.policy.blend.map],
+            splats=splats,
+            depths=address(self.depth_bits),  # camera z, whose bits these are
+            tile_start=self.tile_starts,
+            list=self.slots,
+            entry_counts=self.entry_counts,
+            image=image,
+            transmittance=transmittance,
+            depth=depth,
+            last=self.last,
+        )
+        return image, transmittance, depth
+
+    def _backward(self, splats: Any, transmittance: Any) -> tuple[Any, dict[str, Any]]:
+        (height, width), policy, scene = self.size, self.policy, self.scene
+        count, room = scene.count, self.capacity.visible
+        is_exact = policy.blend_backward.reduce == "deterministic"
+        # Sums of at most 8 H W dL/dimage: no carry into the sign while |dL/dimage| is below 4.
+        scale = 2.0 ** int(58 - np.log2(height * width))
+        sums = {
+            "sums": None if is_exact else self.take("sums", (room, SUM_ROW), "f4", zeroed=True),
+            "integer_sums": self.take("integer sums", (room, SUM_ROW), "i8", zeroed=True) if is_exact else None,
+            "integer_scale": scale,
+            "touched": self.take("touched", (room,), "u1", zeroed=True),
+        }
+        image_gradient = self.take("image gradient", (height, width, 3), "f4")
+        gradients = {name: self.take(f"gradient {name}", (count, size), "f4") for name, size in GRADIENT_SHAPES.items()}
+        dtype = "u2" if policy.project.sh_dtype == "bf16" else "f4"
+        gradients["sh"] = self.take(f"gradient sh {dtype}", (count, SH_ROWS, 3), dtype)
+        if policy.project_backward.zero == "memset":
+            self._clear(list(gradients.values()))
+        self._add(
+            "blend_backward",
+            "blend_backward",
+            self.made_for.tiles,
+            BLEND_THREADS[policy.blend.map],
+            splats=splats,
+            tile_start=self.tile_starts,
+            list=self.slots,
+            entry_counts=self.entry_counts,
+            last=self.last,
+            transmittance=transmittance,
+            image_gradient=image_gradient,
+            **sums,
+        )
+        threads = room if policy.project_backward.by_slot == "on" else count
+        self._add(
+            "project_backward",
+            "project_backward",
+            -(-threads // 128),
+            128,
+            means=scene.means,
+            log_scales=scene.log_scales,
+            quats=scene.quats,
+            logit_opacities=scene.logit_opacities,
+            sh=scene.sh[policy.project.sh_dtype],
+            splats=splats,
+            warp_slots=self.warp_slots,
+            **sums,
+            **{f"{name}_gradient": array for name, array in gradients.items()},
+        )
+        return image_gradient, gradients

@@ -1,0 +1,41 @@
+"""Policies for tests: one toggle away from another, and random ones, all of whose toggles go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from splatscope.kernels.policy import Policy, Toggle, toggle_table
+
+
+def mended(policy: Policy, keep: str = "") -> Policy:
+    """The nearest policy that goes together: a toggle whose need is not met takes the first value that needs nothing.
+
+    The toggle `keep` stays; what it needs is set instead.
+    """
+    for row in toggle_table("cuda"):
+        for need in row.needs:
+            wanted = row.key == keep and need.value == policy.value(row.stage, row.name)
+            if wanted and policy.value(need.stage, need.name) not in need.allowed:
+                policy = mended(policy.with_value(need.stage, need.name, need.allowed[0]), f"{need.stage}.{need.name}")
+    while unmet := next((r for r in toggle_table("cuda") if policy.unmet(r, policy.value(r.stage, r.name))), None):
+        value = next(v for v in unmet.values if policy.unmet(unmet, v) is None)
+        policy = policy.with_value(unmet.stage, unmet.name, value)
+    return policy
+
+
+def with_each_toggle(base: Policy) -> Iterator[tuple[Toggle, str, Policy]]:
+    """(toggle, value, policy) for each value of each toggle that `base` does not have, needs and all."""
+    for row in toggle_table("cuda"):
+        for value in row.values:
+            if value != base.value(row.stage, row.name):
+                yield row, value, mended(base.with_value(row.stage, row.name, value), row.key)
+
+
+def random_policy(random: np.random.Generator) -> Policy:
+    """Each toggle at random, mended."""
+    policy = Policy()
+    for row in toggle_table("cuda"):
+        policy = policy.with_value(row.stage, row.name, str(random.choice(row.values)))
+    return mended(policy)

@@ -1,0 +1,146 @@
+"""The table of toggles: complete, consistent with the C++ it becomes, and clear about what goes with what."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from splatscope.kernels.compiler import CUDA_FOLDER
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.passes import Pass, policy_fields
+from splatscope.kernels.policy import BinPolicy, Policy, Toggle, toggle_table
+from splatscope.kernels.steps import STEPS, changed, step
+from tests.random_policies import random_policy
+
+TEXT = "\n".join(re.sub(r"//[^\n]*", "", path.read_text()) for path in sorted(CUDA_FOLDER.glob("*.cuh")))
+AGGREGATES = {  # file and struct -> fields that the pipeline fills, not the user
+    ("project.cuh", "ProjectPolicy"): set(),
+    ("sort.cuh", "HistogramPolicy"): {"key_bytes"},
+    ("sort.cuh", "SortPolicy"): {"key_bytes", "threads", "items", "blocks", "iota"},
+    ("bin.cuh", "EmitPolicy"): {"key_bytes"},
+    ("bin.cuh", "RangesPolicy"): {"key_bytes"},
+    ("blend.cuh", "BlendPolicy"): {"training", "wants_depth"},
+    ("blend_backward.cuh", "BlendBackwardPolicy"): set(),
+    ("project_backward.cuh", "ProjectBackwardPolicy"): {"deterministic"},
+}
+CUDA = list(toggle_table("cuda"))
+
+
+def enumerators(name: str) -> list[str]:
+    found = re.search(rf"enum class {name}\s*:\s*int\s*\{{(.*?)\}}", TEXT, re.DOTALL)
+    assert found is not None, name
+    return [word.strip() for word in found.group(1).split(",") if word.strip()]
+
+
+@pytest.mark.parametrize("row", [row for row in CUDA if row.cpp], ids=lambda row: row.key)
+def test_the_values_of_a_toggle_are_those_of_its_type_in_cpp(row: Toggle) -> None:
+    kinds = {fields[row.name] for a in AGGREGATES if row.name in (fields := policy_fields(*a))}
+    assert kinds == {row.cpp}
+    assert row.cpp is not None
+    expected = ["off", "on"] if row.cpp == "bool" else enumerators(row.cpp)
+    assert sorted(row.values) == sorted(expected)
+
+
+def test_every_field_in_cpp_is_a_toggle_or_the_pipelines_own() -> None:
+    declared = set(re.findall(r"struct (\w+Policy) \{", TEXT))
+    assert declared == {struct for _, struct in AGGREGATES}
+    names = {row.name for row in CUDA if row.cpp}
+    for (file, struct), own in AGGREGATES.items():
+        assert set(policy_fields(file, struct)) - names == own, struct
+
+
+def test_every_toggle_says_what_it_does_in_a_sentence_and_where_it_comes_from() -> None:
+    for row in CUDA:
+        assert row.sentence.endswith("."), row.key
+        assert row.default in row.values
+        assert row.step in {*STEPS, "own"}
+        for need in row.needs:
+            assert need.value in row.values
+            other = next(t for t in CUDA if (t.stage, t.name) == (need.stage, need.name))
+            assert set(need.allowed) < set(other.values)
+
+
+def test_a_window_on_the_cpu_shows_what_the_cpu_honours() -> None:
+    assert [row.key for row in toggle_table()] == ["bin.bounds"]
+    assert {"bin.bounds", "blend.subtile", "launch.launch"} <= {row.key for row in CUDA}
+    assert Policy() == Policy(bin=BinPolicy("row_span"))
+
+
+def test_a_toggle_whose_need_is_off_says_what_to_set_first() -> None:
+    policy = changed(step("s01"), {"blend.cmask": "on"})
+    row = next(row for row in CUDA if row.key == "blend.cmask")
+    sentence = step("s01").unmet(row, "on")
+    assert sentence is not None
+    assert "set blend.compaction to on first" in sentence
+    assert policy.problems() == [sentence]
+    with pytest.raises(InputError, match=r"set blend\.compaction to on first"):
+        policy.check()
+    assert policy.problems("cpu") == []
+    assert changed(policy, {"blend.compaction": "on"}).problems() == []
+
+
+def test_unknown_names_and_values_are_refused_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"no toggle blend\.speed"):
+        Policy().with_value("blend", "speed", "on")
+    with pytest.raises(ValueError, match="one of off, on, got 'yes'"):
+        Policy().with_value("blend", "cmask", "yes")
+    with pytest.raises(InputError, match="steps are s00, s01a"):
+        step("s07")
+
+
+def test_the_ladder_climbs_one_change_at_a_time_to_the_default() -> None:
+    for name, rung in STEPS.items():
+        assert rung.policy.problems() == [], name
+        assert rung.sentence.endswith(".")
+    policies = [rung.policy for name, rung in STEPS.items() if name != "s01"]
+    assert len(set(policies)) == len(policies)
+    assert step("s01") == step("s01e")
+    assert step("best") == Policy()
+    quality = [row for row in CUDA if row.identity == "Q" and row.key != "bin.bounds"]
+    assert all(step("best").value(row.stage, row.name) == row.default for row in quality)
+    assert step("best").project.sh_dtype == "f32"
+
+
+def test_a_policy_becomes_kernels_as_cpp_spells_them() -> None:
+    kernels = Pass(step("s05"), training=True, wants_depth=False, tiles=100).kernels()
+    assert kernels["blend"] == (
+        "blend.cuh",
+        "blend<BlendPolicy{.map = Map::columns_8x4, .subtile = Subtile::ellipse, .exp = Exponential::ex2, "
+        ".log2_opacity = false, .branchless = true, .sign_T = false, .training = true, .compaction = true, "
+        ".cmask = true, .wants_depth = false}>",
+    )
+    viewing = Pass(step("s05"), training=False, wants_depth=True, tiles=100).kernels()
+    assert ".compaction = false" in viewing["blend"][1]
+    assert "blend_backward" not in viewing
+
+
+@pytest.mark.parametrize(
+    ("sort", "tiles", "key_bytes", "bits"),
+    [("two_stage", 1, 2, 1), ("two_stage", 65536, 2, 16), ("two_stage", 65537, 4, 17), ("single64", 6370, 8, 45)],
+)
+def test_sort_keys_are_as_wide_as_tiles_need(sort: str, tiles: int, key_bytes: int, bits: int) -> None:
+    made_for = Pass(changed(Policy(), {"sort.sort": sort}), False, False, tiles)
+    assert (made_for.key_bytes, made_for.key_bits) == (key_bytes, bits)
+
+
+def test_a_toggle_changes_only_the_kernels_of_its_stage() -> None:
+    def changed_roles(key: str, value: str) -> set[str]:
+        before, after = (Pass(p, True, False, 100).kernels() for p in (step("s01"), changed(step("s01"), {key: value})))
+        return {role for role in before if before[role] != after.get(role)}
+
+    assert changed_roles("blend_backward.reduce", "scatter") == {"blend_backward"}
+    assert changed_roles("project.sh_load", "scalar") == {"project"}
+    assert changed_roles("blend.subtile", "aabb") == {"blend", "blend_backward"}
+    assert changed_roles("bin.bounds", "aabb_o") == {"project", "emit"}
+    assert changed_roles("launch.launch", "direct") == set()
+
+
+def test_random_policies_go_together_and_reach_every_value() -> None:
+    random, seen = np.random.default_rng(0), set()
+    for _ in range(300):
+        policy = random_policy(random)
+        assert policy.problems() == []
+        seen |= {(row.key, policy.value(row.stage, row.name)) for row in CUDA}
+    assert seen == {(row.key, value) for row in CUDA for value in row.values}

@@ -1,0 +1,118 @@
+"""What keys and buttons do, without a window: the session in front of the pretended engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from splatscope.viewer import messages
+from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.session import Session
+from tests.fake_engine import SCENE, FakeEngine
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    engine = FakeEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def session(engine: FakeEngine) -> Session:
+    session = Session(engine, WindowConfig())
+    session.viewport = (320, 240)
+    session.poll()
+    return session
+
+
+def test_a_scene_opens_at_its_first_camera_with_its_own_background(engine: FakeEngine, session: Session) -> None:
+    assert np.allclose(session.nav.eye, SCENE.cameras[0].camera.position)
+    session.set_background((0.5, 0.5, 0.5))
+    session.frame_scene()
+    other = replace(SCENE, generation=2, background=(1.0, 1.0, 1.0), sh_degree=1, cameras=())
+    engine._status = replace(engine.status(), scene=other)
+    session.poll()
+    assert session.settings.background == (1.0, 1.0, 1.0)
+    assert session.settings.sh_degree == 1
+    assert session.at_camera is None
+    assert np.allclose(session.nav.pivot, (0, 0, 0))
+
+
+def test_the_same_view_is_asked_for_once(engine: FakeEngine, session: Session) -> None:
+    session.publish()
+    session.publish()
+    assert len(engine.requests) == 1
+    session.move(lambda nav: nav.orbit(0.1, 0.0))
+    session.publish()
+    assert len(engine.requests) == 2
+
+
+def test_stepping_comes_back_to_the_last_camera_before_going_on(session: Session) -> None:
+    session.go_to_camera(5)
+    session.move(lambda nav: nav.orbit(0.3, 0.0))
+    assert session.at_camera is None
+    session.step_camera(1)
+    assert session.at_camera == SCENE.cameras[5]
+    session.step_camera(1)
+    assert session.at_camera == SCENE.cameras[6]
+
+
+def test_the_pivot_is_what_was_clicked_on(engine: FakeEngine, session: Session) -> None:
+    session.publish()
+    deadline = time.monotonic() + 10
+    while not session.poll() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    eye = session.nav.eye
+    session.pivot_under(0.5, 0.5)  # the unit ball at the origin lies there
+    assert np.linalg.norm(session.nav.pivot) == pytest.approx(1.0, abs=0.02)
+    assert np.allclose(session.nav.eye, eye)
+    before = session.nav
+    session.pivot_under(0.5, 0.0)  # the empty sky
+    assert session.nav == before
+
+
+def test_no_error_is_lost_and_dismissing_keeps_the_log(engine: FakeEngine, session: Session) -> None:
+    engine.say("error", "first")
+    engine.say("info", "second")
+    engine.say("error", "third")
+    session.poll()
+    assert session.error is not None
+    assert session.error.text == "third"
+    session.help_shown = True
+    session.dismiss()
+    assert not session.help_shown
+    assert session.error is not None
+    session.dismiss()
+    session.poll()
+    assert session.error is None
+    assert [line.text for line in session.log] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("typed", ["/data/a b.ply", ' "/data/a b.ply" ', "file:///data/a%20b.ply", "'/data/a b.ply'\n"])
+def test_a_pasted_path_is_understood_however_it_was_copied(engine: FakeEngine, session: Session, typed: str) -> None:
+    session.open(typed)
+    assert engine.commands == [messages.OpenScene(Path("/data/a b.ply"))]
+
+
+def test_keys_send_only_what_the_state_allows(engine: FakeEngine, session: Session) -> None:
+    expected = {
+        "none": [],
+        "ready": [messages.StartTraining, messages.StepTraining],
+        "running": [messages.PauseTraining, messages.StopTraining],
+        "stopping": [],
+        "finished": [],
+        "error": [],
+    }
+    for state, commands in expected.items():
+        session.status = replace(session.status, training=replace(session.status.training, state=state))
+        engine.commands.clear()
+        session.toggle_training()
+        session.step_training()
+        session.stop_training()
+        assert [type(command) for command in engine.commands] == commands, state
