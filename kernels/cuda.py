@@ -94,7 +94,7 @@ class CudaBackend:
             count = self._uploaded[1].count
             arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
             sh = arrays["sh"] if arrays["sh"].dtype == torch.float32 else arrays["sh"].view(torch.bfloat16).float()
-            lanes = self.renderer.newest_outputs.warp_slots[:, :1].cpu().numpy().view(np.uint32)
+            lanes = self.renderer.newest_plan.outputs.warp_slots[:, :1].cpu().numpy().view(np.uint32)
             visible = (lanes >> np.arange(32, dtype=np.uint32) & 1).astype(bool).ravel()[:count]
             return Gradients(
                 arrays["means"].numpy(),

@@ -156,11 +156,11 @@ class Renderer:
         return prepared.plan.outputs.gradients
 
     @property
-    def newest_outputs(self) -> Outputs:
-        """The tensors of the newest forward pass."""
+    def newest_plan(self) -> Plan:
+        """Steps, kernels and tensors of the newest forward pass."""
         if self._newest is None:
             raise ValueError("Nothing has been drawn yet.")
-        return self._newest.plan.outputs
+        return self._newest.plan
 
     def complete(self, forward: Callable[[], Outputs]) -> tuple[Outputs, np.void]:
         """Calls `forward` until its frame fits: (tensors, the frame record with its counters). Waits for the GPU."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from splatscope.kernels.errors import InputError
 from splatscope.viewer.messages import OverlayName
 
 
@@ -32,3 +33,9 @@ class WindowConfig:
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
     screenshot_dir: Path = Path("screenshots")
+
+    def __post_init__(self) -> None:
+        if self.ui_scale != 0.0 and not 0.5 <= self.ui_scale <= 4.0:
+            raise InputError(
+                f"The UI scale must lie between 0.5 and 4, or be 0 to ask the display, got {self.ui_scale}."
+            )

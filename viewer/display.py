@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import ctypes.util
 import sys
 from dataclasses import dataclass
 
@@ -44,10 +43,10 @@ def find_display() -> Display:
 
 
 def _x11_display() -> Display:
-    name = ctypes.util.find_library("X11")
-    if name is None:
-        raise InputError("No window can be opened: the X11 library (libX11) is not installed; install libx11-6.")
-    x11 = ctypes.CDLL(name)
+    try:
+        x11 = ctypes.CDLL("libX11.so.6")
+    except OSError as error:
+        raise InputError("No window can be opened: the X11 library is not installed (Debian: libx11-6).") from error
     x11.XOpenDisplay.restype = ctypes.c_void_p
     x11.XGetDefault.restype = ctypes.c_char_p
     connection = ctypes.c_void_p(x11.XOpenDisplay(None))

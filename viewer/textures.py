@@ -9,7 +9,6 @@ only: the OpenGL context is current there. Read `viewport.py` next for where the
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import sys
 from typing import Protocol
 
@@ -67,7 +66,7 @@ class GlTexture:
 
     def __init__(self) -> None:
         """Raises OSError if there is no OpenGL library, LookupError if the texture is not found in it."""
-        self._gl = ctypes.CDLL(ctypes.util.find_library("GL") or "libGL.so.1")
+        self._gl = ctypes.CDLL("libGL.so.1")
         self._gl.glIsTexture.restype = ctypes.c_ubyte
         before = self._names()
         pixels = [0.0] * (4 * PROBE_WIDTH * PROBE_HEIGHT)

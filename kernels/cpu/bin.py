@@ -7,10 +7,10 @@ sort by tile then takes them in depth order. Read `blend.py` next.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from splatscope.kernels.constants import TILE
-from splatscope.kernels.cpu.compile import inline, kernel, parallel_kernel
+from splatscope.kernels.cpu.compile import inline, kernel
+from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.lanes import (
     LANES,
     bits_mask,
@@ -102,19 +102,32 @@ def list_splat(spans, lane, row_count, tiles, start):
         start += length
 
 
-@parallel_kernel
-def count_tiles(order, visible, spans, tiles, parts, histogram):
-    """Instances of each tile among each of `parts` stretches of the depth order, into histogram [parts, T]."""
-    for part in prange(parts):
-        histogram[part, :] = 0
-        offset = part * histogram.shape[1]
-        first, end = part * visible // parts, (part + 1) * visible // parts
-        for i in range(first, end):
+@kernel
+def count_tiles(
+    board,  # turns are stretches of the depth order
+    turns,
+    worker,
+    order,  # [V]
+    spans,  # [slots]
+    tiles,
+    histogram,  # out [turns, T] instances of each tile among each stretch
+):
+    """Counts how long each stretch makes each tile's list."""
+    visible, done = order.size, 0
+    while True:
+        turn = draw_turn(board)
+        if turn >= turns:
+            break
+        done += 1
+        histogram[turn, :] = 0
+        offset = turn * histogram.shape[1]
+        for i in range(turn * visible // turns, (turn + 1) * visible // turns):
             span = at(spans, np.int64(at(order, i)))
             start = span >> COUNT_BITS
             for k in range(start, start + (span & COUNT_MASK)):
                 place = offset + at(tiles, k)
                 put(histogram, place, at(histogram, place) + 1)
+    report_turns(board, done)
 
 
 @kernel
@@ -130,16 +143,27 @@ def place_tiles(histogram, tile_start):
     tile_start[histogram.shape[1]] = position
 
 
-@parallel_kernel
-def fill_tiles(order, visible, spans, tiles, parts, histogram, tile_slots, places):
-    """Writes the lists: tile_slots [I] by tile then depth.
-
-    places, unless it is empty, tells where each entry of `tiles` went.
-    """
-    for part in prange(parts):
-        offset = part * histogram.shape[1]
-        first, end = part * visible // parts, (part + 1) * visible // parts
-        for i in range(first, end):
+@kernel
+def fill_tiles(
+    board,  # turns as in `count_tiles`
+    turns,
+    worker,
+    order,  # [V]
+    spans,  # [slots]
+    tiles,
+    histogram,  # [turns, T] where each stretch starts in each list; moved on
+    tile_slots,  # out [I] the lists: by tile, then by depth
+    places,  # out, unless it is empty: where each entry of `tiles` went
+):
+    """Writes the lists."""
+    visible, done = order.size, 0
+    while True:
+        turn = draw_turn(board)
+        if turn >= turns:
+            break
+        done += 1
+        offset = turn * histogram.shape[1]
+        for i in range(turn * visible // turns, (turn + 1) * visible // turns):
             slot = np.int64(at(order, i))
             span = at(spans, slot)
             start = span >> COUNT_BITS
@@ -150,3 +174,4 @@ def fill_tiles(order, visible, spans, tiles, parts, histogram, tile_slots, place
                 put(tile_slots, place, slot)
                 if places.size != 0:
                     put(places, k, place)
+    report_turns(board, done)

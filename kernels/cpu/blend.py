@@ -9,10 +9,10 @@ tiles from a queue, longest list first. Read `blend_backward.py` next.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from splatscope.kernels.constants import ALPHA_CAP, TILE, TRANSMITTANCE_STOP
-from splatscope.kernels.cpu.compile import inline, kernel, parallel_kernel
+from splatscope.kernels.cpu.compile import inline, kernel
+from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import exp2
 from splatscope.kernels.cpu.lanes import (
     LANES,
@@ -29,17 +29,7 @@ from splatscope.kernels.cpu.lanes import (
     spread_int,
     to_floats,
 )
-from splatscope.kernels.cpu.memory import (
-    at,
-    blocks_to_rows,
-    load,
-    load_spread,
-    prefetch,
-    put,
-    store,
-    store_columns,
-    take_numbers,
-)
+from splatscope.kernels.cpu.memory import at, blocks_to_rows, load, load_spread, prefetch, put, store, store_columns
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
 from splatscope.kernels.cpu.records import (
     BLUE,
@@ -337,15 +327,16 @@ def length_class(length):
     return bits
 
 
-@parallel_kernel
+@kernel
 def blend(
+    board,  # turns are tiles
+    turns,
+    worker,
     records,  # [slots * RECORD]
     tile_start,  # [T + 1]
     tile_slots,  # [I]
     tile_order,  # [T] in which tiles are taken
     background,  # [3]
-    workers,
-    queue,  # [1] zero at the start
     scratches,  # [workers, SCRATCH]
     scratches_int,  # [workers, SCRATCH_INT]
     image,  # out [H, W, 3]
@@ -356,24 +347,26 @@ def blend(
     """Blends every tile."""
     height, width = transmittance.shape
     columns = -(-width // TILE)
-    for worker in prange(workers):
-        staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
-        lines = scratches[worker, STAGED + STATE :]
-        masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
-        lines_int = scratches_int[worker, BATCH + PLANE :]
-        while True:
-            turn = take_numbers(queue, 1)
-            if turn >= tile_order.size:
-                break
-            tile = np.int64(tile_order[turn])
-            row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
-            start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
-            if start == end:
-                clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index)
-                continue
-            blocks = blocks_on_image(height - row0, width - column0)
-            center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
-            near = blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, staged, state, masks, last)
-            write_tile(
-                state, last, near, background, row0, column0, lines, lines_int, image, depth, transmittance, last_index
-            )
+    done = 0
+    staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
+    lines = scratches[worker, STAGED + STATE :]
+    masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
+    lines_int = scratches_int[worker, BATCH + PLANE :]
+    while True:
+        turn = draw_turn(board)
+        if turn >= turns:
+            break
+        done += 1
+        tile = np.int64(tile_order[turn])
+        row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
+        start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
+        if start == end:
+            clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index)
+            continue
+        blocks = blocks_on_image(height - row0, width - column0)
+        center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
+        near = blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, staged, state, masks, last)
+        write_tile(
+            state, last, near, background, row0, column0, lines, lines_int, image, depth, transmittance, last_index
+        )
+    report_turns(board, done)

@@ -11,7 +11,6 @@ results do not depend on their number.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.cpu.blend import (
@@ -26,7 +25,8 @@ from splatscope.kernels.cpu.blend import (
     prefetch_records,
     stage_splats,
 )
-from splatscope.kernels.cpu.compile import inline, parallel_kernel
+from splatscope.kernels.cpu.compile import inline, kernel
+from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import exp2
 from splatscope.kernels.cpu.lanes import (
     LANES,
@@ -41,7 +41,7 @@ from splatscope.kernels.cpu.lanes import (
     spread_int,
     totals,
 )
-from splatscope.kernels.cpu.memory import at, load, load_columns, load_spread, put, rows_to_blocks, store, take_numbers
+from splatscope.kernels.cpu.memory import at, load, load_columns, load_spread, put, rows_to_blocks, store
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
 from splatscope.kernels.cpu.records import BLUE, GREEN, OFFSET_U, OFFSET_V, POWER, RECORD, RED, A, B, C
 
@@ -148,8 +148,11 @@ def splat_sums(staged, base, blocks, index, positions, state, last):
     return totals(g, gu, gv, guu, guv, gvv, to_red, to_green, to_blue)
 
 
-@parallel_kernel
+@kernel
 def blend_backward(
+    board,  # turns are tiles
+    turns,
+    worker,
     records,  # [slots * RECORD]
     tile_start,  # [T + 1]
     tile_slots,  # [I]
@@ -158,58 +161,58 @@ def blend_backward(
     image_gradient,  # [H, W, 3] dL/d(image)
     transmittance,  # [H, W] of the forward pass
     last_index,  # [H, W] of the forward pass
-    workers,
-    queue,  # [1] zero at the start
     scratches,  # [workers, SCRATCH]
     scratches_int,  # [workers, SCRATCH_INT]
     rows,  # out [I * ROW] in list order
 ):
     """Fills the rows of sums of every tile."""
     columns = -(-transmittance.shape[1] // TILE)
-    for worker in prange(workers):
-        staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
-        positions = scratches[worker, STAGED + STATE : STAGED + STATE + 2 * PLANE]
-        lines = scratches[worker, STAGED + STATE + 2 * PLANE :]
-        masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
-        block_last = scratches_int[worker, BATCH + PLANE : BATCH + PLANE + BLOCKS]
-        lines_int = scratches_int[worker, BATCH + PLANE + BLOCKS :]
-        for block in range(BLOCKS):
-            x, y = block_pixels(block)
-            store(positions, block * LANES, x)
-            store(positions, PLANE + block * LANES, y)
-        while True:
-            turn = take_numbers(queue, 1)
-            if turn >= tile_order.size:
-                break
-            tile = np.int64(tile_order[turn])
-            start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
-            if start == end:
-                continue
-            batch = start + (end - start - 1) // BATCH * BATCH
-            prefetch_records(records, tile_slots, batch, end)
-            row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
-            load_pixels(
-                row0,
-                column0,
-                image_gradient,
-                transmittance,
-                last_index,
-                background,
-                lines,
-                lines_int,
-                state,
-                last,
-                block_last,
-            )
-            ends = load(block_last, 0)
-            center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
-            while batch >= start:
-                count = min(BATCH, end - batch)
-                stage_splats(records, tile_slots, batch, count, center_x, center_y, F(0.0), staged, masks)
-                prefetch_records(records, tile_slots, max(batch - BATCH, start), batch)
-                for j in range(count - 1, -1, -1):
-                    index = batch - start + j
-                    blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
-                    sums = splat_sums(staged, j * RECORD, blocks, index, positions, state, last)
-                    store(rows, (batch + j) * ROW, sums)
-                batch -= BATCH
+    done = 0
+    staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
+    positions = scratches[worker, STAGED + STATE : STAGED + STATE + 2 * PLANE]
+    lines = scratches[worker, STAGED + STATE + 2 * PLANE :]
+    masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
+    block_last = scratches_int[worker, BATCH + PLANE : BATCH + PLANE + BLOCKS]
+    lines_int = scratches_int[worker, BATCH + PLANE + BLOCKS :]
+    for block in range(BLOCKS):
+        x, y = block_pixels(block)
+        store(positions, block * LANES, x)
+        store(positions, PLANE + block * LANES, y)
+    while True:
+        turn = draw_turn(board)
+        if turn >= turns:
+            break
+        done += 1
+        tile = np.int64(tile_order[turn])
+        start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
+        if start == end:
+            continue
+        batch = start + (end - start - 1) // BATCH * BATCH
+        prefetch_records(records, tile_slots, batch, end)
+        row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
+        load_pixels(
+            row0,
+            column0,
+            image_gradient,
+            transmittance,
+            last_index,
+            background,
+            lines,
+            lines_int,
+            state,
+            last,
+            block_last,
+        )
+        ends = load(block_last, 0)
+        center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
+        while batch >= start:
+            count = min(BATCH, end - batch)
+            stage_splats(records, tile_slots, batch, count, center_x, center_y, F(0.0), staged, masks)
+            prefetch_records(records, tile_slots, max(batch - BATCH, start), batch)
+            for j in range(count - 1, -1, -1):
+                index = batch - start + j
+                blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
+                sums = splat_sums(staged, j * RECORD, blocks, index, positions, state, last)
+                store(rows, (batch + j) * ROW, sums)
+            batch -= BATCH
+    report_turns(board, done)

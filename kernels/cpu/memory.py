@@ -91,14 +91,25 @@ def put(typing, array, index, value):
 
 
 @operation
-def take_numbers(typing, counter, amount):
-    """Adds `amount` to counter[0] (int64) atomically and returns what it was: how workers share a queue."""
+def add_to(typing, array, index, amount):
+    """Adds to an int64 that several threads share and returns what it was; all memory before is visible after."""
 
     def emit(context, builder, sig, args):
         places = _Places(context, builder, sig, args)
-        return builder.atomic_rmw("add", places.element(0, I64(0)), places.index(1), "monotonic")
+        return builder.atomic_rmw("add", places.element(0, places.index(1)), places.index(2), "seq_cst")
 
-    return types.int64(counter, amount), emit
+    return types.int64(array, index, amount), emit
+
+
+@operation
+def read_shared(typing, array, index):
+    """Reads an int64 that other threads write with `add_to`."""
+
+    def emit(context, builder, sig, args):
+        places = _Places(context, builder, sig, args)
+        return builder.load_atomic(places.element(0, places.index(1)), ordering="seq_cst", align=8)
+
+    return types.int64(array, index), emit
 
 
 @operation

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from splatscope.kernels.cpu import bin as binning
 from splatscope.kernels.cpu import blend, project, sort
 from splatscope.kernels.cpu.buffers import Buffers
+from splatscope.kernels.cpu.crew import CREW
 from splatscope.kernels.cpu.records import RECORD, pack_camera
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32, Gaussians, Int32
@@ -82,8 +83,10 @@ class Pipeline:
         self._room = max(self._room, 2 * count + workers * project.ROOM)
         while True:
             tiles = take("tiles", self._room, np.int32)
-            queues = self._zeros("queues", 2)
-            project.project(
+            next_free = np.zeros(1, np.int64)
+            CREW.run(
+                project.project,
+                chunks,
                 splats.means,
                 splats.log_scales,
                 splats.quats,
@@ -93,8 +96,7 @@ class Pipeline:
                 packed,
                 *camera.tiles,
                 _BOUNDS[bounds],
-                workers,
-                queues,
+                next_free,
                 self._scratch("project", workers, project.WORKER_SCRATCH, np.float32),
                 self._scratch("project_int", workers, project.scratch_ints(camera.tiles[0]), np.int32),
                 records,
@@ -108,10 +110,10 @@ class Pipeline:
             )
             total = int(instances.sum())
             _check_budget(total, _LIST_BYTES, camera)
-            if queues[1] <= tiles.size:
+            if next_free[0] <= tiles.size:
                 break
             # Some lists had no room: once more with what was asked for and a quarter to grow.
-            self._room = int(queues[1]) * 5 // 4 + workers * project.ROOM
+            self._room = int(next_free[0]) * 5 // 4 + workers * project.ROOM
         return Projected(
             packed,
             sh_used,
@@ -145,10 +147,10 @@ class Pipeline:
             take("tile_start", tile_count + 1, np.int64),
             take("tile_order", tile_count, np.int32),
         )
-        spans, tiles, visible = projected.spans, projected.tiles, projected.visible
-        binning.count_tiles(order, visible, spans, tiles, parts, histogram)
+        spans, tiles = projected.spans, projected.tiles
+        CREW.run(binning.count_tiles, parts, order, spans, tiles, histogram)
         binning.place_tiles(histogram, tile_start)
-        binning.fill_tiles(order, visible, spans, tiles, parts, histogram, tile_slots, places)
+        CREW.run(binning.fill_tiles, parts, order, spans, tiles, histogram, tile_slots, places)
         blend.order_tiles(tile_start, take("length_classes", 64, np.int64), tile_order)
         return Lists(tile_start, tile_slots, tile_order, places)
 
@@ -164,14 +166,14 @@ class Pipeline:
             self._buffers.take("last_index", shape[0] * shape[1], np.int32).reshape(shape),
             np.array(background, np.float32),
         )
-        blend.blend(
+        CREW.run(
+            blend.blend,
+            lists.tile_order.size,
             projected.records,
             lists.tile_start,
             lists.tile_slots,
             lists.tile_order,
             blended.background,
-            workers,
-            self._zeros("queue", 1),
             self._scratch("blend", workers, blend.SCRATCH, np.float32),
             self._scratch("blend_int", workers, blend.SCRATCH_INT, np.int32),
             blended.image,
@@ -190,7 +192,9 @@ class Pipeline:
         _check_budget(projected.instances, _LIST_BYTES + _ROW_BYTES, camera)
         workers = numba.get_num_threads()
         rows = self._buffers.take("rows", projected.instances * blend_backward.ROW, np.float32)
-        blend_backward.blend_backward(
+        CREW.run(
+            blend_backward.blend_backward,
+            lists.tile_order.size,
             projected.records,
             lists.tile_start,
             lists.tile_slots,
@@ -199,8 +203,6 @@ class Pipeline:
             image_gradient,
             blended.transmittance,
             blended.last_index,
-            workers,
-            self._zeros("queue", 1),
             self._scratch("blend_backward", workers, blend_backward.SCRATCH, np.float32),
             self._scratch("blend_backward_int", workers, blend_backward.SCRATCH_INT, np.int32),
             rows,
@@ -220,7 +222,9 @@ class Pipeline:
             for i, shape in enumerate(shapes)
         ]
         visible = self._buffers.take("gradient_visible", count, np.uint8)
-        project_backward.project_backward(
+        CREW.run(
+            project_backward.project_backward,
+            projected.chunk_visible.size,
             splats.means,
             splats.log_scales,
             splats.quats,
@@ -234,19 +238,11 @@ class Pipeline:
             lists.places,
             rows,
             projected.chunk_visible,
-            workers,
-            self._zeros("queue", 1),
             self._scratch("project_backward", workers, project_backward.WORKER_SCRATCH, np.float32),
             *gradients,
             visible,
         )
         return *gradients, visible.view(np.bool_)
-
-    def _zeros(self, name: str, size: int) -> NDArray[np.int64]:
-        """Counters from which workers take their turns."""
-        counters = self._buffers.take(name, size, np.int64)
-        counters[:] = 0
-        return counters
 
     def _scratch(self, name: str, workers: int, size: int, dtype: Any) -> NDArray[Any]:
         """Working memory [workers, size]."""

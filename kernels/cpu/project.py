@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import prange
 
 from splatscope.kernels.constants import ALPHA_MIN, DILATION
 from splatscope.kernels.cpu import harmonics
 from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, list_splat, span_tiles
-from splatscope.kernels.cpu.compile import inline, parallel_kernel
+from splatscope.kernels.cpu.compile import inline, kernel
+from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import log2
 from splatscope.kernels.cpu.geometry import (
     held_ratios,
@@ -43,7 +43,7 @@ from splatscope.kernels.cpu.lanes import (
     maximum,
     square_root,
 )
-from splatscope.kernels.cpu.memory import at, load, put, store, take_numbers, transpose
+from splatscope.kernels.cpu.memory import add_to, at, load, put, store, transpose
 from splatscope.kernels.cpu.records import (
     BLUE,
     CENTER_X,
@@ -153,8 +153,11 @@ def project_lanes(scratch, count, camera, bounds):
     return seen, unusable | (mask_bits(candidate) & ~mask_bits(finite))
 
 
-@parallel_kernel
+@kernel
 def project(
+    board,  # turns are chunks of the scene
+    turns,
+    worker,
     means,  # [N, 3] and so on, as in Gaussians
     log_scales,
     quats,
@@ -165,74 +168,74 @@ def project(
     rows,  # of tiles
     columns,
     bounds,
-    workers,
-    queues,  # [2] next chunk, next free place in `tiles`; zero at the start
+    next_free,  # [1] next free place in `tiles`, zero at the start
     scratches,  # [workers, WORKER_SCRATCH]
     scratches_int,  # [workers, 2 * LANES * (rows + 1)]
     records,  # out [N * RECORD] by slot
     depth_bits,  # out [N] uint32 by slot
     spans,  # out [N] by slot: where its tiles are listed, start << COUNT_BITS | count
     slot_splats,  # out [N] splat of each slot
-    tiles,  # out, the tiles of all spans with gaps; too small if queues[1] ends beyond it
+    tiles,  # out, the tiles of all spans with gaps; too small if next_free ends beyond it
     chunk_visible,  # out [chunks] slots used
     chunk_instances,  # out [chunks] tiles listed
     chunk_skipped,  # out [chunks] splats that were not finite
 ):
     """Projects every splat, fills one slot for each that reaches a tile, and lists its tiles."""
-    next_chunk, next_free = queues[:1], queues[1:]
-    for worker in prange(workers):
-        scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
-        row_spans, counts = scratches_int[worker, 2 * LANES :], scratches_int[worker, : 2 * LANES]
-        free, end = 0, 0
-        while True:
-            chunk = take_numbers(next_chunk, 1)
-            if chunk >= chunk_visible.size:
-                break
-            slot, instances, skipped = chunk * CHUNK, 0, 0
-            for group in range(chunk * CHUNK, min((chunk + 1) * CHUNK, means.shape[0]), LANES):
-                count = min(LANES, means.shape[0] - group)
-                stage_columns(means, log_scales, quats, logits, group, count, scratch)
-                seen, unusable = project_lanes(scratch, count, camera, bounds)
-                skipped += count_bits(unusable)
-                row_count, tile_count = span_tiles(scratch[FIELDS:], seen, rows, columns, bounds == ROW_SPAN, row_spans)
-                listed = mask_bits(tile_count > np.int32(0))
-                if listed == 0:
-                    continue
-                store(counts, 0, row_count)
-                store(counts, LANES, tile_count)
-                need = add_up(tile_count) + LANES
-                if need > end - free:
-                    free = take_numbers(next_free, max(need, ROOM))
-                    end = free + max(need, ROOM)
-                transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
-                stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
-                x, y, z = (
-                    load(scratch, DIRECTIONS),
-                    load(scratch, DIRECTIONS + LANES),
-                    load(scratch, DIRECTIONS + 2 * LANES),
-                )
-                store_basis(x, y, z, colors)
-                red, green, blue = evaluate(colors, sh_used)
-                colored = listed & mask_bits(absolute(red) + absolute(green) + absolute(blue) <= LARGEST)
-                skipped += count_bits(listed & ~colored)
-                store(scratch, FIELDS + RED * LANES, maximum(red, F(0.0)))
-                store(scratch, FIELDS + GREEN * LANES, maximum(green, F(0.0)))
-                store(scratch, FIELDS + BLUE * LANES, maximum(blue, F(0.0)))
-                while colored != 0:
-                    lane = first_bit(colored)
-                    colored &= colored - 1
-                    base = slot * RECORD
-                    store(records, base, load(scratch, STAGED + lane * RECORD))
-                    for i in range(3):
-                        put(records, base + RED + i, at(scratch, FIELDS + (RED + i) * LANES + lane))
-                    put(depth_bits, slot, float_bits(at(scratch, FIELDS + DEPTH * LANES + lane)))
-                    put(slot_splats, slot, group + lane)
-                    length = np.int64(at(counts, LANES + lane))
-                    put(spans, slot, (free << COUNT_BITS) | length)
-                    if free + length + LANES <= tiles.size:
-                        list_splat(row_spans, lane, at(counts, lane), tiles, free)
-                    free += length
-                    instances += length
-                    slot += 1
-            chunk_visible[chunk], chunk_instances[chunk] = (slot - chunk * CHUNK, instances)
-            chunk_skipped[chunk] = skipped
+    done = 0
+    scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
+    row_spans, counts = scratches_int[worker, 2 * LANES :], scratches_int[worker, : 2 * LANES]
+    free, end = 0, 0
+    while True:
+        chunk = draw_turn(board)
+        if chunk >= turns:
+            break
+        slot, instances, skipped = chunk * CHUNK, 0, 0
+        for group in range(chunk * CHUNK, min((chunk + 1) * CHUNK, means.shape[0]), LANES):
+            count = min(LANES, means.shape[0] - group)
+            stage_columns(means, log_scales, quats, logits, group, count, scratch)
+            seen, unusable = project_lanes(scratch, count, camera, bounds)
+            skipped += count_bits(unusable)
+            row_count, tile_count = span_tiles(scratch[FIELDS:], seen, rows, columns, bounds == ROW_SPAN, row_spans)
+            listed = mask_bits(tile_count > np.int32(0))
+            if listed == 0:
+                continue
+            store(counts, 0, row_count)
+            store(counts, LANES, tile_count)
+            need = add_up(tile_count) + LANES
+            if need > end - free:
+                free = add_to(next_free, 0, max(need, ROOM))
+                end = free + max(need, ROOM)
+            transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
+            stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
+            x, y, z = (
+                load(scratch, DIRECTIONS),
+                load(scratch, DIRECTIONS + LANES),
+                load(scratch, DIRECTIONS + 2 * LANES),
+            )
+            store_basis(x, y, z, colors)
+            red, green, blue = evaluate(colors, sh_used)
+            colored = listed & mask_bits(absolute(red) + absolute(green) + absolute(blue) <= LARGEST)
+            skipped += count_bits(listed & ~colored)
+            store(scratch, FIELDS + RED * LANES, maximum(red, F(0.0)))
+            store(scratch, FIELDS + GREEN * LANES, maximum(green, F(0.0)))
+            store(scratch, FIELDS + BLUE * LANES, maximum(blue, F(0.0)))
+            while colored != 0:
+                lane = first_bit(colored)
+                colored &= colored - 1
+                base = slot * RECORD
+                store(records, base, load(scratch, STAGED + lane * RECORD))
+                for i in range(3):
+                    put(records, base + RED + i, at(scratch, FIELDS + (RED + i) * LANES + lane))
+                put(depth_bits, slot, float_bits(at(scratch, FIELDS + DEPTH * LANES + lane)))
+                put(slot_splats, slot, group + lane)
+                length = np.int64(at(counts, LANES + lane))
+                put(spans, slot, (free << COUNT_BITS) | length)
+                if free + length + LANES <= tiles.size:
+                    list_splat(row_spans, lane, at(counts, lane), tiles, free)
+                free += length
+                instances += length
+                slot += 1
+        chunk_visible[chunk], chunk_instances[chunk] = (slot - chunk * CHUNK, instances)
+        chunk_skipped[chunk] = skipped
+        done += 1
+    report_turns(board, done)

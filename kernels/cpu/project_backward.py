@@ -9,13 +9,13 @@ written, zeros for splats that were not seen. Read `backend.py` next.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from splatscope.kernels.constants import DILATION
 from splatscope.kernels.cpu import harmonics
 from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, COUNT_MASK
 from splatscope.kernels.cpu.blend_backward import ROW, SUM_G, SUM_RED, SUM_U, SUM_UU, SUM_UV, SUM_V, SUM_VV
-from splatscope.kernels.cpu.compile import inline, parallel_kernel
+from splatscope.kernels.cpu.compile import inline, kernel
+from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import LN_2
 from splatscope.kernels.cpu.geometry import (
     held_ratios,
@@ -31,7 +31,7 @@ from splatscope.kernels.cpu.geometry import (
 )
 from splatscope.kernels.cpu.harmonics import differentiate, slopes, stage_harmonics, store_basis, write_gradient
 from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread, square_root
-from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, store_columns, take_numbers, transpose
+from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, store_columns, transpose
 from splatscope.kernels.cpu.records import (
     FOCAL_X,
     FOCAL_Y,
@@ -257,8 +257,11 @@ def clear_rows(group, count, sh_size, g_means, g_log_scales, g_quats, g_logits, 
         put(g_sh, i, F(0.0))
 
 
-@parallel_kernel
+@kernel
 def project_backward(
+    board,  # turns are chunks of the scene
+    turns,
+    worker,
     means,  # [N, 3] and so on, as in Gaussians
     log_scales,
     quats,
@@ -272,8 +275,6 @@ def project_backward(
     places,  # row of each listed tile
     rows,  # [I * ROW]
     chunk_visible,  # [chunks]
-    workers,
-    queue,  # [1] zero at the start
     scratches,  # [workers, WORKER_SCRATCH]
     g_means,  # out, as in Gradients
     g_log_scales,
@@ -284,41 +285,42 @@ def project_backward(
     visible,
 ):
     """Fills the gradients of every splat."""
-    sh_rows = sh.shape[1]
-    for worker in prange(workers):
-        scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
-        while True:
-            chunk = take_numbers(queue, 1)
-            if chunk >= chunk_visible.size:
-                break
-            slot = chunk * CHUNK
-            end_slot = slot + chunk_visible[chunk]
-            for group in range(chunk * CHUNK, min((chunk + 1) * CHUNK, means.shape[0]), LANES):
-                count = min(LANES, means.shape[0] - group)
-                seen = np.int64(0)
-                while slot < end_slot and at(slot_splats, slot) < group + count:
-                    lane = np.int64(at(slot_splats, slot)) - group
-                    gather_splat(rows, places, at(spans, slot), records, slot, scratch, lane)
-                    seen |= np.int64(1) << lane
-                    slot += 1
-                for lane in range(count):
-                    put(visible, group + lane, (seen >> lane) & 1)
-                if seen == 0:
-                    clear_rows(group, count, sh_rows * 3, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d)
-                    continue
-                transpose(scratch, SUM_ROWS, ROW, scratch, SUMS, LANES)
-                transpose(scratch, RECORD_ROWS, RECORD, scratch, RECORDS, LANES)
-                stage_columns(means, log_scales, quats, logits, group, count, scratch)
-                stage_harmonics(sh, group, seen, sh_rows, sh_used, colors)
-                ox, oy, oz = offset_from_camera(scratch, camera)
-                inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
-                store_basis(ox * inverse, oy * inverse, oz * inverse, colors)
-                red, green, blue = (
-                    color_gradient(scratch, seen, 0),
-                    color_gradient(scratch, seen, 1),
-                    color_gradient(scratch, seen, 2),
-                )
-                differentiate(colors, sh_used, red, green, blue)
-                write_gradient(colors, group, count, seen, sh_rows, sh_used, g_sh)
-                chain_lanes(scratch, colors, camera)
-                write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g_logits, g_means2d)
+    sh_rows, done = sh.shape[1], 0
+    scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
+    while True:
+        chunk = draw_turn(board)
+        if chunk >= turns:
+            break
+        slot = chunk * CHUNK
+        end_slot = slot + chunk_visible[chunk]
+        for group in range(chunk * CHUNK, min((chunk + 1) * CHUNK, means.shape[0]), LANES):
+            count = min(LANES, means.shape[0] - group)
+            seen = np.int64(0)
+            while slot < end_slot and at(slot_splats, slot) < group + count:
+                lane = np.int64(at(slot_splats, slot)) - group
+                gather_splat(rows, places, at(spans, slot), records, slot, scratch, lane)
+                seen |= np.int64(1) << lane
+                slot += 1
+            for lane in range(count):
+                put(visible, group + lane, (seen >> lane) & 1)
+            if seen == 0:
+                clear_rows(group, count, sh_rows * 3, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d)
+                continue
+            transpose(scratch, SUM_ROWS, ROW, scratch, SUMS, LANES)
+            transpose(scratch, RECORD_ROWS, RECORD, scratch, RECORDS, LANES)
+            stage_columns(means, log_scales, quats, logits, group, count, scratch)
+            stage_harmonics(sh, group, seen, sh_rows, sh_used, colors)
+            ox, oy, oz = offset_from_camera(scratch, camera)
+            inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
+            store_basis(ox * inverse, oy * inverse, oz * inverse, colors)
+            red, green, blue = (
+                color_gradient(scratch, seen, 0),
+                color_gradient(scratch, seen, 1),
+                color_gradient(scratch, seen, 2),
+            )
+            differentiate(colors, sh_used, red, green, blue)
+            write_gradient(colors, group, count, seen, sh_rows, sh_used, g_sh)
+            chain_lanes(scratch, colors, camera)
+            write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g_logits, g_means2d)
+        done += 1
+    report_turns(board, done)

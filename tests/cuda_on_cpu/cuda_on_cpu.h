@@ -107,9 +107,10 @@ inline uint64_t random_bits() {  // 32 of them, xorshift64*
     random_state ^= random_state >> 12, random_state ^= random_state << 25, random_state ^= random_state >> 27;
     return random_state * 0x2545f4914f6cdd1dull >> 32;
 }
+// Every set bit is as likely as the next: a bias towards the lowest lets warps run almost in order and hides races.
 inline unsigned random_set_bit(unsigned bits) {
-    const int turn = int(random_bits() & 31);
-    return unsigned(std::countr_zero(std::rotr(bits, turn)) + turn) & 31;
+    for (unsigned skip = unsigned(random_bits() % unsigned(std::popcount(bits))); skip; skip--) bits &= bits - 1;
+    return unsigned(std::countr_zero(bits));
 }
 
 // ---- Context switch ---------------------------------------------------------------------------------------------

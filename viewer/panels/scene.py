@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import PurePosixPath
 
 import dearpygui.dearpygui as dpg
 
@@ -76,7 +77,7 @@ class ScenePanel(Panel):
             )
             button(style, "Black", lambda: session.set_background((0, 0, 0)))
             button(style, "White", lambda: session.set_background((1, 1, 1)))
-            button(style, "Own", self._own_background, tip="What the scene was or will be trained over")
+            button(style, "Reset", self._own_background, tip="What the scene was or will be trained over")
 
     def _build_turns(self) -> None:
         style, session = self.style, self.session
@@ -141,9 +142,12 @@ class ScenePanel(Panel):
         cameras = f"{count(len(scene.cameras))}, {held_out} held out" if held_out else count(len(scene.cameras))
         self._facts.show("Cameras", cameras if scene.cameras else "none known")
         dpg.configure_item(self._degree, max_value=max(scene.sh_degree, 1), enabled=scene.sh_degree > 0)
+        short = [PurePosixPath(camera.name).name for camera in scene.cameras]
+        if len(set(short)) < len(short):
+            short = [camera.name for camera in scene.cameras]
         self._camera_names = [
-            f"{k + 1}  {camera.name}{'  (held out)' if camera.is_test else ''}"
-            for k, camera in enumerate(scene.cameras)
+            f"{k + 1}  {name}{'  (held out)' if camera.is_test else ''}"
+            for k, (camera, name) in enumerate(zip(scene.cameras, short, strict=True))
         ]
         dpg.configure_item(self._cameras, items=self._camera_names)
         dpg.configure_item(self._camera_row, show=bool(self._camera_names))

@@ -1,0 +1,38 @@
+"""README says what is true: its keys are the window's, its pictures and figures exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from splatscope.viewer.input import help_rows
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def between(marker: str) -> str:
+    found = re.search(rf"<!-- {marker} -->\n(.*?)<!-- /{marker} -->", README, re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_keys_in_readme_are_those_the_window_lists() -> None:
+    rows = ["| | |", "|---|---|"]
+    rows += [f"| {name} | {does} |" for _, table in help_rows() for name, does in table]
+    assert between("keys").strip().splitlines() == rows
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    for name in ("README.md", "CONTRIBUTING.md"):
+        links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text())
+        missing = [link for link in links if not (ROOT / link).exists()]
+        assert not missing, f"{name} links to {missing}"
+
+
+def test_the_figures_in_readme_name_their_measurement() -> None:
+    table = between("bench:cpu")
+    assert "ms" in table
+    source = re.search(r"benchmarks/results/[\w.-]+\.json", table)
+    assert source is not None
+    assert (ROOT / source.group(0)).exists()
