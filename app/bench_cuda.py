@@ -163,6 +163,8 @@ class LadderBench:
             start = perf_counter()
             job.warm_up()
             print(f"{name} {step}: ready in {perf_counter() - start:.2f} s", flush=True)
+        for job in jobs.values():  # buffers that grew for a later step took the graphs of earlier ones with them
+            job.warm_up()
         for _ in range(self.repeat):
             for job in jobs.values():
                 job.sample()
@@ -211,9 +213,9 @@ class _Job:
         for renderer in (self.plain, self.timed):
             for mode in MODES:
                 outputs, self.record = renderer.complete(lambda r=renderer, m=mode: self.run(r, m))
+                self.image = outputs.image.clone()
                 for _ in range(WARM_UP):
                     self.run(renderer, mode)
-            self.image = outputs.image.clone()
         self.plan = self.plain.newest_plan
 
     def sample(self) -> None:
@@ -302,7 +304,11 @@ def kernel_reports(plan: Plan) -> dict[str, dict[str, Any]]:
     for launch in [*plan.forward, *plan.backward]:
         if not isinstance(launch, Launch) or (report := launch.kernel.report) is None:
             continue
-        row = {"registers": report.registers, "spill_bytes": report.spill_bytes, "shared_bytes": report.shared_bytes}
+        row: dict[str, Any] = {
+            "registers": report.registers,
+            "spill_bytes": report.spill_bytes,
+            "shared_bytes": report.shared_bytes,
+        }
         if architecture in MULTIPROCESSORS:
             row["occupancy"] = round(report.occupancy(launch.block[0], architecture), 3)
         found[launch.kernel.name] = row

@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib.util
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.passes import Scene
 from splatscope.kernels.policy import Policy
@@ -109,17 +111,11 @@ class CudaBackend:
 
     def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
         """(1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
-        from splatscope.kernels.cpu.loss import loss_and_gradient
-
-        with _LOCK:
-            return loss_and_gradient(image, target, dssim_weight)
+        return self._cpu.loss(image, target, dssim_weight)
 
     def ssim(self, image: Float32, target: Float32) -> float:
         """Mean SSIM: 11x11 Gaussian window, sigma 1.5, zero padding."""
-        from splatscope.kernels.cpu.loss import mean_ssim
-
-        with _LOCK:
-            return mean_ssim(image, target)
+        return self._cpu.ssim(image, target)
 
     def adam(
         self,
@@ -133,10 +129,13 @@ class CudaBackend:
         epsilon: float = 1e-15,
     ) -> None:
         """One Adam step in place on [N, D] arrays; `rates` [D] is the learning rate of each column."""
-        from splatscope.kernels.cpu.adam import adam_step
+        self._cpu.adam(parameter, gradient, first, second, rates, step, betas, epsilon)
 
-        with _LOCK:
-            adam_step(parameter, gradient, first, second, rates, step, *betas, epsilon)
+    @cached_property
+    def _cpu(self) -> Backend:
+        from splatscope.kernels.cpu import CpuBackend
+
+        return CpuBackend()
 
     def _draw(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings, policy: Policy, training: bool

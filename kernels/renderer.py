@@ -8,6 +8,7 @@ order: `pipeline.py`. NumPy in and out: `cuda.py`.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,7 @@ class KernelStore:
         self._architecture = int(cupy.cuda.Device().compute_capability)
         self._loaded: dict[tuple[str, str], Kernel] = {}
         self._compiling: dict[tuple[str, str], Future[None]] = {}
-        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="nvrtc")
+        self._threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="nvrtc")
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]:
         """Loaded kernels; waits for the compiler. Raises CompileError."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from splatscope.benchmarks.scenes import make_scene
 from splatscope.kernels.cpu import CpuBackend, records
 from splatscope.kernels.cpu.bin import CHUNK
+from splatscope.kernels.cpu.pipeline import Lists, Projected
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.reference import Parameters, ReferenceBackend, Stages, project, render
 from splatscope.kernels.reference_tiles import list_tiles
@@ -28,8 +28,9 @@ SCENES = ("hand made", "random", "several chunks")
 class Pass:
     """The same view by both backends."""
 
-    saved: Any  # of the CPU backend
-    stages: Stages
+    projected: Projected
+    lists: Lists
+    stages: Stages  # of the reference
     record: NDArray[np.float32]  # [V, RECORD] in scene order
     splat: NDArray[np.int32]  # [V] splat of each record
     in_scene_order: NDArray[np.int64]  # [V] the reference's splats in that order
@@ -41,9 +42,10 @@ def run(name: str, bounds: str) -> Pass:
     _, saved = CpuBackend().forward(gaussians, camera, policy=policy)
     with torch.no_grad():
         stages = render(Parameters.of(gaussians), camera, RenderSettings(), policy)
-    slots = np.concatenate([np.arange(used) + i * CHUNK for i, used in enumerate(saved.chunk_visible)])
-    record = saved.records.reshape(-1, records.RECORD)[slots]
-    return Pass(saved, stages, record, saved.slot_splats[slots], np.argsort(stages.projected.index.numpy()))
+    projected = saved.projected
+    slots = np.concatenate([np.arange(used) + i * CHUNK for i, used in enumerate(projected.chunk_visible)])
+    record, splat = projected.records.reshape(-1, records.RECORD)[slots], projected.slot_splats[slots]
+    return Pass(projected, saved.lists, stages, record, splat, np.argsort(stages.projected.index.numpy()))
 
 
 def scene_of(name: str) -> tuple[Gaussians, Camera]:
@@ -78,8 +80,8 @@ def test_projection_is_that_of_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_tile_lists_hold_the_same_splats_in_the_same_order(name: str, bounds: str) -> None:
     both = run(name, bounds)
-    saved, lists = both.saved, both.stages.lists
-    got = np.split(saved.slot_splats[saved.tile_slots], saved.tile_start[1:-1])
+    lists = both.stages.lists
+    got = np.split(both.projected.slot_splats[both.lists.tile_slots], both.lists.tile_start[1:-1])
     expected = np.split(both.stages.projected.index.numpy()[lists.splat], np.cumsum(lists.counts)[:-1])
     place = np.empty(int(both.stages.projected.index.max()) + 1, np.int64)
     place[both.stages.projected.index.numpy()] = np.arange(len(both.stages.projected.index))
@@ -88,15 +90,6 @@ def test_tile_lists_hold_the_same_splats_in_the_same_order(name: str, bounds: st
         assert (np.diff(place[mine]) > 0).all()  # nearest first, nothing twice
         differing += len(np.setxor1d(mine, theirs))
     assert differing <= 1e-3 * lists.counts.sum()  # pairs that rounding moved across a tile edge
-
-
-def test_each_instance_of_a_splat_has_its_own_place_in_the_lists() -> None:
-    saved = run("several chunks", "row_span").saved
-    slots = np.concatenate([np.arange(used) + i * CHUNK for i, used in enumerate(saved.chunk_visible)])
-    assert np.array_equal(np.sort(saved.places), np.arange(saved.instances))
-    for slot in slots[:: max(1, len(slots) // 200)]:
-        start, count = saved.slot_start[slot], saved.tile_counts[slot]
-        assert (saved.tile_slots[saved.places[start : start + count]] == slot).all()
 
 
 def test_the_benchmark_scene_has_the_published_numbers_of_splats_and_pairs() -> None:

@@ -153,7 +153,8 @@ class Input:
         held = {code for key in KEYS for code in key.codes if dpg.is_key_down(code)}
         fresh = held - self._down
         self._down = held
-        if self._was_typing:  # also the key that ended the typing, Enter or Esc, was the field's
+        # The key that ended the typing, Enter or Esc, was still the field's; with Alt keys are the window manager's.
+        if self._was_typing or _any_down(ALT):
             return False
         ctrl = _any_down(CTRL)
         for key in KEYS:

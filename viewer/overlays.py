@@ -7,7 +7,6 @@ parts. The viewport draws its own legend on screen from `TURBO` and `ticks` (see
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from splatscope.kernels.constants import TILE
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.types import Float32, Frame, Int32
 
 Rgba = NDArray[np.uint8]  # [H, W, 4]
@@ -124,10 +123,11 @@ def legend(top: int, height: int, title: str = "splats per tile", scale: float =
     return np.array(paper)
 
 
-def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str = "") -> Rgba:
+def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str = "", backend: str = "cpu") -> Rgba:
     """A screenshot that explains itself: picture with heatmap at exact pixels, top left; legend right, facts below.
 
-    The facts are the picture's size, the counts and the policy that made them; `caption` is put before them.
+    The facts are the picture's size, the counts and the toggles (of that backend) that are not at their default;
+    `caption` is put before them.
     """
     rgba = picture_rgba(frame.image)
     top = heatmap_top(frame.tile_counts)
@@ -136,7 +136,7 @@ def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str =
     scale = min(max(height / 720.0, 1.0), 3.0)
     side = legend(top, max(height, round(180 * scale)), scale=scale)
     total_width = width + side.shape[1]
-    footer = _text_block(_facts(frame, opacity, policy, caption), total_width, scale)
+    footer = _text_block(_facts(frame, opacity, policy, caption, backend), total_width, scale)
     sheet = np.empty((side.shape[0] + footer.shape[0], total_width, 4), np.uint8)
     sheet[:] = PAPER
     sheet[:height, :width] = rgba
@@ -145,13 +145,11 @@ def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str =
     return sheet
 
 
-def _facts(frame: Frame, opacity: float, policy: Policy, caption: str) -> list[str]:
+def _facts(frame: Frame, opacity: float, policy: Policy, caption: str, backend: str) -> list[str]:
     counts = frame.tile_counts
     height, width = frame.image.shape[:2]
     choices = [
-        f"{stage.name}.{f.name} = {getattr(getattr(policy, stage.name), f.name)}"
-        for stage in fields(policy)
-        for f in fields(getattr(policy, stage.name))
+        f"{t.key} = {value}" for t in toggle_table(backend) if (value := policy.value(t.stage, t.name)) != t.default
     ]
     parts = [
         caption,
@@ -159,7 +157,7 @@ def _facts(frame: Frame, opacity: float, policy: Policy, caption: str) -> list[s
         f"max {int(counts.max(initial=0)):,}, mean {float(counts.mean()) if counts.size else 0.0:,.1f} a tile",
         f"{frame.visible:,} splats visible, {frame.instances:,} instances",
         f"heatmap opacity {opacity:.2f}",
-        *choices,
+        *(choices or ["toggles at their defaults"]),
     ]
     return [part for part in parts if part]
 

@@ -1,8 +1,8 @@
-"""How CPU kernels are compiled, cached and spread over threads. Import this before defining a kernel.
+"""How CPU kernels are compiled and cached. Import this before defining a kernel.
 
 Importing it names the cache folder (numba looks only at the file a kernel is defined in, so an edit in a
 function called from another file would run a stale binary: the folder carries a hash of all our kernel
-sources instead) and chooses the threading layer. Nothing is compiled here. Read `lanes.py` next.
+sources instead) and chooses numba's threading layer. Nothing is compiled here. Read `lanes.py` next.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def cache_folder() -> Path:
         return Path(tempfile.mkdtemp(prefix="splatscope-")) / name
 
 
-config.CACHE_DIR = str(cache_folder())
-# OpenMP wakes its threads fastest; workqueue is always there. TBB is left out: its second worker was
-# seen idle on short loops.
-config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]
+config.CACHE_DIR = str(cache_folder())  # pyright: ignore[reportAttributeAccessIssue]
+# For `prange` loops. workqueue is on every machine and sleeps while it waits: OpenMP's threads look for work
+# in a loop, which on a busy machine took one short loop from 0.2 to 24 ms.
+config.THREADING_LAYER_PRIORITY = ["workqueue", "omp", "tbb"]  # pyright: ignore[reportAttributeAccessIssue]
 
 # Division by zero gives infinity as in NumPy; no fast-math: results must not depend on code placement.
 _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
@@ -56,7 +56,7 @@ def inline(function: Any) -> Any:
 
 
 def kernel(function: Any) -> Any:
-    """A kernel called from Python that runs on one thread."""
+    """A kernel called from Python: on one thread, or by the crew on several."""
     return numba.njit(cache=True, **_COMMON)(function)
 
 

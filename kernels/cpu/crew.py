@@ -40,10 +40,11 @@ def report_turns(board, count):
 @kernel
 def turns_are_done(board, turns, looks):
     """Looks at the board for a while; true once every turn is done."""
-    for _ in range(looks):
-        if read_shared(board, DONE) >= turns:
-            return True
-    return False
+    while read_shared(board, DONE) < turns:
+        looks -= 1
+        if looks == 0:
+            return False
+    return True
 
 
 class Crew:

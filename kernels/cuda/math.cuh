@@ -27,8 +27,7 @@ __device__ __forceinline__ float clamped(float x, float low, float high) { retur
 
 // One multiplication and one approximate reciprocal, 2 ulp; for |b| below 2^126.
 __device__ __forceinline__ float quotient_approx(float a, float b) { return __fdividef(a, b); }
-__device__ __forceinline__ float reciprocal_approx(float x) { return __fdividef(1.0f, x); }
-// The same after one step of Newton's method, 1 ulp, without the branches of a division.
+// The approximate reciprocal after one step of Newton's method, 1 ulp, without the branches of a division.
 __device__ __forceinline__ float reciprocal(float x) {
     const float r = reciprocal_approx(x);
     return fmaf(r, fmaf(-x, r, 1.0f), r);

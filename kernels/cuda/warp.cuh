@@ -90,6 +90,12 @@ __device__ __forceinline__ float log2_approx(float x) {
     return y;
 }
 
+__device__ __forceinline__ float reciprocal_approx(float x) {  // 1 ulp
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Which multiprocessor the block runs on, and a clock in nanoseconds that all of them share (coarse).
 __device__ __forceinline__ unsigned sm_index() {
     unsigned index;

@@ -341,6 +341,7 @@ inline unsigned warp_or(unsigned value, WHERE) { return __reduce_or_sync(~0u, va
 inline unsigned warp_add(unsigned value, WHERE) { return __reduce_add_sync(~0u, value, where); }
 inline float exp2_approx(float x) { return exp2f(x); }
 inline float log2_approx(float x) { return log2f(x); }
+inline float reciprocal_approx(float x) { return 1.0f / x; }
 inline unsigned sm_index() { return unsigned(cuda_on_cpu::running->block - cuda_on_cpu::slots.data()); }
 inline long long clock64() {
     cuda_on_cpu::maybe_yield();
