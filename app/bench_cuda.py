@@ -60,7 +60,7 @@ def run_ladder(options: LadderOptions) -> dict[str, Any]:
 
             result["versus"] = {"gsplat": measure_gsplat(name, options.repeat)}
         results["scenes"].append(result)
-        print_scene(result)
+        print_scene(result, results["machine"].get("copy_gb_per_second"))
         if options.out is not None:  # after each scene: minutes are not lost with the last one
             write_results(options.out, results)
     return results
@@ -92,7 +92,7 @@ def describe_gpu() -> dict[str, Any]:
         "multiprocessors": properties.multi_processor_count,
         "memory_gib": round(properties.total_memory / 2**30, 1),
         "driver": cupy.cuda.runtime.driverGetVersion(),
-        "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+        "cuda": torch.version.cuda,
         "torch": torch.__version__,
         "cupy": cupy.__version__,
         "copy_gb_per_second": round(_copy_rate() / 1e9, 1),
@@ -336,8 +336,8 @@ def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> 
     return {stage: size for stage, size in stages.items() if size}
 
 
-def print_scene(result: dict[str, Any]) -> None:
-    """Tables for the terminal: a row a step, then the stages."""
+def print_scene(result: dict[str, Any], copy_rate: float | None) -> None:
+    """Tables for the terminal: a row a step, the stages, and how near the last step's stages come to a copy (GB/s)."""
     from rich.console import Console
     from rich.table import Table
 
@@ -366,8 +366,31 @@ def print_scene(result: dict[str, Any]) -> None:
         cells = (f"{row['stages'][stage]['median']:.4f}" if stage in row["stages"] else "" for stage in stages)
         table.add_row(step, *cells)
     console.print(table)
+    if copy_rate:
+        step, row = list(result["steps"].items())[-1]
+        console.print(_roofline(step, row, copy_rate))
     for step, row in result["steps"].items():
         for sentence in row["wrong"]:
             console.print(f"WRONG in {result['name']}, {step}: {sentence}.")
     for name, times in result.get("versus", {}).items():
         console.print(f"{name}: " + ", ".join(f"{mode} {times[mode]['median']:.3f} ms" for mode in times))
+
+
+def _roofline(step: str, row: dict[str, Any], copy_rate: float) -> Any:
+    """The fewest bytes of each stage over its time, and the kernels' cost by the compiler's report."""
+    from rich.table import Table
+
+    title = f"{step}: fewest bytes a stage must move, against {copy_rate:,.0f} GB/s of a copy"
+    table = Table("stage", title=title, title_justify="left")
+    for column in ("ms", "MB", "GB/s", "of a copy", "registers", "spills", "occupancy"):
+        table.add_column(column, justify="right")
+    kernels = {name.partition("<")[0]: report for name, report in row["kernels"].items()}
+    for stage, size in row["least_bytes"].items():
+        if stage not in row["stages"]:
+            continue
+        ms = row["stages"][stage]["median"]
+        report = kernels.get({"depth_sort": "sort_pass", "tile_sort": "sort_pass"}.get(stage, stage), {})
+        cost = (str(report.get(key, "")) for key in ("registers", "spill_bytes", "occupancy"))
+        rate = size / 1e6 / ms
+        table.add_row(stage, f"{ms:.4f}", f"{size / 1e6:.1f}", f"{rate:,.0f}", f"{rate / copy_rate:.0%}", *cost)
+    return table

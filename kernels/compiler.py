@@ -29,7 +29,8 @@ CUDA_FOLDER = Path(__file__).parent / "cuda"
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capability × 10: Turing to Blackwell
 # -lineinfo costs nothing at run time and gives the profiler our lines. Contraction of a·b+c stays on: where two
 # kernels must agree to the bit they call __fmul_rn and __fmaf_rn.
-OPTIONS = ("-std=c++20", "-lineinfo")
+# A generic lambda in a kernel is device code too; NVRTC before 13.2 wants to be told.
+OPTIONS = ("-std=c++20", "-lineinfo", "-default-device")
 KEPT_BINARIES = 2000  # on disk, the newest
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)

@@ -145,11 +145,16 @@ class Emulated:
 
 
 class HostMemory(TorchMemory):
-    """torch's memory on this processor, where emulated kernels can reach it."""
+    """torch tensors in guarded memory of this processor, where emulated kernels can reach them."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device) -> None:
         super().__init__(device="cpu")
         self.multiprocessors = 2
+        self._guarded = device
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        signed = dtype.replace("u", "i") if dtype != "u1" else dtype  # torch does little with unsigned words
+        return torch.from_numpy(self._guarded.empty(name, shape, dtype).view(signed))
 
     def write(self, array: Any, record: NDArray[Any]) -> None:
         array.copy_(torch.from_numpy(record.view(np.uint8)))
@@ -179,7 +184,8 @@ class EmulatedGraph:
 
 def emulated_renderer(kernels: Kernels) -> Renderer:
     """The renderer of a GPU, with its kernels on this processor."""
-    return Renderer(memory=HostMemory(), kernels=kernels, launcher=EmulatedLauncher(seconds=60))
+    device = EmulatedLauncher(seconds=60)
+    return Renderer(memory=HostMemory(device), kernels=kernels, launcher=device)
 
 
 def pass_for(policy: Policy, camera: Camera, training: bool, wants_depth: bool) -> Pass:

@@ -15,9 +15,18 @@ from splatscope.kernels import cuda, reference
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.steps import changed, step
+from splatscope.kernels.steps import STEPS, changed, step
 from splatscope.kernels.types import Float32, Frame, RenderSettings
 from tests.comparison import assert_close_with_boundary_band, assert_gradients_close, settled_pixels
+from tests.cuda_checks import (
+    ALTERNATIVES,
+    RANDOM,
+    check,
+    check_bad_values,
+    check_class,
+    check_nothing_to_see,
+    check_one_pixel,
+)
 from tests.cuda_on_cpu.run import is_supported
 from tests.cuda_pipeline import Emulated, Kernels, emulated_renderer, pass_for
 from tests.small_scenes import random_camera, random_scene
@@ -40,7 +49,9 @@ POLICIES = {
 TRAINED = ("best", "s01", "s00", "s06_bf16", "best in order")
 PASSES = {(name, True): pass_for(POLICIES[name], CAMERA, training=True, wants_depth=True) for name in TRAINED}
 PASSES |= {(name, False): pass_for(policy, CAMERA, False, True) for name, policy in POLICIES.items()}
-KERNELS = Kernels(list(PASSES.values()))
+CHECKED = {name: rung.policy for name, rung in STEPS.items()} | ALTERNATIVES
+CHECKED |= {f"random {number}": policy for number, policy in enumerate(RANDOM)}
+KERNELS = Kernels([*PASSES.values(), *(pass_for(policy, CAMERA, True, True) for policy in CHECKED.values())])
 
 
 @cache
@@ -205,3 +216,37 @@ def test_a_graph_is_captured_at_the_second_frame_and_dropped_when_buffers_grow()
     for _ in range(2):
         assert torch.equal(renderer.forward(scene, CAMERA, SETTINGS, wants_depth=True).image, images[0])
     assert (launcher.captured, launcher.replayed) == (2, 3)
+
+
+# ---- Every step and toggle -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def backend() -> cuda.CudaBackend:
+    return cuda.CudaBackend(emulated_renderer(KERNELS))
+
+
+@pytest.mark.parametrize("scene", ["random", "hand-made"])
+@pytest.mark.parametrize("name", CHECKED)
+def test_every_policy_draws_and_differentiates_like_the_definition(
+    backend: cuda.CudaBackend, name: str, scene: str
+) -> None:
+    check(backend, CHECKED[name], scene)
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_a_toggle_changes_the_picture_no_more_than_its_class_says(backend: cuda.CudaBackend, name: str) -> None:
+    check_class(backend, ALTERNATIVES[name], "random")
+
+
+def test_bad_values_are_skipped_and_counted_and_harm_nothing(backend: cuda.CudaBackend) -> None:
+    check_bad_values(backend, "random")
+
+
+@pytest.mark.parametrize("rung", ["s00", "s01", "best"])
+def test_nothing_to_see_gives_the_background(backend: cuda.CudaBackend, rung: str) -> None:
+    check_nothing_to_see(backend, rung)
+
+
+def test_one_pixel_is_a_picture(backend: cuda.CudaBackend) -> None:
+    check_one_pixel(backend)

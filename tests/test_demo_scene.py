@@ -136,18 +136,18 @@ def test_alpha_is_the_share_of_a_pixel_that_is_covered(grid: Grid) -> None:
 
 def test_the_trained_scene_is_small_and_looks_like_the_traced_one(tmp_path: Path) -> None:
     assert TRAINED_SCENE.stat().st_size <= 2_000_000
-    write_capture(tmp_path, DemoSize(train_views=1, test_views=2))
+    write_capture(tmp_path, DemoSize(train_views=1, test_views=2, width=800, height=600))  # as it was trained
     gaussians = read_ply(TRAINED_SCENE)
     for view in read_blender(tmp_path).test_views:
         rgba = read_image(view.image_path) / 255
         over_white = rgba[..., :3] * rgba[..., 3:] + 1 - rgba[..., 3:]
         frame = make_backend("cpu").render(gaussians, view.camera, RenderSettings(background=(1.0, 1.0, 1.0)))
         error = np.mean((np.clip(frame.image, 0, 1) - over_white) ** 2)
-        assert -10 * np.log10(error) > 28  # dB
+        assert -10 * np.log10(error) > 30  # dB
 
 
 def test_cameras_surround_the_scene_from_above() -> None:
-    for count, first in ((56, generate.FIRST_TRAIN), (8, generate.FIRST_TEST)):
+    for count, first in ((50, generate.FIRST_TRAIN), (8, generate.FIRST_TEST)):
         poses = np.array(spiral_poses(count, first))
         rotations = poses[:, :3, :3]
         assert np.abs(rotations @ rotations.transpose(0, 2, 1) - np.eye(3)).max() < 1e-12

@@ -35,6 +35,7 @@ PANELS: tuple[type[Panel], ...] = (ScenePanel, TrainingPanel, StagesPanel, Heatm
 DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
 AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
+LONGEST_REST = 0.12  # s in which nobody looks at the mouse
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
@@ -139,7 +140,7 @@ class Window:
         if self.input.awake or (texture is not None and texture.frames_pending):
             time.sleep(max(0.0, rest))
             return
-        rest = max(rest, 2.0 * spent)
+        rest = max(rest, min(2.0 * spent, LONGEST_REST))
         time.sleep(rest)
         training = self.session.status.training.state == "running"
         pause = 1.0 / TRAINING_HZ if training else min(max(1.0 / IDLE_HZ, 10.0 * spent), 2.0 / IDLE_HZ)

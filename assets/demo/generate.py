@@ -46,7 +46,7 @@ ABANDONED = 3600.0  # seconds after which a folder somebody was rendering into i
 class DemoSize:
     """How much is rendered."""
 
-    train_views: int = 56
+    train_views: int = 50
     test_views: int = 8
     width: int = 400  # px
     height: int = 300
@@ -59,7 +59,7 @@ class DemoSize:
 
 
 def demo_capture_folder(progress: Progress | None = None, size: DemoSize = DemoSize()) -> Path:
-    """The folder of the demo capture, rendered on first use (about 17 s on two cores).
+    """The folder of the demo capture, rendered on first use (about 16 s on two free cores, half of it compiling).
 
     It appears whole or not at all, also if several processes ask at once or one is killed.
     Raises InputError if the user's cache cannot be written.

@@ -130,7 +130,7 @@ class ScenePanel(Panel):
         dpg.configure_item(self._up, label=axis_name(session.nav.up))
         if self._camera_names:
             here = session.at_camera is not None
-            dpg.set_value(self._cameras, self._camera_names[session.camera_index] if here else "")
+            dpg.set_value(self._cameras, self._camera_names[session.camera_index] if here else "free view")
 
     def _show_scene(self, scene: SceneInfo) -> None:
         style = self.style
