@@ -46,7 +46,9 @@ class LadderOptions:
 def run_ladder(options: LadderOptions) -> dict[str, Any]:
     """Measures, prints, and writes JSON if told where. Raises InputError for what is not there."""
     from splatscope.app.bench_report import describe_run, write_results
+    from splatscope.kernels.cuda import need_gpu
 
+    need_gpu()
     policies = _policies(options)
     if options.versus not in (None, "gsplat"):
         raise InputError(f"--vs must be gsplat, got {options.versus!r}.")

@@ -180,18 +180,22 @@ def _stages(stage_ms: dict[str, float], backward: bool) -> dict[str, float]:
     return {name: ms for name, ms in stage_ms.items() if (name in own) == backward}
 
 
-def _first_renderer() -> Renderer:
+def need_gpu() -> None:
     """Raises InputError where this machine or installation has no GPU to draw with."""
     for package in ("torch", "cupy"):
         if importlib.util.find_spec(package) is None:
             raise InputError(
-                f"--backend cuda needs {package}, which is not installed; pip install torch cupy-cuda13x, or use "
+                f"The CUDA backend needs {package}, which is not installed; pip install torch cupy-cuda13x, or use "
                 "--backend cpu."
             )
     import torch
 
     if not torch.cuda.is_available():
-        raise InputError("--backend cuda found no NVIDIA GPU that torch can use; use --backend cpu.")
+        raise InputError("The CUDA backend found no NVIDIA GPU that torch can use; use --backend cpu.")
+
+
+def _first_renderer() -> Renderer:
+    need_gpu()
     return Renderer(timed=True)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from splatscope.kernels import cuda, reference
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.pipeline import EPOCHS
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.steps import STEPS, changed, step
 from splatscope.kernels.types import Float32, Frame, RenderSettings
@@ -108,6 +109,16 @@ def test_gradients_are_those_of_the_definition_frame_after_frame(name: str) -> N
         np.testing.assert_array_equal(result.gradients.visible, wanted.visible)
         relative = 4e-3 if name == "s06_bf16" else 1e-4  # gradients of harmonics are rounded to 8 bits
         assert_gradients_close(result.gradients, wanted, relative=relative, row_relative=1e-2, cosine=1 - 1e-5)
+
+
+def test_frames_stay_right_when_their_numbers_start_over() -> None:
+    emulated = Emulated(KERNELS, SCENE)
+    emulated.pipeline._epoch = EPOCHS - 3
+    plan = emulated.plan(CAMERA, PASSES["best", False], ROOM)
+    for wanted in (EPOCHS - 2, EPOCHS - 1, 1, 2):
+        result = emulated.run(plan, CAMERA, SETTINGS)
+        assert result.frame["epoch"] == wanted
+        assert_is_the_picture("best", result)
 
 
 def test_integer_sums_make_gradients_repeat_whatever_the_order_of_blocks() -> None:
