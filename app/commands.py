@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from datetime import datetime
@@ -40,8 +39,14 @@ def run(options: object) -> None:
 
 
 def display_is_present() -> bool:
-    """True if a window can be opened here."""
-    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    """True if a window can be opened here: there is a display and it answers."""
+    from splatscope.viewer.display import find_display
+
+    try:
+        find_display()
+    except InputError:
+        return False
+    return True
 
 
 def default_out(name: str) -> Path:
@@ -162,7 +167,7 @@ def _render(options: cli.Render) -> None:
     written: list[Path] = []
     if options.out is not None:
         if options.overlay == "tiles":
-            picture = overlays.heatmap_picture(frame, request.overlay_opacity, request.policy)
+            picture = overlays.heatmap_picture(frame, request.overlay_opacity, request.policy, backend=backend.name)
         else:
             picture = overlays.picture_rgba(frame.image)[..., :3]
         write_png(options.out, picture)

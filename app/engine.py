@@ -129,20 +129,17 @@ class Engine:
     def _run(self) -> None:
         while not self._closing:
             try:
-                worked = self._make_backend() or self._take_command() or self._render_if_wanted() | self._train()
+                if self._make_backend() or self._take_command() or self._render_if_wanted() | self._train():
+                    self._publish_if_due()
+                else:
+                    self._publish()
+                    self._sleep()
             except InputError as error:
-                worked = True
                 self._note("error", str(error))
             except Exception as error:  # a defect of ours: the window stays, the reason is shown
-                worked = True
                 traceback.print_exc()
                 self._note("error", f"Internal error: {type(error).__name__}: {error}")
                 time.sleep(0.2)
-            if worked:
-                self._publish_if_due()
-            else:
-                self._publish()
-                self._sleep()
         self._save_on_close()
 
     def _make_backend(self) -> bool:
@@ -285,7 +282,7 @@ class Engine:
         frame = backend.render(self._need_gaussians(), request.camera, request.settings, request.policy)
         name = self._scene.info.path.stem if self._scene else "scene"
         stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-        paths = save_screenshot(frame, request, command.folder, stem)
+        paths = save_screenshot(frame, request, command.folder, stem, backend.name)
         self._note("info", "Saved " + ", ".join(str(p) for p in paths))
 
     # Training ---------------------------------------------------------------------------------------

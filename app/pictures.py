@@ -24,7 +24,7 @@ def compose(frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:
     return rgba
 
 
-def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str) -> list[Path]:
+def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str, backend: str) -> list[Path]:
     """Writes the picture at its exact pixels; with an overlay also heatmap, legend and counts.
 
     Returns the files. Raises InputError if the folder cannot be written.
@@ -33,7 +33,7 @@ def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str)
     write_png(paths[0], overlays.picture_rgba(frame.image)[..., :3])
     if request.overlay == "tiles":
         paths += [folder / f"{stem}-tiles.png", folder / f"{stem}-tiles.npy"]
-        write_png(paths[1], overlays.heatmap_picture(frame, request.overlay_opacity, request.policy))
+        write_png(paths[1], overlays.heatmap_picture(frame, request.overlay_opacity, request.policy, backend=backend))
         save_npy(paths[2], frame.tile_counts)
     return paths
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from splatscope.app.commands import display_is_present, make_trainer
+from splatscope.app.commands import make_trainer
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.kernels.api import BackendName
-from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig
 from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.display import find_display
 from splatscope.viewer.messages import OpenScene, StartTraining
 from splatscope.viewer.window import run_window
 
@@ -33,11 +33,7 @@ def open_window(
 
     Raises InputError if there is no display or the window cannot be opened.
     """
-    if not display_is_present():
-        raise InputError(
-            "There is no display (DISPLAY is not set), so no window can be opened; "
-            "`splatscope render` makes pictures and `splatscope train --headless` trains without one."
-        )
+    find_display()  # before anything is started: without a display the window library would end the process
     sys.setswitchinterval(GIL_SWITCH_SECONDS)
     engine = Engine(
         EngineConfig(backend=backend, images=images),

@@ -50,7 +50,7 @@ def test_the_table_shows_each_step_and_what_is_wrong_with_it(capsys: pytest.Capt
     times = spread([1.0, 2.0, 3.0])
     assert (times["median"], times["min"], times["max"], times["runs"]) == (2.0, 1.0, 3.0, 3)
     row = dict.fromkeys(MODES, times) | {"visible": 7, "instances": 70, "stages": {"blend": times}}
-    row |= {"wall_ms": {"forward_backward": 4.5}, "least_bytes": {"blend": 2_000_000}, "wrong": ["visible are 7"]}
+    row |= {"wall_ms": {"forward_backward": 4.5}, "least_bytes": {"blend": 2_000_000_000}, "wrong": ["visible are 7"]}
     row |= {"kernels": {"blend<BlendPolicy{}>": {"registers": 40, "spill_bytes": 0, "occupancy": 0.75}}}
     result = {"name": "S9", "splats": 10, "width": 8, "height": 9, "steps": {"best": row}}
     print_scene(result, 1000.0)
@@ -59,5 +59,5 @@ def test_the_table_shows_each_step_and_what_is_wrong_with_it(capsys: pytest.Capt
     assert "WRONG in S9, best: visible are 7." in text
     roofline = next(line for line in text.splitlines() if "0.75" in line)
     assert [cell.strip() for cell in roofline.strip("│").split("│")] == [
-        "blend", "2.0000", "2.0", "1,000", "100%", "40", "0", "0.75",
+        "blend", "2.0000", "2000.0", "1,000", "100%", "40", "0", "0.75",
     ]  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 LINE = 64  # bytes of a cache line
+IDLE_ARRAYS = 4  # that a lender keeps although nobody asks for their shape
 
 
 def aligned(size: int, dtype: Any) -> NDArray[Any]:
@@ -34,6 +36,37 @@ class Buffers:
             array = aligned(max(size + size // 2, LINE), dtype)
             self._arrays[name] = array
         return array[:size]
+
+
+def _references(arrays: list[NDArray[Any]], i: int) -> int:
+    """How many hold the array, as this function sees it."""
+    return sys.getrefcount(arrays[i])
+
+
+_UNUSED = _references([np.empty(1)], 0)
+
+
+class Lender:
+    """Arrays that belong to whoever was given them, and are given again once nobody holds them.
+
+    Fresh memory for a picture costs as much as blending it: the system clears every page. Arrays own their
+    data, so that a slice counts as a holder too.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: list[NDArray[Any]] = []
+
+    def give(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """An uninitialised float32 array."""
+        unused = [i for i in range(len(self._arrays)) if _references(self._arrays, i) == _UNUSED]
+        for i in unused:
+            if self._arrays[i].shape == shape:
+                return self._arrays[i]
+        for i in reversed(unused[: max(0, len(unused) - IDLE_ARRAYS)]):  # of sizes no longer asked for
+            del self._arrays[i]
+        array = np.empty(shape, np.float32)
+        self._arrays.append(array)
+        return array
 
 
 class _Writable:

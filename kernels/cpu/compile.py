@@ -50,14 +50,20 @@ config.THREADING_LAYER_PRIORITY = ["workqueue", "omp", "tbb"]  # pyright: ignore
 _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
+# Without reference counts for arrays (an option of numba's own, hence the underscore): with them, each array
+# passed to a helper or sliced costs two locked instructions, which made blending half as slow again. Such
+# code cannot allocate; all its memory comes from the caller.
+_UNCOUNTED: dict[str, Any] = {"_nrt": False, **_COMMON}
+
+
 def inline(function: Any) -> Any:
-    """A helper that is compiled into each of its callers."""
-    return numba.njit(forceinline=True, **_COMMON)(function)
+    """A helper that is compiled into each of its callers, which must be a `kernel` or another helper."""
+    return numba.njit(forceinline=True, **_UNCOUNTED)(function)
 
 
 def kernel(function: Any) -> Any:
-    """A kernel called from Python: on one thread, or by the crew on several."""
-    return numba.njit(cache=True, **_COMMON)(function)
+    """A kernel called from Python: on one thread, or by the crew on several. It cannot allocate."""
+    return numba.njit(cache=True, **_UNCOUNTED)(function)
 
 
 def parallel_kernel(function: Any) -> Any:

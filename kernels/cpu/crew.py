@@ -48,7 +48,7 @@ def turns_are_done(board, turns, looks):
 
 
 class Crew:
-    """Helper threads, started when first needed and kept; one kernel at a time."""
+    """Helper threads, started when first needed and kept. One kernel at a time: callers hold the backend's lock."""
 
     def __init__(self) -> None:
         self._tasks: list[SimpleQueue[Any]] = []
@@ -57,7 +57,7 @@ class Crew:
     def run(self, kernel: Any, turns: int, *args: Any) -> None:
         """Calls kernel(board, turns, worker, *args) on as many threads as numba is set to use, and waits."""
         board = np.zeros(BOARD, np.int64)  # new each time: who comes late finds all turns of its own kernel drawn
-        helpers = min(numba.get_num_threads(), turns) - 1
+        helpers = max(0, min(numba.get_num_threads(), turns) - 1)
         while len(self._tasks) < helpers:
             self._start_helper()
         for number, tasks in enumerate(self._tasks[:helpers], 1):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.cpu import bin as binning
 from splatscope.kernels.cpu import blend, project, sort
-from splatscope.kernels.cpu.buffers import Buffers
+from splatscope.kernels.cpu.buffers import Buffers, Lender
 from splatscope.kernels.cpu.crew import CREW
 from splatscope.kernels.cpu.records import RECORD, pack_camera
 from splatscope.kernels.errors import InputError
@@ -68,7 +68,7 @@ class Pipeline:
     """Runs the stages with one set of buffers."""
 
     def __init__(self) -> None:
-        self._buffers = Buffers()
+        self._buffers, self._pictures = Buffers(), Lender()
         self._room = 0  # entries of the list of tiles that were enough last time
 
     def project(self, splats: Gaussians, camera: Camera, degree: int, bounds: str) -> Projected:
@@ -133,7 +133,8 @@ class Pipeline:
         take, visible = self._buffers.take, projected.visible
         order = take("order", visible, np.int32)
         pairs, spare = (take("pairs", visible, np.int64), take("spare_pairs", visible, np.int64))
-        sort.sort_by_depth(projected.depth_bits, projected.chunk_visible, visible, pairs, spare, order)
+        positions = take("positions", sort.BUCKETS, np.int64)
+        sort.sort_by_depth(projected.depth_bits, projected.chunk_visible, visible, pairs, spare, positions, order)
         return order
 
     def bin(self, projected: Projected, order: Int32, camera: Camera, keep_places: bool) -> Lists:
@@ -160,9 +161,9 @@ class Pipeline:
         """The picture."""
         workers, shape = numba.get_num_threads(), (camera.height, camera.width)
         blended = Blended(
-            np.empty((*shape, 3), np.float32),
-            np.empty(shape, np.float32),
-            np.empty(shape, np.float32),
+            self._pictures.give((*shape, 3)),
+            self._pictures.give(shape),
+            self._pictures.give(shape),
             self._buffers.take("last_index", shape[0] * shape[1], np.int32).reshape(shape),
             np.array(background, np.float32),
         )

@@ -17,8 +17,16 @@ BUCKETS = 1 << DIGIT
 
 
 @kernel
-def sort_by_depth(depth_bits, chunk_visible, visible, pairs, spare, order):
-    """Fills order [V] with slots, nearest first. depth_bits [N] uint32 by slot; pairs, spare [N] int64."""
+def sort_by_depth(
+    depth_bits,  # [N] uint32 by slot
+    chunk_visible,  # [chunks] slots used
+    visible,
+    pairs,  # scratch [V] int64
+    spare,  # scratch [V] int64
+    positions,  # scratch [BUCKETS] int64
+    order,  # out [V] slots, nearest first
+):
+    """Sorts the slots in use by depth."""
     low, high = np.int64(0xFFFFFFFF), np.int64(0)
     filled = 0
     for chunk in range(chunk_visible.size):
@@ -28,7 +36,6 @@ def sort_by_depth(depth_bits, chunk_visible, visible, pairs, spare, order):
             put(pairs, filled, (bits << 32) | slot)
             filled += 1
 
-    positions = np.empty(BUCKETS, np.int64)
     span, shift = high - low, 0
     while span >> shift > 0:
         positions[:] = 0
