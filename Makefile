@@ -1,7 +1,8 @@
 # make demo    opens the window on the bundled scene and trains it live (without a display: pictures on disk)
 # make test    ruff, basedpyright, pytest: the same command by hand and in continuous integration
-# make setup   only the installation; TORCH_BACKEND=cpu takes the small CPU build of torch
+# make setup   only the installation; TORCH_BACKEND=cpu takes the small CPU build of torch, CUDA=cuda12 the older CuPy
 VENV := .venv
+CUDA ?= $(if $(filter cpu,$(TORCH_BACKEND)),,cuda13)
 TORCH_BACKEND ?=
 UV_OPTIONS := $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND))
 
@@ -9,7 +10,7 @@ UV_OPTIONS := $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND))
 setup: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml constraints.txt .ci/setup.sh
-	@bash .ci/setup.sh $(VENV) $(UV_OPTIONS)
+	@bash .ci/setup.sh $(VENV) '$(CUDA)' $(UV_OPTIONS)
 
 demo: setup
 	@$(VENV)/bin/splatscope demo

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Sets up everything `make demo` and `make test` need: system packages (Debian, as root only), a virtual
 # environment in the checkout, uv inside it by pip, the rest by uv. Does nothing that is already done.
-# usage: setup.sh VENV [uv options, for example --torch-backend cpu]
+# usage: setup.sh VENV EXTRA [uv options, for example --torch-backend cpu]     EXTRA: cuda13, cuda12 or empty
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=$1; shift
+venv=$1 extra=$2; shift 2
 packages="python3-venv xvfb xdotool openbox libgl1 libgl1-mesa-dri libgomp1 g++"
 
 missing=""
@@ -36,7 +36,7 @@ if [ -z "$python" ]; then
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 [ -x "$venv/bin/uv" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check uv
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --constraint constraints.txt "$@" --editable '.[test]'
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --constraint constraints.txt "$@" --editable ".[test${extra:+,$extra}]"
 
 # Type checkers do not follow the editable install's import hook; this link gives them the package tree.
 mkdir -p build/links

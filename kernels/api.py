@@ -18,8 +18,12 @@ class Backend(Protocol):
     """Renders splats and, for training, differentiates. Calls may come from any thread, one at a time."""
 
     name: str  # "cpu", "reference", ...
-    device: str  # what it runs on, for people: "2 threads", the GPU's name
     compiling: bool  # True while a call waits for kernels to compile; read from any thread
+
+    @property
+    def device(self) -> str:
+        """What it runs on, for people: "2 threads", the GPU's name."""
+        ...
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles or loads what the first frame (and, if asked, the first training step) needs."""
@@ -88,5 +92,7 @@ def make_backend(name: BackendName = "auto") -> Backend:
 
         return ReferenceBackend()
     if name == "cuda":
-        raise InputError("--backend cuda is not built yet; use --backend cpu (the default) or --backend reference.")
+        from splatscope.kernels.cuda import CudaBackend
+
+        return CudaBackend()
     raise InputError(f"--backend must be auto, cpu, cuda or reference, got {name!r}.")

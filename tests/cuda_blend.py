@@ -66,6 +66,7 @@ S06 = step(
     S05, map="columns_8x8", bwd_sync="warp", log2_opacity=True, row_combine=True, sign_T=True, reduce="deferred_pair"
 )
 QUAD = step(S06, reduce="deferred_quad")
+STAGED = step(QUAD, sh_bwd="staged")
 TRANSPOSED = step(S06, reduce="transposed")
 STEPS = {"s00": S00, "s01": S01, "s02": S02, "s03": S03, "s04": S04, "s05": S05, "s06": S06, "quad": QUAD}
 VARIANTS = {
@@ -83,6 +84,8 @@ VARIANTS = {
     "s06 without lists": step(S06, compaction=False, cmask=False, touched=False, bwd_sync="block", reduce="pair"),
     "s06 in order": step(S06, reduce="deterministic", deterministic=True),
     "s06 by slot": step(S06, zero="memset", by_slot=True),
+    "staged": STAGED,
+    "staged, in order, of all": step(S03, sh_bwd="staged", reduce="deterministic", deterministic=True),
 }
 POLICIES = STEPS | VARIANTS
 
@@ -127,7 +130,9 @@ def all_names() -> tuple[list[str], list[str]]:
     blends = [blend_name(p, training=True, wants_depth=False) for p in POLICIES.values()]
     blends += [blend_name(p, training=False, wants_depth=True) for p in STEPS.values()]
     blends += [backward_name(p) for p in POLICIES.values()]
-    projects = [project_name(p) for p in (*POLICIES.values(), step(VARIANTS["s06 in order"], sh_dtype="bf16"))]
+    in_order = VARIANTS["s06 in order"]
+    halves = (step(in_order, sh_dtype="bf16"), step(in_order, sh_dtype="bf16", sh_bwd="staged"))
+    projects = [project_name(p) for p in (*POLICIES.values(), *halves, step(in_order, sh_bwd="staged"))]
     return list(dict.fromkeys(blends)), list(dict.fromkeys(projects))
 
 

@@ -26,6 +26,9 @@ PROJECT_VARIANTS = (
     ", .sh_load = ShLoad::scalar",
     ", .sh_dtype = ShDtype::bf16",
     ", .sh_load = ShLoad::scalar, .sh_dtype = ShDtype::bf16",
+    ", .sh_load = ShLoad::staged",
+    ", .sh_load = ShLoad::staged, .sh_dtype = ShDtype::bf16",
+    ", .sh_gate = ShGate::all, .sh_load = ShLoad::staged",
 )
 INSTANTIATIONS = {
     "project.cuh": [

@@ -15,7 +15,7 @@ from splatscope.app import cli
 from splatscope.assets.cameras import write_camera
 from splatscope.assets.images import read_image
 from splatscope.assets.ply import write_ply
-from splatscope.kernels.api import make_backend
+from splatscope.kernels.api import gpu_is_present, make_backend
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 
 
@@ -96,7 +96,6 @@ def test_the_tile_overlay_is_larger_than_nothing_and_carries_a_legend(scene: Pat
         (["render", "SCENE", "--out", "a.jpg"], [".png", "a.jpg"]),
         (["render", "SCENE", "--out", "a.png", "--size", "0x9"], ["--size", "0x9"]),
         (["render", "SCENE", "--out", "a.png", "--background", "2,0,0"], ["--background", "2,0,0"]),
-        (["render", "SCENE", "--out", "a.png", "--backend", "cuda"], ["cuda", "not built"]),
         (["render", "SCENE", "--out", "a.png", "--view", "x"], ["--dataset", "--view"]),
         (["render", "SCENE", "--out", "/proc/a.png"], ["/proc"]),
         (["train"], ["needs a capture"]),
@@ -118,6 +117,15 @@ def test_what_cannot_be_done_is_one_sentence_and_status_2(
     assert len(result.stderr.strip().splitlines()) == 1
     for word in words:
         assert word in result.stderr
+
+
+@pytest.mark.skipif(gpu_is_present(), reason="a GPU is here, so --backend cuda works")
+def test_cuda_without_a_gpu_is_one_sentence_that_names_the_way_out(scene: Path, tmp_path: Path) -> None:
+    result = splatscope("render", scene, "--out", tmp_path / "a.png", "--backend", "cuda")
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("splatscope: ")
+    assert "CUDA" in result.stderr
+    assert "--backend cpu" in result.stderr
 
 
 def test_version_and_help_answer() -> None:

@@ -270,19 +270,40 @@ def test_half_precision_harmonics_round_their_gradient_to_nearest_even() -> None
     scene, camera = random_scene(random_camera(32, 32), 90, seed=11), random_camera(32, 32)
     scene.sh[...] = (as_bf16(scene.sh).astype(np.uint32) << 16).view(np.float32)
     case = make_case(scene, camera)
-    upstream = upstream_of(case)
-    exact, half = (run(case, step(S06, reduce="deterministic", deterministic=True, sh_dtype=d), upstream).gradients
-                   for d in ("f32", "bf16"))  # fmt: skip
-    assert exact is not None
-    assert half is not None
+    exact, half = in_order(case, sh_dtype="f32"), in_order(case, sh_dtype="bf16")
     np.testing.assert_array_equal(as_bf16(half.sh), as_bf16(exact.sh))
     for name in ("means", "log_scales", "quats", "logit_opacities", "means2d"):
         np.testing.assert_array_equal(getattr(half, name), getattr(exact, name))
 
 
+def in_order(case: Case, **changes: Any) -> Gradients:
+    """Gradients that are the same bits in every run."""
+    gradients = run(case, step(VARIANTS["s06 in order"], **changes), upstream_of(case)).gradients
+    assert gradients is not None
+    return gradients
+
+
 @needs_emulation
-def test_a_frame_that_overflowed_writes_nothing() -> None:
-    case, policy = case_named("hand-made"), STEPS["s06"]
+@pytest.mark.parametrize("sh_dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("count", [1, 31, 33, 128, 203])
+def test_rows_by_way_of_shared_memory_get_the_same_gradients(count: int, sh_dtype: str) -> None:
+    """Whatever the degree, with splats out of sight among the others, and a last warp that is not full."""
+    camera = random_camera(32, 32)
+    for degree in range(4):
+        scene = random_scene(camera, count, seed=count + degree, degree=degree)
+        scene.means[1::3] += 1000.0
+        scene.sh[...] = (as_bf16(scene.sh).astype(np.uint32) << 16).view(np.float32)
+        case = make_case(scene, camera)
+        one, staged = (in_order(case, sh_dtype=sh_dtype, sh_bwd=way) for way in ("stream4", "staged"))
+        assert one.sh.any()
+        for field in fields(Gradients):
+            np.testing.assert_array_equal(getattr(staged, field.name), getattr(one, field.name), err_msg=field.name)
+
+
+@needs_emulation
+@pytest.mark.parametrize("name", ["s06", "staged"])
+def test_a_frame_that_overflowed_writes_nothing(name: str) -> None:
+    case, policy = case_named("hand-made"), POLICIES[name]
     result = run(replace(case, overflow=1), policy, upstream_of(case))
     assert np.isnan(result.image).all()
     np.testing.assert_array_equal(result.lists, case.lists)
@@ -292,7 +313,7 @@ def test_a_frame_that_overflowed_writes_nothing() -> None:
 
 
 @needs_emulation
-@pytest.mark.parametrize("name", ["s00", "s06", "s01 with boxes"])
+@pytest.mark.parametrize("name", ["s00", "s06", "s01 with boxes", "staged"])
 def test_an_empty_scene_is_the_background(name: str) -> None:
     camera = random_camera(33, 18)
     far_away = random_scene(camera, 40, seed=1)
@@ -412,11 +433,12 @@ def test_every_step_compiles_for_every_architecture_without_spills(architecture:
     blends = [blend_name(p, training, False) for p in STEPS.values() for training in (False, True)]
     blends += [backward_name(p) for p in (*STEPS.values(), POLICIES["transposed"])]
     reports = compile_report(blend_source(), list(dict.fromkeys(blends)), architecture)
-    projects = list(dict.fromkeys(project_name(p) for p in STEPS.values()))
+    staged = [step(POLICIES["staged"], sh_dtype=sh_dtype) for sh_dtype in ("f32", "bf16")]
+    projects = list(dict.fromkeys(project_name(p) for p in (*STEPS.values(), *staged)))
     reports |= compile_report(project_source(), projects, architecture)
     for name, report in reports.items():
         assert report.spill_bytes == 0, name
-        assert report.registers <= (96 if name.startswith("project") else 64), name
+        assert report.registers <= (80 if name.startswith("project") else 64), name
 
 
 @needs_nvrtc

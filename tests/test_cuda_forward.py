@@ -362,6 +362,8 @@ def test_kernels_and_python_share_the_numbers_that_define_the_picture() -> None:
 PRODUCTION = {
     "project.cuh": {
         "project<ProjectPolicy{}>": 64,
+        "project<ProjectPolicy{.sh_load = ShLoad::staged}>": 64,
+        "project<ProjectPolicy{.sh_load = ShLoad::staged, .sh_dtype = ShDtype::bf16}>": 64,
         "project<ProjectPolicy{Bounds::circle3s, ShGate::all, ShLoad::scalar}>": 64,
     },
     "bin.cuh": {

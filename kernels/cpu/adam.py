@@ -9,32 +9,50 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
-from numba import prange
 
-from splatscope.kernels.cpu.compile import parallel_kernel
+from splatscope.kernels.cpu.compile import kernel
+from splatscope.kernels.cpu.crew import CREW, draw_turn, report_turns
 from splatscope.kernels.types import Float32
 
-CHUNK = 4096  # numbers handled by one thread at a time, rounded down to whole rows
-# Fewer numbers than this take one thread 0.3 ms; waking the others can cost more where cores are busy.
-SMALL = 1_000_000
+CHUNK = 4096  # numbers swept with one pattern of rates, rounded down to whole rows
+CHUNKS_A_TURN = 32  # a worker's turn takes 50 microseconds; an array of one turn wakes no helper
 
 
-@parallel_kernel
-def adam_sweep(parameter, gradient, first, second, rates, first_gain, beta2, second_gain, second_scale, epsilon):
+@kernel
+def adam_sweep(
+    board,
+    turns,
+    worker,
+    parameter,
+    gradient,
+    first,
+    second,
+    rates,
+    first_gain,
+    beta2,
+    second_gain,
+    second_scale,
+    epsilon,
+):
     """All arrays flat; `rates` repeats the row pattern and sets the chunk length."""
     chunk = rates.size
-    for c in prange((parameter.size + chunk - 1) // chunk):
-        low = c * chunk
-        high = min(parameter.size, low + chunk)
-        p, g, m, v = parameter[low:high], gradient[low:high], first[low:high], second[low:high]
-        for j in range(high - low):
-            m_new = m[j] + (g[j] - m[j]) * first_gain
-            v_new = beta2 * v[j] + second_gain * (g[j] * g[j])
-            m[j] = m_new
-            v[j] = v_new
-            p[j] -= rates[j] * (m_new / (np.sqrt(v_new) * second_scale + epsilon))
+    done = 0
+    turn = draw_turn(board)
+    while turn < turns:
+        end = min(parameter.size, (turn + 1) * CHUNKS_A_TURN * chunk)
+        for low in range(turn * CHUNKS_A_TURN * chunk, end, chunk):
+            high = min(end, low + chunk)
+            p, g, m, v = parameter[low:high], gradient[low:high], first[low:high], second[low:high]
+            for j in range(high - low):
+                m_new = m[j] + (g[j] - m[j]) * first_gain
+                v_new = beta2 * v[j] + second_gain * (g[j] * g[j])
+                m[j] = m_new
+                v[j] = v_new
+                p[j] -= rates[j] * (m_new / (np.sqrt(v_new) * second_scale + epsilon))
+        done += 1
+        turn = draw_turn(board)
+    report_turns(board, done)
 
 
 def adam_step(
@@ -56,20 +74,17 @@ def adam_step(
         raise ValueError(f"Adam needs one rate a column: {parameter.shape[1:]}, got {rates.shape}")
     corrected = np.asarray(rates, np.float64) / (1 - beta1**step)
     pattern = np.tile(corrected.astype(np.float32), max(1, CHUNK // parameter.shape[1]))
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1 if parameter.size < SMALL else threads)
-    try:
-        adam_sweep(
-            parameter.reshape(-1),
-            gradient.reshape(-1),
-            first.reshape(-1),
-            second.reshape(-1),
-            pattern,
-            np.float32(1 - beta1),
-            np.float32(beta2),
-            np.float32(1 - beta2),
-            np.float32(1 / math.sqrt(1 - beta2**step)),
-            np.float32(epsilon),
-        )
-    finally:
-        numba.set_num_threads(threads)
+    CREW.run(
+        adam_sweep,
+        -(-parameter.size // (CHUNKS_A_TURN * pattern.size)),
+        parameter.reshape(-1),
+        gradient.reshape(-1),
+        first.reshape(-1),
+        second.reshape(-1),
+        pattern,
+        np.float32(1 - beta1),
+        np.float32(beta2),
+        np.float32(1 - beta2),
+        np.float32(1 / math.sqrt(1 - beta2**step)),
+        np.float32(epsilon),
+    )

@@ -107,13 +107,12 @@ def count_tiles(
     board,  # turns are stretches of the depth order
     turns,
     worker,
-    order,  # [V]
-    spans,  # [slots]
+    spans,  # [V] by depth
     tiles,
     histogram,  # out [turns, T] instances of each tile among each stretch
 ):
     """Counts how long each stretch makes each tile's list."""
-    visible, done = order.size, 0
+    visible, done = spans.size, 0
     while True:
         turn = draw_turn(board)
         if turn >= turns:
@@ -122,7 +121,7 @@ def count_tiles(
         histogram[turn, :] = 0
         offset = turn * histogram.shape[1]
         for i in range(turn * visible // turns, (turn + 1) * visible // turns):
-            span = at(spans, np.int64(at(order, i)))
+            span = at(spans, i)
             start = span >> COUNT_BITS
             for k in range(start, start + (span & COUNT_MASK)):
                 place = offset + at(tiles, k)
@@ -148,15 +147,15 @@ def fill_tiles(
     board,  # turns as in `count_tiles`
     turns,
     worker,
-    order,  # [V]
-    spans,  # [slots]
+    order,  # [V] slots by depth
+    spans,  # [V] by depth
     tiles,
     histogram,  # [turns, T] where each stretch starts in each list; moved on
     tile_slots,  # out [I] the lists: by tile, then by depth
     places,  # out, unless it is empty: where each entry of `tiles` went
 ):
     """Writes the lists."""
-    visible, done = order.size, 0
+    visible, done = spans.size, 0
     while True:
         turn = draw_turn(board)
         if turn >= turns:
@@ -164,8 +163,7 @@ def fill_tiles(
         done += 1
         offset = turn * histogram.shape[1]
         for i in range(turn * visible // turns, (turn + 1) * visible // turns):
-            slot = np.int64(at(order, i))
-            span = at(spans, slot)
+            slot, span = at(order, i), at(spans, i)
             start = span >> COUNT_BITS
             for k in range(start, start + (span & COUNT_MASK)):
                 cursor = offset + at(tiles, k)

@@ -78,9 +78,10 @@ class _Writable:
 
 
 def writable(array: NDArray[Any]) -> NDArray[Any]:
-    """The same float32 memory as a C-contiguous array that numba need not compile for anew.
+    """The same values as a float32 array that numba need not compile for anew; copied only if it has to be.
 
-    numba has another type for read-only arrays (a mapped file). Kernels do not write to their input.
+    numba has other types for read-only arrays (a mapped file) and for unaligned ones. Kernels do not write
+    to their input.
     """
-    array = np.ascontiguousarray(array, np.float32)
+    array = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     return array if array.flags.writeable else np.asarray(_Writable(array))

@@ -2,7 +2,7 @@
 
 Importing it names the cache folder (numba looks only at the file a kernel is defined in, so an edit in a
 function called from another file would run a stale binary: the folder carries a hash of all our kernel
-sources instead) and chooses numba's threading layer. Nothing is compiled here. Read `lanes.py` next.
+sources instead). Nothing is compiled here. How kernels share threads is in `crew.py`; read `lanes.py` next.
 """
 
 from __future__ import annotations
@@ -42,30 +42,21 @@ def cache_folder() -> Path:
 
 
 config.CACHE_DIR = str(cache_folder())  # pyright: ignore[reportAttributeAccessIssue]
-# For `prange` loops. workqueue is on every machine and sleeps while it waits: OpenMP's threads look for work
-# in a loop, which on a busy machine took one short loop from 0.2 to 24 ms.
+# The crew asks numba how many threads to use, and numba then starts its own. Those of workqueue sleep.
 config.THREADING_LAYER_PRIORITY = ["workqueue", "omp", "tbb"]  # pyright: ignore[reportAttributeAccessIssue]
 
-# Division by zero gives infinity as in NumPy; no fast-math: results must not depend on code placement.
-_COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-
-
-# Without reference counts for arrays (an option of numba's own, hence the underscore): with them, each array
-# passed to a helper or sliced costs two locked instructions, which made blending half as slow again. Such
-# code cannot allocate; all its memory comes from the caller.
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, **_COMMON}
+# Division by zero gives infinity as in NumPy; no fast-math: results must not depend on code placement. Arrays
+# are not reference-counted (an option of numba's own, hence the underscore): with counts, each array passed to
+# a helper or sliced costs two locked instructions, which made blending half as slow again. Such code cannot
+# allocate; all its memory comes from the caller.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 
 
 def inline(function: Any) -> Any:
     """A helper that is compiled into each of its callers, which must be a `kernel` or another helper."""
-    return numba.njit(forceinline=True, **_UNCOUNTED)(function)
+    return numba.njit(forceinline=True, **_OPTIONS)(function)
 
 
 def kernel(function: Any) -> Any:
     """A kernel called from Python: on one thread, or by the crew on several. It cannot allocate."""
-    return numba.njit(cache=True, **_UNCOUNTED)(function)
-
-
-def parallel_kernel(function: Any) -> Any:
-    """A kernel called from Python that spreads its `prange` loop over all threads."""
-    return numba.njit(cache=True, parallel=True, **_COMMON)(function)
+    return numba.njit(cache=True, **_OPTIONS)(function)

@@ -10,11 +10,13 @@ Knows nothing of splats; `backend.py` calls it between the two passes. Read `ada
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
-from numba import prange
 
-from splatscope.kernels.cpu.compile import parallel_kernel
+from splatscope.kernels.cpu.compile import kernel
+from splatscope.kernels.cpu.crew import CREW, draw_turn, report_turns
 from splatscope.kernels.types import Float32
 
 # The 11-tap Gaussian window, sigma 1.5, normalised: the outer tap first, then towards the centre.
@@ -23,13 +25,15 @@ T0, T1, T2, T3, T4, T5 = TAPS
 WINDOW = np.array((*TAPS, *TAPS[-2::-1]), dtype=np.float32)
 RADIUS = 5  # px
 MARGIN = 3 * RADIUS  # zeros on each side of a filtered row
+ROWS_A_TURN = 8  # rows a worker takes at a time
 C1 = np.float32(0.01**2)
 C2 = np.float32(0.03**2)
 ONE, TWO = np.float32(1), np.float32(2)
 
 # Fused multiply-add and, in the sum of a row, any order the vectoriser likes: it is fixed by the length of
-# the row, so it is the same in every run. NaN and infinity keep their meaning.
-row_helper = numba.njit(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
+# the row, so it is the same in every run. NaN and infinity keep their meaning. `_nrt` as in `compile.py`.
+_FLAGS: dict[str, Any] = {"fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy", "_nrt": False}
+row_helper = numba.njit(**_FLAGS)
 
 
 @row_helper
@@ -94,17 +98,18 @@ def absolute_difference(x, y):
     return total
 
 
-@parallel_kernel
-def ssim_sweep(x, y, derivatives, ssim_sums, l1_sums, bands):
+@kernel
+def ssim_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivatives, ssim_sums, l1_sums):
     """x, y [H, 3 W] -> derivatives [3, H, 3 W], one sum of SSIM and one of |x - y| a row [H]."""
     height, width = x.shape
-    for band in prange(bands):
-        padded = np.zeros((4, width + 2 * MARGIN), np.float32)
-        # Four slices rather than one of two dimensions: numba knows only the former to be contiguous.
-        inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
-        inner_2, inner_3 = padded[2, MARGIN : MARGIN + width], padded[3, MARGIN : MARGIN + width]
-        filtered = np.empty((4, width), np.float32)
-        for i in range(band * height // bands, (band + 1) * height // bands):
+    padded, filtered = all_padded[worker], all_filtered[worker]
+    # Four slices rather than one of two dimensions: numba knows only the former to be contiguous.
+    inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
+    inner_2, inner_3 = padded[2, MARGIN : MARGIN + width], padded[3, MARGIN : MARGIN + width]
+    done = 0
+    turn = draw_turn(board)
+    while turn < turns:
+        for i in range(turn * ROWS_A_TURN, min(height, (turn + 1) * ROWS_A_TURN)):
             moments_of_columns(x, y, i, inner_0, inner_1, inner_2, inner_3)
             for m in range(4):
                 filter_row(padded[m], filtered[m])
@@ -118,6 +123,9 @@ def ssim_sweep(x, y, derivatives, ssim_sums, l1_sums, bands):
                 derivatives[2, i],
             )
             l1_sums[i] = absolute_difference(x[i], y[i])
+        done += 1
+        turn = draw_turn(board)
+    report_turns(board, done)
 
 
 @row_helper
@@ -143,20 +151,24 @@ def gradient_of_row(x, y, by_mean, by_square, by_product, l1_weight, ssim_weight
         out[j] = l1_weight * sign - ssim_weight * (by_mean[j] + TWO * u * by_square[j] + v * by_product[j])
 
 
-@parallel_kernel
-def gradient_sweep(x, y, derivatives, l1_weight, ssim_weight, out, bands):
+@kernel
+def gradient_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivatives, l1_weight, ssim_weight, out):
     """dL/dx [H, 3 W] from what `ssim_sweep` left."""
     height, width = x.shape
-    for band in prange(bands):
-        padded = np.zeros((3, width + 2 * MARGIN), np.float32)
-        inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
-        inner_2 = padded[2, MARGIN : MARGIN + width]
-        filtered = np.empty((3, width), np.float32)
-        for i in range(band * height // bands, (band + 1) * height // bands):
+    padded, filtered = all_padded[worker], all_filtered[worker]
+    inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
+    inner_2 = padded[2, MARGIN : MARGIN + width]
+    done = 0
+    turn = draw_turn(board)
+    while turn < turns:
+        for i in range(turn * ROWS_A_TURN, min(height, (turn + 1) * ROWS_A_TURN)):
             derivatives_of_columns(derivatives, i, inner_0, inner_1, inner_2)
             for m in range(3):
                 filter_row(padded[m], filtered[m])
             gradient_of_row(x[i], y[i], filtered[0], filtered[1], filtered[2], l1_weight, ssim_weight, out[i])
+        done += 1
+        turn = draw_turn(board)
+    report_turns(board, done)
 
 
 def loss_and_gradient(image: Float32, target: Float32, dssim_weight: float) -> tuple[float, Float32]:
@@ -166,10 +178,12 @@ def loss_and_gradient(image: Float32, target: Float32, dssim_weight: float) -> t
     zero-padded, and the subgradient of |0| is 0. The gradient [H, W, 3] belongs to the caller.
     """
     x, y = _as_rows(image, target)
-    derivatives, ssim_sums, l1_sums = _sweep(x, y)
+    rows = _worker_rows(x)
+    derivatives, ssim_sums, l1_sums = _sweep(x, y, rows)
     gradient = np.empty(image.shape, np.float32)
     l1_weight, ssim_weight = np.float32((1 - dssim_weight) / x.size), np.float32(dssim_weight / x.size)
-    gradient_sweep(x, y, derivatives, l1_weight, ssim_weight, gradient.reshape(x.shape), numba.get_num_threads())
+    out = gradient.reshape(x.shape)
+    CREW.run(gradient_sweep, _turns(x), x, y, *rows, derivatives, l1_weight, ssim_weight, out)
     l1 = float(l1_sums.sum(dtype=np.float64)) / x.size
     ssim = float(ssim_sums.sum(dtype=np.float64)) / x.size
     return (1 - dssim_weight) * l1 + dssim_weight * (1 - ssim), gradient
@@ -178,7 +192,7 @@ def loss_and_gradient(image: Float32, target: Float32, dssim_weight: float) -> t
 def mean_ssim(image: Float32, target: Float32) -> float:
     """Mean SSIM over pixels and channels of two float32 images [H, W, 3] in [0, 1]."""
     x, y = _as_rows(image, target)
-    return float(_sweep(x, y)[1].sum(dtype=np.float64)) / x.size
+    return float(_sweep(x, y, _worker_rows(x))[1].sum(dtype=np.float64)) / x.size
 
 
 def _as_rows(image: Float32, target: Float32) -> tuple[Float32, Float32]:
@@ -189,9 +203,19 @@ def _as_rows(image: Float32, target: Float32) -> tuple[Float32, Float32]:
     return x, np.ascontiguousarray(target, dtype=np.float32).reshape(rows)
 
 
-def _sweep(x: Float32, y: Float32) -> tuple[Float32, Float32, Float32]:
+def _turns(x: Float32) -> int:
+    return -(-x.shape[0] // ROWS_A_TURN)
+
+
+def _worker_rows(x: Float32) -> tuple[Float32, Float32]:
+    """What each worker needs: four rows whose margins stay zero, and their filtered versions."""
+    workers, width = numba.get_num_threads(), x.shape[1]
+    return np.zeros((workers, 4, width + 2 * MARGIN), np.float32), np.empty((workers, 4, width), np.float32)
+
+
+def _sweep(x: Float32, y: Float32, rows: tuple[Float32, Float32]) -> tuple[Float32, Float32, Float32]:
+    """(derivatives, SSIM sums, L1 sums) of `ssim_sweep`."""
     derivatives = np.empty((3, *x.shape), np.float32)
-    ssim_sums = np.empty(x.shape[0], np.float32)
-    l1_sums = np.empty(x.shape[0], np.float32)
-    ssim_sweep(x, y, derivatives, ssim_sums, l1_sums, numba.get_num_threads())
+    ssim_sums, l1_sums = np.empty((2, x.shape[0]), np.float32)
+    CREW.run(ssim_sweep, _turns(x), x, y, *rows, derivatives, ssim_sums, l1_sums)
     return derivatives, ssim_sums, l1_sums

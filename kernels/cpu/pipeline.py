@@ -44,6 +44,14 @@ class Projected:
 
 
 @dataclass(frozen=True, eq=False)
+class Ordered:
+    """The visible splats, nearest first."""
+
+    slots: Int32  # [V]
+    spans: NDArray[np.int64]  # [V]
+
+
+@dataclass(frozen=True, eq=False)
 class Lists:
     """Which slots each tile blends."""
 
@@ -128,16 +136,44 @@ class Pipeline:
             visible,
         )
 
-    def sort(self, projected: Projected) -> Int32:
-        """Slots by depth, [V]."""
-        take, visible = self._buffers.take, projected.visible
-        order = take("order", visible, np.int32)
-        pairs, spare = (take("pairs", visible, np.int64), take("spare_pairs", visible, np.int64))
-        positions = take("positions", sort.BUCKETS, np.int64)
-        sort.sort_by_depth(projected.depth_bits, projected.chunk_visible, visible, pairs, spare, positions, order)
-        return order
+    def sort(self, projected: Projected) -> Ordered:
+        """The visible splats, nearest first."""
+        take, visible, chunk_visible = self._buffers.take, projected.visible, projected.chunk_visible
+        ordered = Ordered(take("order", visible, np.int32), take("ordered_spans", visible, np.int64))
+        if visible == 0:
+            return ordered
+        pairs, moved = take("pairs", visible, np.int64), take("moved_pairs", visible, np.int64)
+        bounds = take("depth_bounds", 2 * chunk_visible.size, np.int64).reshape(2, chunk_visible.size)
+        chunk_start = np.cumsum(chunk_visible) - chunk_visible
+        CREW.run(
+            sort.collect_pairs, chunk_visible.size, projected.depth_bits, chunk_visible, chunk_start, pairs, bounds
+        )
+        low = int(bounds[0].min())
+        bits = (int(bounds[1].max()) - low).bit_length()
+        passes = max(1, -(-bits // sort.DIGIT))
+        digit = -(-bits // passes)
+        turns = max(1, min(2 * numba.get_num_threads(), visible // sort.STRETCH))
+        histogram = take("digit_histogram", turns << digit, np.int64).reshape(turns, 1 << digit)
+        for number in range(passes):
+            CREW.run(sort.count_digits, turns, pairs, low, number * digit, histogram)
+            sort.place_digits(histogram)
+            target = moved if number < passes - 1 else moved[:0]
+            CREW.run(
+                sort.move_pairs,
+                turns,
+                pairs,
+                low,
+                number * digit,
+                histogram,
+                target,
+                projected.spans,
+                ordered.slots,
+                ordered.spans,
+            )
+            pairs, moved = moved, pairs
+        return ordered
 
-    def bin(self, projected: Projected, order: Int32, camera: Camera, keep_places: bool) -> Lists:
+    def bin(self, projected: Projected, ordered: Ordered, camera: Camera, keep_places: bool) -> Lists:
         """Tile lists in depth order. `keep_places` also says where each instance went, for the backward pass."""
         take, parts = self._buffers.take, 2 * numba.get_num_threads()
         tile_count = camera.tiles[0] * camera.tiles[1]
@@ -148,10 +184,11 @@ class Pipeline:
             take("tile_start", tile_count + 1, np.int64),
             take("tile_order", tile_count, np.int32),
         )
-        spans, tiles = projected.spans, projected.tiles
-        CREW.run(binning.count_tiles, parts, order, spans, tiles, histogram)
+        CREW.run(binning.count_tiles, parts, ordered.spans, projected.tiles, histogram)
         binning.place_tiles(histogram, tile_start)
-        CREW.run(binning.fill_tiles, parts, order, spans, tiles, histogram, tile_slots, places)
+        CREW.run(
+            binning.fill_tiles, parts, ordered.slots, ordered.spans, projected.tiles, histogram, tile_slots, places
+        )
         blend.order_tiles(tile_start, take("length_classes", 64, np.int64), tile_order)
         return Lists(tile_start, tile_slots, tile_order, places)
 

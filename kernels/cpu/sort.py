@@ -1,57 +1,118 @@
 """One depth sort of the visible splats: stable, so equal depths keep scene order.
 
 A least-significant-digit radix sort of (depth bits, slot) packed in 64 bits. Positive floats order like
-their bits; the smallest is subtracted first, so that only digits that differ are sorted.
+their bits; the smallest is subtracted first, so that only digits that differ are sorted. Stretches of the
+array are counted and moved side by side: where each one puts its pairs is fixed in between, so the order
+does not depend on who works. Read `bin.py` next.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from splatscope.kernels.cpu.compile import kernel
+from splatscope.kernels.cpu.bin import CHUNK
+from splatscope.kernels.cpu.compile import inline, kernel
+from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.memory import at, put
 
-CHUNK = 2048  # as in `bin.py`: slots of a chunk of the scene start at chunk * CHUNK
-DIGIT = 11  # bits a pass: 2048 counters stay in the first-level cache
-BUCKETS = 1 << DIGIT
+DIGIT = 11  # bits a pass at most: 2048 counters stay in the first-level cache
+STRETCH = 8192  # pairs that are worth a turn of their own
 
 
 @kernel
-def sort_by_depth(
+def collect_pairs(
+    board,  # turns are chunks of the scene
+    turns,
+    worker,
     depth_bits,  # [N] uint32 by slot
     chunk_visible,  # [chunks] slots used
-    visible,
-    pairs,  # scratch [V] int64
-    spare,  # scratch [V] int64
-    positions,  # scratch [BUCKETS] int64
-    order,  # out [V] slots, nearest first
+    chunk_start,  # [chunks] visible splats before
+    pairs,  # out [V] int64: depth bits << 32 | slot
+    bounds,  # out [2, chunks] smallest and largest depth bits
 ):
-    """Sorts the slots in use by depth."""
-    low, high = np.int64(0xFFFFFFFF), np.int64(0)
-    filled = 0
-    for chunk in range(chunk_visible.size):
+    """Packs the slots in use, chunk after chunk."""
+    done = 0
+    while True:
+        chunk = draw_turn(board)
+        if chunk >= turns:
+            break
+        done += 1
+        low, high = np.int64(0xFFFFFFFF), np.int64(0)
+        place = np.int64(chunk_start[chunk])
         for slot in range(chunk * CHUNK, chunk * CHUNK + chunk_visible[chunk]):
             bits = np.int64(at(depth_bits, slot))
             low, high = min(low, bits), max(high, bits)
-            put(pairs, filled, (bits << 32) | slot)
-            filled += 1
+            put(pairs, place, (bits << 32) | slot)
+            place += 1
+        bounds[0, chunk], bounds[1, chunk] = low, high
+    report_turns(board, done)
 
-    span, shift = high - low, 0
-    while span >> shift > 0:
-        positions[:] = 0
-        for i in range(visible):
-            positions[(((at(pairs, i) >> 32) - low) >> shift) & (BUCKETS - 1)] += 1
-        total = 0
-        for bucket in range(BUCKETS):
-            count = positions[bucket]
-            positions[bucket] = total
-            total += count
-        for i in range(visible):
+
+@inline
+def digit_of(pair, low, shift, buckets):
+    """The digit sorted by in this pass."""
+    return (((pair >> 32) - low) >> shift) & (buckets - 1)
+
+
+@kernel
+def count_digits(board, turns, worker, pairs, low, shift, histogram):
+    """Counts the digits of each of `turns` stretches of pairs [V] into its row of histogram [turns, buckets]."""
+    buckets, done = histogram.shape[1], 0
+    while True:
+        turn = draw_turn(board)
+        if turn >= turns:
+            break
+        done += 1
+        histogram[turn, :] = 0
+        offset = turn * buckets
+        for i in range(turn * pairs.size // turns, (turn + 1) * pairs.size // turns):
+            counter = offset + digit_of(at(pairs, i), low, shift, buckets)
+            put(histogram, counter, at(histogram, counter) + 1)
+    report_turns(board, done)
+
+
+@kernel
+def place_digits(histogram):
+    """Turns counts into the place of each stretch's first pair of each digit."""
+    place = 0
+    for bucket in range(histogram.shape[1]):
+        for turn in range(histogram.shape[0]):
+            count = histogram[turn, bucket]
+            histogram[turn, bucket] = place
+            place += count
+
+
+@kernel
+def move_pairs(
+    board,  # turns as in `count_digits`
+    turns,
+    worker,
+    pairs,  # [V]
+    low,
+    shift,
+    histogram,  # [turns, buckets] places; moved on
+    moved,  # out [V], empty in the last pass
+    spans,  # [N] by slot
+    order,  # out in the last pass [V]: slots
+    ordered_spans,  # out in the last pass [V]
+):
+    """Moves each stretch of pairs to its places; in the last pass unpacks the slots and takes their spans along."""
+    buckets, done = histogram.shape[1], 0
+    while True:
+        turn = draw_turn(board)
+        if turn >= turns:
+            break
+        done += 1
+        offset = turn * buckets
+        for i in range(turn * pairs.size // turns, (turn + 1) * pairs.size // turns):
             pair = at(pairs, i)
-            bucket = (((pair >> 32) - low) >> shift) & (BUCKETS - 1)
-            put(spare, positions[bucket], pair)
-            positions[bucket] += 1
-        pairs, spare = spare, pairs
-        shift += DIGIT
-    for i in range(visible):
-        put(order, i, at(pairs, i) & 0xFFFFFFFF)
+            counter = offset + digit_of(pair, low, shift, buckets)
+            place = at(histogram, counter)
+            put(histogram, counter, place + 1)
+            if moved.size != 0:
+                put(moved, place, pair)
+            else:
+                slot = pair & 0xFFFFFFFF
+                put(order, place, slot)
+                put(ordered_spans, place, at(spans, slot))
+    report_turns(board, done)

@@ -3,7 +3,7 @@
 // One thread a Gaussian, 256 a block, one block a part of 256; parts are handed out by ticket. A thread projects its
 // Gaussian (Zwicker et al. 2002, x/z held inside the Jacobian only), drops it where a value is not finite, it is
 // nearer than the near plane, too faint or in no tile, and evaluates its colour. Look-back over the blocks gives the
-// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more.
+// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more; with sh_load = staged, also 3.5 KB a warp for rows of harmonics.
 // What the backward pass needs to find a Gaussian's slot again is one pair a warp: which lanes are visible, and the
 // slot of the first of them.
 //
@@ -212,10 +212,47 @@ __device__ __forceinline__ void see(const ProjectArgs& args, unsigned n, const V
     if (!seen.is_skipped) seen.extent = measure<P.bounds>(projected, *args.frame, seen.splat);
 }
 
+// ---- Colour ---------------------------------------------------------------------------------------------------------
+
+// Those of a warp's lanes that are in want of a colour give their rows to the warp to fetch, which most often makes do
+// with one round: few of a scene's splats are in view.
+constexpr unsigned STAGED_ROWS = 16;
+
+template <ShDtype D>
+__device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float3 direction, int degree,
+                                               bool is_wanted) {
+    __shared__ uint4 shared_rows[PROJECT_WARPS][STAGED_ROWS * STAGED_PARTS<D>];
+    __shared__ unsigned shared_wanted[PROJECT_WARPS][32];
+    uint4* rows = shared_rows[warp_index()];
+    unsigned* wanted = shared_wanted[warp_index()];
+    const unsigned lanes = __ballot_sync(FULL_WARP, is_wanted), count = static_cast<unsigned>(__popc(lanes));
+    const unsigned rank = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
+    if (is_wanted) wanted[rank] = n;
+    const unsigned parts = sh_parts_in_use<D>(degree);
+    float3 color = make_float3(0.0f, 0.0f, 0.0f);
+    for (unsigned begin = 0; begin < count; begin += STAGED_ROWS) {
+        __syncwarp();
+        for_each_part<STAGED_ROWS, SH_PARTS<D>>([&](unsigned, unsigned row, unsigned column) {
+            if (begin + row < count && column < parts)
+                copy_16_async(rows + row * STAGED_PARTS<D> + column,
+                              static_cast<const uint4*>(sh_row<D>(sh, wanted[begin + row])) + column);
+        });
+        wait_for_copies();
+        __syncwarp();
+        if (is_wanted && rank - begin < STAGED_ROWS)
+            color = evaluate_sh<D, ShLoad::staged>(rows + (rank - begin) * STAGED_PARTS<D>, direction, degree);
+    }
+    return color;
+}
+
 template <ProjectPolicy P>
-__device__ __forceinline__ float3 color_of(const ProjectArgs& args, unsigned n, float3 offset) {
+__device__ __forceinline__ float3 color_of(const ProjectArgs& args, unsigned n, float3 offset, bool is_wanted) {
+    constexpr ShDtype D = P.sh_dtype;
     const float3 direction = rsqrtf(dot(offset, offset)) * offset;
-    return evaluate_sh<P.sh_dtype, P.sh_load>(args.sh, n, direction, args.frame->sh_degree);
+    const int degree = args.frame->sh_degree;
+    if constexpr (P.sh_load == ShLoad::staged) return staged_color<D>(args.sh, n, direction, degree, is_wanted);
+    if (!is_wanted) return make_float3(0.0f, 0.0f, 0.0f);
+    return evaluate_sh<D, P.sh_load>(sh_row<D>(args.sh, n), direction, degree);
 }
 
 // ---- The block's slots ---------------------------------------------------------------------------------------------
@@ -263,15 +300,11 @@ __global__ void __launch_bounds__(PROJECT_THREADS) project(ProjectArgs args) {
     const unsigned part = shared_part, n = part * PROJECT_THREADS + threadIdx.x;
 
     Seen seen{};
-    float3 color = make_float3(0.0f, 0.0f, 0.0f);
-    if (n < count) {
-        see<P>(args, n, load_view(&frame), seen);
-        if constexpr (P.sh_gate == ShGate::all) color = color_of<P>(args, n, seen.offset);
-    }
+    if (n < count) see<P>(args, n, load_view(&frame), seen);
     const unsigned tiles = count_tiles<P.bounds>(seen.extent, frame.tile_columns);
     bool is_visible = tiles > 0;
+    const float3 color = color_of<P>(args, n, seen.offset, P.sh_gate == ShGate::all ? n < count : is_visible);
     if (is_visible) {
-        if constexpr (P.sh_gate == ShGate::visible) color = color_of<P>(args, n, seen.offset);
         is_visible = is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
         seen.is_skipped = !is_visible;
     }

@@ -1,19 +1,22 @@
 // From the nine sums of each visible splat to the gradients of its raw parameters.
 //
-// 128 threads a block, a thread a Gaussian, or with by_slot a thread a slot of the capacity; no shared memory. A
-// thread finds its Gaussian's slot by the pair that projection left for its warp, and runs the chain rule back through
-// project.cuh, with the exact derivative of the clamp inside the Jacobian. It sets the sums that it has read, and
-// their mark, to 0 again, so that the next backward pass finds them clean: the host clears them once, when it
-// allocates them. Gradients of Gaussians without sums: `zero` says who writes them. Read project.cuh beside this.
+// 128 threads a block, a thread a Gaussian, or with by_slot a thread a slot of the capacity. A thread finds its
+// Gaussian's slot by the pair that projection left for its warp, and runs the chain rule back through project.cuh, with
+// the exact derivative of the clamp inside the Jacobian. Sums that were read, and their mark, are 0 again afterwards,
+// so that the next backward pass finds them clean: the host clears them once, when it allocates them. Gradients of
+// Gaussians without sums: `zero` says who writes them. Read project.cuh beside this.
 //
-// sh_bwd: stream4 takes the 48 harmonics through 12 registers, a group of four at a time; regs loads all of them
-// first. sh_dtype: how harmonics are read and their gradients stored; bf16 rounds to nearest even.
+// sh_bwd: regs loads the 48 harmonics of a thread first; stream4 takes them through 12 registers, a group of four at a
+// time; staged has each warp work for itself in 6.5 KB of shared memory (bf16: 3.5 KB), a row a lane: it fetches the
+// rows in use while the chain rule runs, each lane puts the gradient of its row where the row was, and the warp writes
+// all 32, zeros among them, as one run of bytes. sh_dtype: how harmonics are read and their gradients stored; bf16
+// rounds to nearest even.
 #pragma once
 #include "frame.cuh"
 #include "reduce.cuh"
 #include "sh.cuh"
 
-enum class ShBackward : int { regs, stream4 };
+enum class ShBackward : int { regs, stream4, staged };
 enum class Zero : int {
     memset,  // the host clears the gradients beforehand
     coop,    // this kernel: a warp together the harmonics, a thread the rest
@@ -28,7 +31,7 @@ struct ProjectBackwardPolicy {
     bool by_slot = false;       // a thread a visible slot
 };
 
-constexpr int PROJECT_BACKWARD_THREADS = 128;
+constexpr int PROJECT_BACKWARD_THREADS = 128, PROJECT_BACKWARD_WARPS = PROJECT_BACKWARD_THREADS / 32;
 
 struct ProjectBackwardArgs {
     const Frame* frame;
@@ -56,23 +59,30 @@ struct ProjectBackwardArgs {
 struct Sums {
     float of[12];
 };
-// Reads the sums of a slot and leaves zeros.
 template <bool DETERMINISTIC>
-__device__ __forceinline__ Sums take_sums(const ProjectBackwardArgs& args, unsigned slot) {
+__device__ __forceinline__ Sums load_sums(const ProjectBackwardArgs& args, unsigned slot) {
     Sums sums;
     if constexpr (DETERMINISTIC) {
-        long long* row = args.integer_sums + size_t(slot) * 12;
+        const long long* row = args.integer_sums + size_t(slot) * 12;
         const float unit = 1.0f / args.integer_scale;
 #pragma unroll
-        for (int i = 0; i < MOMENTS; i++) sums.of[i] = float(row[i]) * unit, row[i] = 0;
+        for (int i = 0; i < MOMENTS; i++) sums.of[i] = float(row[i]) * unit;
     } else {
-        float4* row = reinterpret_cast<float4*>(args.sums + size_t(slot) * 12);
+        const float4* row = reinterpret_cast<const float4*>(args.sums + size_t(slot) * 12);
         const float4 a = row[0], b = row[1], c = row[2];
-        const float4 zeros = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        row[0] = zeros, row[1] = zeros, row[2] = zeros;
         sums = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x, c.y, c.z, c.w}};
     }
     return sums;
+}
+// 16 bytes at a time: part `part`, part + stride, … of the sums of `count` slots from `slot` on.
+template <bool DETERMINISTIC>
+__device__ __forceinline__ void clear_sums(const ProjectBackwardArgs& args, unsigned slot, unsigned count,
+                                           unsigned part, unsigned stride) {
+    constexpr unsigned PARTS = DETERMINISTIC ? 6 : 3;  // a slot
+    uint4* sums = DETERMINISTIC ? reinterpret_cast<uint4*>(args.integer_sums) : reinterpret_cast<uint4*>(args.sums);
+    sums += size_t(slot) * PARTS;
+#pragma unroll 1
+    for (; part < count * PARTS; part += stride) sums[part] = make_uint4(0u, 0u, 0u, 0u);
 }
 
 // ---- Harmonics ------------------------------------------------------------------------------------------------------
@@ -82,20 +92,19 @@ __device__ __forceinline__ unsigned bf16_bits(float x) {
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 template <ShDtype D>
-__device__ __forceinline__ void store_sh_quad(void* sh, size_t splat, int i, float4 v) {
-    if constexpr (D == ShDtype::bf16) {
-        uint2* row = reinterpret_cast<uint2*>(static_cast<unsigned short*>(sh) + splat * SH_ROW);
-        row[i] = make_uint2(bf16_bits(v.x) | bf16_bits(v.y) << 16, bf16_bits(v.z) | bf16_bits(v.w) << 16);
-    } else {
-        reinterpret_cast<::float4*>(static_cast<float*>(sh) + splat * SH_ROW)[i] = v;
-    }
+__device__ __forceinline__ void store_sh_quad(void* row, int i, float4 v) {
+    if constexpr (D == ShDtype::bf16)
+        static_cast<uint2*>(row)[i] =
+            make_uint2(bf16_bits(v.x) | bf16_bits(v.y) << 16, bf16_bits(v.z) | bf16_bits(v.w) << 16);
+    else
+        static_cast<float4*>(row)[i] = v;
 }
 
 // Stores the gradient of group G, weight[k] times that of the colour in row k, and returns Σ_k (colour gradient ·
 // row k) ∇Y_k, what the group adds to the gradient of the direction.
 template <int G, ShDtype D>
-__device__ __forceinline__ float3 finish_sh_group(const ProjectBackwardArgs& args, size_t n, const ShGroup& group,
-                                                  int rows, float3 direction, float3 by_color) {
+__device__ __forceinline__ float3 finish_sh_group(void* gradient, const ShGroup& group, int rows, float3 direction,
+                                                  float3 by_color) {
     float4 weight = make_float4(0.0f, 0.0f, 0.0f, 0.0f), pull = weight;
     if (rows > 0) {
         weight = sh_basis<G>(direction);
@@ -107,54 +116,49 @@ __device__ __forceinline__ float3 finish_sh_group(const ProjectBackwardArgs& arg
         }
     }
     const float3 c = by_color;
-    store_sh_quad<D>(args.sh_gradient, n, 3 * G,
-                     make_float4(weight.x * c.x, weight.x * c.y, weight.x * c.z, weight.y * c.x));
-    store_sh_quad<D>(args.sh_gradient, n, 3 * G + 1,
-                     make_float4(weight.y * c.y, weight.y * c.z, weight.z * c.x, weight.z * c.y));
-    store_sh_quad<D>(args.sh_gradient, n, 3 * G + 2,
-                     make_float4(weight.z * c.z, weight.w * c.x, weight.w * c.y, weight.w * c.z));
+    store_sh_quad<D>(gradient, 3 * G, make_float4(weight.x * c.x, weight.x * c.y, weight.x * c.z, weight.y * c.x));
+    store_sh_quad<D>(gradient, 3 * G + 1, make_float4(weight.y * c.y, weight.y * c.z, weight.z * c.x, weight.z * c.y));
+    store_sh_quad<D>(gradient, 3 * G + 2, make_float4(weight.z * c.z, weight.w * c.x, weight.w * c.y, weight.w * c.z));
     return sh_derivative<G>(direction, pull);
 }
 
 template <int G, ShDtype D>
-__device__ __forceinline__ ShGroup read_sh_group(const ProjectBackwardArgs& args, size_t n, int rows) {
-    return rows ? load_sh_group<G, D, ShLoad::float4>(args.sh, n) : ShGroup{};
+__device__ __forceinline__ ShGroup read_sh_group(const void* row, int rows) {
+    return rows ? load_sh_group<G, D, ShLoad::float4>(row) : ShGroup{};
 }
 
-// Gradients of a Gaussian's harmonics, and that of the direction it is seen in.
-template <ProjectBackwardPolicy P>
-__device__ __forceinline__ float3 sh_backward(const ProjectBackwardArgs& args, size_t n, int degree, float3 direction,
+// Gradients of a row of harmonics, and that of the direction it is seen in. `gradient` may be `row`.
+template <ShBackward B, ShDtype D>
+__device__ __forceinline__ float3 sh_backward(const void* row, void* gradient, int degree, float3 direction,
                                               float3 by_color) {
-    constexpr ShDtype D = P.sh_dtype;
     const int r0 = rows_in_use<0>(degree), r1 = rows_in_use<1>(degree), r2 = rows_in_use<2>(degree),
               r3 = rows_in_use<3>(degree);
     float3 by_direction;
-    if constexpr (P.sh_bwd == ShBackward::regs) {
-        const ShGroup g0 = read_sh_group<0, D>(args, n, r0), g1 = read_sh_group<1, D>(args, n, r1),
-                      g2 = read_sh_group<2, D>(args, n, r2), g3 = read_sh_group<3, D>(args, n, r3);
-        by_direction = finish_sh_group<0, D>(args, n, g0, r0, direction, by_color);
-        by_direction += finish_sh_group<1, D>(args, n, g1, r1, direction, by_color);
-        by_direction += finish_sh_group<2, D>(args, n, g2, r2, direction, by_color);
-        by_direction += finish_sh_group<3, D>(args, n, g3, r3, direction, by_color);
+    if constexpr (B == ShBackward::regs) {
+        const ShGroup g0 = read_sh_group<0, D>(row, r0), g1 = read_sh_group<1, D>(row, r1),
+                      g2 = read_sh_group<2, D>(row, r2), g3 = read_sh_group<3, D>(row, r3);
+        by_direction = finish_sh_group<0, D>(gradient, g0, r0, direction, by_color);
+        by_direction += finish_sh_group<1, D>(gradient, g1, r1, direction, by_color);
+        by_direction += finish_sh_group<2, D>(gradient, g2, r2, direction, by_color);
+        by_direction += finish_sh_group<3, D>(gradient, g3, r3, direction, by_color);
     } else {
-        by_direction = finish_sh_group<0, D>(args, n, read_sh_group<0, D>(args, n, r0), r0, direction, by_color);
-        by_direction += finish_sh_group<1, D>(args, n, read_sh_group<1, D>(args, n, r1), r1, direction, by_color);
-        by_direction += finish_sh_group<2, D>(args, n, read_sh_group<2, D>(args, n, r2), r2, direction, by_color);
-        by_direction += finish_sh_group<3, D>(args, n, read_sh_group<3, D>(args, n, r3), r3, direction, by_color);
+        by_direction = finish_sh_group<0, D>(gradient, read_sh_group<0, D>(row, r0), r0, direction, by_color);
+        by_direction += finish_sh_group<1, D>(gradient, read_sh_group<1, D>(row, r1), r1, direction, by_color);
+        by_direction += finish_sh_group<2, D>(gradient, read_sh_group<2, D>(row, r2), r2, direction, by_color);
+        by_direction += finish_sh_group<3, D>(gradient, read_sh_group<3, D>(row, r3), r3, direction, by_color);
     }
     return by_direction;
 }
 
-// A warp's 32 rows of harmonics lie next to each other: 16 bytes a lane and step, past the rows named in `active`.
-template <ShDtype D>
-__device__ __forceinline__ void clear_sh_rows(void* sh, size_t first, size_t count, unsigned active) {
-    constexpr unsigned PARTS = D == ShDtype::bf16 ? 6 : 12;  // of 16 bytes, a row
-    uint4* rows = static_cast<uint4*>(sh) + first * PARTS;
-#pragma unroll
-    for (unsigned step = 0; step < PARTS; step++) {
-        const unsigned part = step * 32u + lane_index(), row = part / PARTS;
-        if (first + row < count && !(active >> row & 1u)) rows[part] = make_uint4(0u, 0u, 0u, 0u);
-    }
+// The gradients of a warp's 32 Gaussians, first of them `first`: 16 bytes a lane and step, past rows not `wanted`.
+// `row_part(step, row)` is what to write.
+template <ShDtype D, class F>
+__device__ __forceinline__ void store_sh_rows(void* sh, size_t first, size_t count, unsigned wanted, F row_part) {
+    uint4* out = static_cast<uint4*>(sh) + first * SH_PARTS<D> + lane_index();
+    const unsigned rows = static_cast<unsigned>(min(count - first, size_t(32)));
+    for_each_part<32, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned) {
+        if (row < rows && wanted >> row & 1u) __stcs(out + step * 32, row_part(step, row));
+    });
 }
 
 // ---- Geometry -------------------------------------------------------------------------------------------------------
@@ -165,7 +169,8 @@ struct Turned {
     float3 column[3];
 };
 __device__ __forceinline__ Turned turned(float4 q) {
-    const float shrink = 1.0f / fmaxf(fmaxf(fabsf(q.x), fabsf(q.y)), fmaxf(fabsf(q.z), fabsf(q.w)));
+    const float largest = fmaxf(fmaxf(fabsf(q.x), fabsf(q.y)), fmaxf(fabsf(q.z), fabsf(q.w)));
+    const float shrink = reciprocal(clamped(largest, 1e-37f, 1e37f));  // so that no square leaves single precision
     float w = q.x * shrink, x = q.y * shrink, y = q.z * shrink, z = q.w * shrink;
     const float inverse = rsqrtf(w * w + x * x + y * y + z * z);
     w *= inverse, x *= inverse, y *= inverse, z *= inverse;
@@ -195,8 +200,9 @@ struct ImageGradient {
     float xx, xy, yy;  // of the covariance
 };
 __device__ __forceinline__ ImageGradient image_gradient(const Sums& sums, float xx, float xy, float determinant) {
-    const float c_squared = 0.5f * LOG2_E * xx / determinant, inverse_xx = 1.0f / xx;
-    const float c = sqrtf(c_squared), a = sqrtf(0.5f * LOG2_E * inverse_xx), b = -c * xy * inverse_xx;
+    const float inverse_xx = reciprocal(fminf(xx, 0x1p125f));
+    const float c = rsqrtf(2.0f * LN_2 * determinant * inverse_xx), a = rsqrtf(2.0f * LN_2 * xx);
+    const float b = -c * xy * inverse_xx;
     const float* m = sums.of;
     const float scale = 2.0f * LN_2 * LN_2;
     const float by_u = a * m[M_UU] + b * m[M_UV], by_v = a * m[M_UV] + b * m[M_VV];
@@ -211,22 +217,78 @@ __device__ __forceinline__ void store_float3(float* values, size_t n, float3 v) 
     values[3 * n] = v.x, values[3 * n + 1] = v.y, values[3 * n + 2] = v.z;
 }
 
-// Everything but the harmonics. `by_direction` is the gradient of the offset from the camera through the colour.
-__device__ __forceinline__ void geometry_backward(const ProjectBackwardArgs& args, size_t n, const Sums& sums,
-                                                  float3 offset, float3 by_direction) {
+// Gradients of one Gaussian, all but the harmonics.
+struct GaussianGradient {
+    float3 mean, log_scales;
+    float4 quat;
+    float logit;
+    float2 mean2d;
+};
+__device__ __forceinline__ void store_gradient(const ProjectBackwardArgs& args, size_t n, const GaussianGradient& g) {
+    store_float3(args.means_gradient, n, g.mean);
+    store_float3(args.log_scales_gradient, n, g.log_scales);
+    args.quats_gradient[n] = g.quat;
+    args.logit_opacities_gradient[n] = g.logit;
+    args.means2d_gradient[n] = g.mean2d;
+}
+
+// A Gaussian on its way back.
+struct Backward {
+    Sums sums;
+    float3 offset, direction;  // of the mean from the camera; of unit length
+    float inverse_distance;
+};
+template <bool DETERMINISTIC>
+__device__ __forceinline__ Backward begin_backward(const ProjectBackwardArgs& args, size_t n, unsigned slot,
+                                                   const Splat& splat) {
     const Frame& frame = *args.frame;
+    const float3 mean = load_float3(args.means, n);
+    Backward b;
+    b.sums = load_sums<DETERMINISTIC>(args, slot);
+    b.offset = make_float3(mean.x - frame.position[0] - frame.position_rest[0],
+                           mean.y - frame.position[1] - frame.position_rest[1],
+                           mean.z - frame.position[2] - frame.position_rest[2]);
+    b.inverse_distance = rsqrtf(dot(b.offset, b.offset));
+    b.direction = b.inverse_distance * b.offset;
+    // A channel held at 0 does not move.
+    b.sums.of[M_RED] = splat.red > 0.0f ? b.sums.of[M_RED] : 0.0f;
+    b.sums.of[M_GREEN] = splat.green > 0.0f ? b.sums.of[M_GREEN] : 0.0f;
+    b.sums.of[M_BLUE] = splat.blue > 0.0f ? b.sums.of[M_BLUE] : 0.0f;
+    return b;
+}
+
+struct Shape {
+    float3 log_scales;
+    float4 quat;
+    float logit_opacity;
+};
+__device__ __forceinline__ Shape load_shape(const ProjectBackwardArgs& args, size_t n) {
+    return {load_float3(args.log_scales, n), args.quats[n], args.logit_opacities[n]};
+}
+
+// The harmonics' part: stores their gradients, and returns what the offset from the camera gets through the colour.
+template <ProjectBackwardPolicy P>
+__device__ __forceinline__ float3 color_backward(const Backward& b, const void* row, void* row_gradient, int degree) {
+    const float3 by_color = make_float3(b.sums.of[M_RED], b.sums.of[M_GREEN], b.sums.of[M_BLUE]);
+    const float3 raw = sh_backward<P.sh_bwd, P.sh_dtype>(row, row_gradient, degree, b.direction, by_color);
+    return b.inverse_distance * add_scaled(raw, -dot(raw, b.direction), b.direction);
+}
+
+// The rest.
+__device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame, const Backward& backward,
+                                                              const Shape& shape, float3 by_offset) {
+    const float3 offset = backward.offset;
     const float* r = frame.rotation;
     const float3 rx = make_float3(r[0], r[1], r[2]), ry = make_float3(r[3], r[4], r[5]);
     const float3 rz = make_float3(r[6], r[7], r[8]);
-    const float inverse_z = 1.0f / dot(rz, offset);
+    const float inverse_z = reciprocal(dot(rz, offset));
     const float ratio_x = dot(rx, offset) * inverse_z, ratio_y = dot(ry, offset) * inverse_z;
     const float held_x = clamped(ratio_x, frame.held_left, frame.held_right);
     const float held_y = clamped(ratio_y, frame.held_top, frame.held_bottom);
     const float3 jx = frame.fx * inverse_z * add_scaled(rx, -held_x, rz);
     const float3 jy = frame.fy * inverse_z * add_scaled(ry, -held_y, rz);
-    const Turned rotation = turned(args.quats[n]);
-    const float3 log_scales = load_float3(args.log_scales, n);
-    const float scales[3] = {expf(log_scales.x), expf(log_scales.y), expf(log_scales.z)};
+    const Turned rotation = turned(shape.quat);
+    const float scales[3] = {expf(shape.log_scales.x), expf(shape.log_scales.y), expf(shape.log_scales.z)};
 
     // The splat's axes on the image, in px; covariance = axes axesᵀ + dilation, whose determinant is a sum of squares.
     float ax[3], ay[3];
@@ -241,7 +303,7 @@ __device__ __forceinline__ void geometry_backward(const ProjectBackwardArgs& arg
                                     difference_of_products(ax[2], ay[0], ax[0], ay[2]),
                                     difference_of_products(ax[0], ay[1], ax[1], ay[0]));
     const float determinant = dot(area, area) + (DILATION * (xx + yy) + DILATION * DILATION);
-    const ImageGradient image = image_gradient(sums, xx + DILATION, xy, determinant);
+    const ImageGradient image = image_gradient(backward.sums, xx + DILATION, xy, determinant);
 
     float by_log_scale[3];
     float3 by_column[3], by_jx = make_float3(0.0f, 0.0f, 0.0f), by_jy = by_jx;
@@ -262,64 +324,123 @@ __device__ __forceinline__ void geometry_backward(const ProjectBackwardArgs& arg
     const float by_ratio_y = frame.fy * (image.y - (is_free_y ? dot(by_jy, rz) * inverse_z : 0.0f));
     const float by_z = -(by_depth + ratio_x * by_ratio_x + ratio_y * by_ratio_y);
     const float3 by_view = inverse_z * make_float3(by_ratio_x, by_ratio_y, by_z);
-    const float3 by_mean = by_view.x * rx + by_view.y * ry + by_view.z * rz + by_direction;
+    return {by_view.x * rx + by_view.y * ry + by_view.z * rz + by_offset,
+            make_float3(by_log_scale[0], by_log_scale[1], by_log_scale[2]), quat_gradient(rotation, by_column),
+            // dopacity / opacity = (1 − opacity) dlogit
+            quotient_approx(backward.sums.of[M_0], 1.0f + exp2_approx(LOG2_E * shape.logit_opacity)),
+            make_float2(image.x, image.y)};
+}
 
-    store_float3(args.means_gradient, n, by_mean);
-    store_float3(args.log_scales_gradient, n, make_float3(by_log_scale[0], by_log_scale[1], by_log_scale[2]));
-    args.quats_gradient[n] = quat_gradient(rotation, by_column);
-    // dopacity / opacity = (1 − opacity) dlogit
-    args.logit_opacities_gradient[n] = sums.of[M_0] / (1.0f + expf(args.logit_opacities[n]));
-    args.means2d_gradient[n] = make_float2(image.x, image.y);
+// ---- Staged ---------------------------------------------------------------------------------------------------------
+
+// A warp's 32 Gaussians from `first` on together. Those of `visible` have slots, side by side from `slot` on.
+template <ProjectBackwardPolicy P>
+__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, size_t first, unsigned visible,
+                                                unsigned slot, bool is_active) {
+    constexpr ShDtype D = P.sh_dtype;
+    __shared__ uint4 shared_rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
+    uint4* rows = shared_rows[warp_index()];
+    uint4* own_row = rows + lane_index() * STAGED_PARTS<D>;
+    const Frame& frame = *args.frame;
+    const size_t n = first + lane_index(), count = frame.gaussians;
+    const unsigned active = __ballot_sync(FULL_WARP, is_active);
+    const unsigned own_slot = slot + static_cast<unsigned>(__popc(visible & ((1u << lane_index()) - 1u)));
+    const unsigned parts = sh_parts_in_use<D>(frame.sh_degree);
+    const uint4* source = static_cast<const uint4*>(sh_row<D>(args.sh, first)) + lane_index();
+    uint4* staged = rows + lane_index();
+    for_each_part<32, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned column) {
+        if ((active >> row & 1u) && column < parts) copy_16_async(staged + row + step * 32, source + step * 32);
+    });
+
+    Backward b;
+    Shape shape;
+    float3 by_offset;
+    if (is_active) {
+        if constexpr (P.touched) args.touched[own_slot] = 0;
+        shape = load_shape(args, n);
+        b = begin_backward<P.deterministic>(args, n, own_slot, load_splat(args.splats, own_slot));
+    }
+    wait_for_copies();
+    __syncwarp();
+    if (active) clear_sums<P.deterministic>(args, slot, unsigned(__popc(visible)), lane_index(), 32);
+    if (is_active) by_offset = color_backward<P>(b, own_row, own_row, frame.sh_degree);
+    __syncwarp();
+    store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, [&](unsigned step, unsigned row) {
+        const uint4 part = staged[row + step * 32];
+        const bool is_set = active >> row & 1u;
+        return make_uint4(is_set ? part.x : 0u, is_set ? part.y : 0u, is_set ? part.z : 0u, is_set ? part.w : 0u);
+    });
+
+    GaussianGradient gradient{};
+    if (is_active) gradient = geometry_backward(frame, b, shape, by_offset);
+    __syncwarp();  // threes of numbers by way of shared memory, too
+    float* numbers = reinterpret_cast<float*>(rows);
+    store_float3(numbers, lane_index(), gradient.mean);
+    store_float3(numbers, 32 + lane_index(), gradient.log_scales);
+    __syncwarp();
+    float *means = args.means_gradient + 3 * first + lane_index();
+    float *log_scales = args.log_scales_gradient + 3 * first + lane_index();
+#pragma unroll
+    for (int i = 0; i < 96; i += 32) {
+        if (3 * first + i + lane_index() < 3 * count) {
+            __stcs(means + i, numbers[i + lane_index()]);
+            __stcs(log_scales + i, numbers[96 + i + lane_index()]);
+        }
+    }
+    if (n < count) {
+        __stcs(args.quats_gradient + n, gradient.quat);
+        __stcs(args.logit_opacities_gradient + n, gradient.logit);
+        __stcs(args.means2d_gradient + n, gradient.mean2d);
+    }
 }
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
+// Six blocks on a multiprocessor: with fewer registers a thread would spill some.
 template <ProjectBackwardPolicy P>
-__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS) project_backward(ProjectBackwardArgs args) {
+__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(ProjectBackwardArgs args) {
     static_assert(!P.by_slot || P.zero == Zero::memset,
                   "a thread a slot cannot clear what no slot owns: switch zero to memset first");
+    static_assert(P.sh_bwd != ShBackward::staged || P.zero == Zero::coop,
+                  "a warp writes all of its rows, those without gradients too: switch zero to coop first");
     const Frame& frame = *args.frame;
+    const size_t count = frame.gaussians;
     if (frame.overflow) return;
     const unsigned thread = blockIdx.x * PROJECT_BACKWARD_THREADS + threadIdx.x;
     unsigned slot = thread;
     size_t n = thread;
+    const size_t first = n - lane_index();
     bool is_active = false;
+    uint2 pair = make_uint2(0u, 0u);
     if constexpr (P.by_slot) {
         is_active = slot < frame.visible;
-    } else if (n < frame.gaussians) {
-        const uint2 pair = args.warp_slots[n / 32];
+    } else if (first < count) {
+        pair = args.warp_slots[n / 32];
         is_active = pair.x >> lane_index() & 1u;
         slot = pair.y + unsigned(__popc(pair.x & ((1u << lane_index()) - 1u)));
     }
     if constexpr (P.touched) is_active = is_active && args.touched[slot] != 0;
 
-    if constexpr (P.zero == Zero::coop) {
-        const unsigned active = __ballot_sync(FULL_WARP, is_active);
-        clear_sh_rows<P.sh_dtype>(args.sh_gradient, n - lane_index(), frame.gaussians, active);
-        if (!is_active && n < frame.gaussians) {
-            store_float3(args.means_gradient, n, make_float3(0.0f, 0.0f, 0.0f));
-            store_float3(args.log_scales_gradient, n, make_float3(0.0f, 0.0f, 0.0f));
-            args.quats_gradient[n] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            args.logit_opacities_gradient[n] = 0.0f;
-            args.means2d_gradient[n] = make_float2(0.0f, 0.0f);
+    if constexpr (P.sh_bwd == ShBackward::staged) {
+        if (first < count) staged_backward<P>(args, first, pair.x, pair.y, is_active);
+    } else {
+        if constexpr (P.zero == Zero::coop) {
+            const unsigned active = __ballot_sync(FULL_WARP, is_active);
+            if (first < count)
+                store_sh_rows<P.sh_dtype>(args.sh_gradient, first, count, ~active,
+                                          [](unsigned, unsigned) { return make_uint4(0u, 0u, 0u, 0u); });
+            if (!is_active && n < count) store_gradient(args, n, GaussianGradient{});
         }
-    }
-    if (!is_active) return;
+        if (!is_active) return;
 
-    const Splat splat = load_splat(args.splats, slot);
-    n = splat.gaussian;
-    if constexpr (P.touched) args.touched[slot] = 0;
-    const Sums sums = take_sums<P.deterministic>(args, slot);
-    const float3 mean = load_float3(args.means, n);
-    const float3 offset = make_float3(mean.x - frame.position[0] - frame.position_rest[0],
-                                      mean.y - frame.position[1] - frame.position_rest[1],
-                                      mean.z - frame.position[2] - frame.position_rest[2]);
-    // A channel held at 0 does not move.
-    const float3 by_color = make_float3(splat.red > 0.0f ? sums.of[M_RED] : 0.0f,
-                                        splat.green > 0.0f ? sums.of[M_GREEN] : 0.0f,
-                                        splat.blue > 0.0f ? sums.of[M_BLUE] : 0.0f);
-    const float inverse = rsqrtf(dot(offset, offset));
-    const float3 direction = inverse * offset;
-    const float3 raw = sh_backward<P>(args, n, frame.sh_degree, direction, by_color);
-    geometry_backward(args, n, sums, offset, inverse * add_scaled(raw, -dot(raw, direction), direction));
+        const Splat splat = load_splat(args.splats, slot);
+        n = splat.gaussian;
+        if constexpr (P.touched) args.touched[slot] = 0;
+        const Backward b = begin_backward<P.deterministic>(args, n, slot, splat);
+        clear_sums<P.deterministic>(args, slot, 1, 0, 1);
+        const void* row = sh_row<P.sh_dtype>(args.sh, n);
+        void* sh_gradient = const_cast<void*>(sh_row<P.sh_dtype>(args.sh_gradient, n));
+        const float3 by_offset = color_backward<P>(b, row, sh_gradient, frame.sh_degree);
+        store_gradient(args, n, geometry_backward(frame, b, load_shape(args, n), by_offset));
+    }
 }

@@ -4,7 +4,10 @@
 // loads each, so that neither pass ever holds more than one group in registers. Groups straddle degrees: with degree
 // 0 only the first row of group 0 is in use, with degree 2 only the first of group 2 (`rows_in_use`).
 //
-// Inside one thread; no shared memory. `Wide` chooses 16-byte loads (8-byte for bf16) or one load a number.
+// Policy values of sh_load: scalar, one load a number; float4, 16-byte loads (8-byte for bf16), both by the thread that
+// wants them; staged, a warp copies the rows of its lanes to shared memory together, 16 bytes a lane and step, so that
+// neighbouring lanes read neighbouring bytes: the shared memory is the caller's, a row of 16-byte parts and one more,
+// with which the same part of 8 rows lies in 8 different banks of 16 bytes.
 // Policy values of sh_dtype: f32, 48 floats a row; bf16, 48 halfwords a row, the upper halves of floats.
 #pragma once
 #include "math.cuh"
@@ -19,7 +22,7 @@ constexpr float SH_C3_0 = -0.5900435899266435f, SH_C3_1 = 2.890611442640554f, SH
 
 constexpr int SH_GROUPS = 4, SH_ROW = 48;  // numbers of a splat
 
-enum class ShLoad : int { scalar, float4 };
+enum class ShLoad : int { scalar, float4, staged };
 enum class ShDtype : int { f32, bf16 };
 
 // Rows 4 G … 4 G + 3 of one splat.
@@ -77,57 +80,89 @@ __device__ __forceinline__ float3 sh_derivative(float3 d, float4 s) {
 __device__ __forceinline__ float low_bf16(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_bf16(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// Four consecutive numbers of a splat's row: 4 i … 4 i + 3.
+// ---- Where a row lies -----------------------------------------------------------------------------------------------
+
+template <ShDtype D>
+constexpr unsigned SH_PARTS = D == ShDtype::bf16 ? 6 : 12;  // of 16 bytes, a row
+template <ShDtype D>
+constexpr unsigned STAGED_PARTS = SH_PARTS<D> + 1;  // a row in shared memory
+
+// How many parts of a row hold what counts at `degree`.
+template <ShDtype D>
+__device__ __forceinline__ unsigned sh_parts_in_use(int degree) {
+    constexpr unsigned NUMBERS = SH_ROW / SH_PARTS<D>;
+    return (3u * unsigned((degree + 1) * (degree + 1)) + NUMBERS - 1) / NUMBERS;
+}
+
+template <ShDtype D>
+__device__ __forceinline__ const void* sh_row(const void* sh, size_t splat) {
+    return static_cast<const uint4*>(sh) + splat * SH_PARTS<D>;
+}
+
+// Calls f(step, row, column) for each of the parts of ROWS rows, PARTS in a row: a lane's is part 32 step + lane. Rows
+// and columns repeat after 3 steps, 96 parts, so that few divisions are left.
+template <unsigned ROWS, unsigned PARTS, class F>
+__device__ __forceinline__ void for_each_part(F f) {
+    static_assert(96 % PARTS == 0 && ROWS * PARTS % 32 == 0);
+#pragma unroll
+    for (unsigned step = 0; step < ROWS * PARTS / 32; step++) {
+        const unsigned within = step % 3 * 32 + lane_index(), row = within / PARTS;
+        f(step, step / 3 * (96 / PARTS) + row, within - row * PARTS);
+    }
+}
+
+// ---- Reading --------------------------------------------------------------------------------------------------------
+
+// Four consecutive numbers of a row: 4 i … 4 i + 3.
 template <ShDtype D, ShLoad L>
-__device__ __forceinline__ float4 load_sh_quad(const void* sh, size_t splat, int i) {
+__device__ __forceinline__ float4 load_sh_quad(const void* sh_row, int i) {
     if constexpr (D == ShDtype::bf16) {
-        const unsigned short* row = static_cast<const unsigned short*>(sh) + splat * SH_ROW;
-        if constexpr (L == ShLoad::float4) {
+        const unsigned short* row = static_cast<const unsigned short*>(sh_row);
+        if constexpr (L != ShLoad::scalar) {
             const uint2 bits = reinterpret_cast<const uint2*>(row)[i];
             return make_float4(low_bf16(bits.x), high_bf16(bits.x), low_bf16(bits.y), high_bf16(bits.y));
         }
         return make_float4(low_bf16(row[4 * i]), low_bf16(row[4 * i + 1]), low_bf16(row[4 * i + 2]),
                            low_bf16(row[4 * i + 3]));
     }
-    const float* row = static_cast<const float*>(sh) + splat * SH_ROW;
-    if constexpr (L == ShLoad::float4) return reinterpret_cast<const ::float4*>(row)[i];
+    const float* row = static_cast<const float*>(sh_row);
+    if constexpr (L != ShLoad::scalar) return reinterpret_cast<const ::float4*>(row)[i];
     return make_float4(row[4 * i], row[4 * i + 1], row[4 * i + 2], row[4 * i + 3]);
 }
 
 template <int G, ShDtype D, ShLoad L>
-__device__ __forceinline__ ShGroup load_sh_group(const void* sh, size_t splat) {
-    const ::float4 a = load_sh_quad<D, L>(sh, splat, 3 * G), b = load_sh_quad<D, L>(sh, splat, 3 * G + 1),
-                   c = load_sh_quad<D, L>(sh, splat, 3 * G + 2);
+__device__ __forceinline__ ShGroup load_sh_group(const void* sh_row) {
+    const ::float4 a = load_sh_quad<D, L>(sh_row, 3 * G), b = load_sh_quad<D, L>(sh_row, 3 * G + 1),
+                   c = load_sh_quad<D, L>(sh_row, 3 * G + 2);
     return {{make_float3(a.x, a.y, a.z), make_float3(a.w, b.x, b.y), make_float3(b.z, b.w, c.x),
              make_float3(c.y, c.z, c.w)}};
 }
 
 // Adds group G to a colour; rows beyond the degree are not even read.
 template <int G, ShDtype D, ShLoad L>
-__device__ __forceinline__ void add_sh_group(float3& color, const void* sh, size_t splat, float3 direction,
-                                             int degree) {
+__device__ __forceinline__ void add_sh_group(float3& color, const void* sh_row, float3 direction, int degree) {
     const int rows = rows_in_use<G>(degree);
     if (rows == 0) return;
     const ::float4 basis = sh_basis<G>(direction);
     if (rows == 1) {
-        const ::float4 first = load_sh_quad<D, L>(sh, splat, 3 * G);
+        const ::float4 first = load_sh_quad<D, L>(sh_row, 3 * G);
         color = add_scaled(color, basis.x, make_float3(first.x, first.y, first.z));
         return;
     }
-    const ShGroup group = load_sh_group<G, D, L>(sh, splat);
+    const ShGroup group = load_sh_group<G, D, L>(sh_row);
     color = add_scaled(color, basis.x, group.row[0]);
     color = add_scaled(color, basis.y, group.row[1]);
     color = add_scaled(color, basis.z, group.row[2]);
     color = add_scaled(color, basis.w, group.row[3]);
 }
 
-// 0.5 + the harmonics of one splat in a direction; may be negative.
+// 0.5 + the harmonics of a row in a direction; may be negative.
 template <ShDtype D, ShLoad L>
-__device__ __forceinline__ float3 evaluate_sh(const void* sh, size_t splat, float3 direction, int degree) {
+__device__ __forceinline__ float3 evaluate_sh(const void* sh_row, float3 direction, int degree) {
     float3 color = make_float3(0.5f, 0.5f, 0.5f);
-    add_sh_group<0, D, L>(color, sh, splat, direction, degree);
-    add_sh_group<1, D, L>(color, sh, splat, direction, degree);
-    add_sh_group<2, D, L>(color, sh, splat, direction, degree);
-    add_sh_group<3, D, L>(color, sh, splat, direction, degree);
+    add_sh_group<0, D, L>(color, sh_row, direction, degree);
+    add_sh_group<1, D, L>(color, sh_row, direction, degree);
+    add_sh_group<2, D, L>(color, sh_row, direction, degree);
+    add_sh_group<3, D, L>(color, sh_row, direction, degree);
     return color;
 }

@@ -96,6 +96,22 @@ __device__ __forceinline__ float reciprocal_approx(float x) {  // 1 ulp
     return y;
 }
 
+// Starts to copy 16 bytes from global to shared memory without passing through registers; before sm_80, copies them.
+// The thread has its own copies after `wait_for_copies`, its warp after a __syncwarp that follows.
+__device__ __forceinline__ void copy_16_async(uint4* shared, const uint4* global) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+#else
+    *shared = *global;
+#endif
+}
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // Which multiprocessor the block runs on, and a clock in nanoseconds that all of them share (coarse).
 __device__ __forceinline__ unsigned sm_index() {
     unsigned index;

@@ -342,6 +342,22 @@ inline unsigned warp_add(unsigned value, WHERE) { return __reduce_add_sync(~0u, 
 inline float exp2_approx(float x) { return exp2f(x); }
 inline float log2_approx(float x) { return log2f(x); }
 inline float reciprocal_approx(float x) { return 1.0f / x; }
+// Until a thread waits, its copies are not there: what a kernel reads too early is poison.
+namespace cuda_on_cpu {
+struct Copy { const Fiber* thread; uint4 *to, value; };
+inline std::vector<Copy> copies;
+}  // namespace cuda_on_cpu
+inline void copy_16_async(uint4* shared, const uint4* global) {
+    cuda_on_cpu::copies.push_back({cuda_on_cpu::running, shared, *global});
+    memset(shared, 0xff, sizeof *shared);
+}
+inline void wait_for_copies() {
+    std::erase_if(cuda_on_cpu::copies, [](const cuda_on_cpu::Copy& copy) {
+        if (copy.thread != cuda_on_cpu::running) return false;
+        *copy.to = copy.value;
+        return true;
+    });
+}
 inline unsigned sm_index() { return unsigned(cuda_on_cpu::running->block - cuda_on_cpu::slots.data()); }
 inline long long clock64() {
     cuda_on_cpu::maybe_yield();
