@@ -196,6 +196,8 @@ def _nvtx_range(name: str) -> Iterator[None]:
 
 
 def _allow_dynamic_shared(kernel: Kernel, size: int) -> None:
-    from cupy.cuda import driver  # pyright: ignore[reportMissingImports]
+    import cupy.cuda  # pyright: ignore[reportMissingImports]
+
+    driver: Any = cupy.cuda.driver  # typed as if it might be absent
 
     driver.funcSetAttribute(kernel.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size)

@@ -13,9 +13,11 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from numba.core import config
 
+from splatscope.kernels.cpu import CpuBackend, functions
 from splatscope.kernels.cpu import bin as binning
-from splatscope.kernels.cpu import functions
+from splatscope.kernels.cpu import pipeline as pipeline_module
 from splatscope.kernels.cpu.compile import kernel, source_hash
 from splatscope.kernels.cpu.crew import Crew, draw_turn, report_turns
 from splatscope.kernels.cpu.lanes import LANES, totals
@@ -30,6 +32,7 @@ from splatscope.kernels.cpu.memory import (
 )
 from splatscope.kernels.cpu.pipeline import Pipeline, Projected
 from splatscope.kernels.cpu.project import project
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 from tests.small_scenes import random_camera, random_scene
 
@@ -162,7 +165,7 @@ def test_each_listed_tile_is_in_the_lists_once_and_in_depth_order(
     start, length = projected.spans >> binning.COUNT_BITS, projected.spans & binning.COUNT_MASK
     rank = np.full(projected.spans.size, -1)
     rank[ordered.slots] = np.arange(projected.visible)
-    entries = np.concatenate([np.arange(start[s], start[s] + length[s]) for s in ordered.slots])
+    entries = np.concatenate([np.arange(int(start[s]), int(start[s] + length[s])) for s in ordered.slots])
     slot_of_entry = np.repeat(ordered.slots, length[ordered.slots])
     assert len(set(entries.tolist())) == entries.size == projected.instances == lists.tile_slots.size
 
@@ -275,9 +278,21 @@ def test_a_picture_in_use_is_not_painted_over() -> None:
     np.testing.assert_array_equal(part, copies[1])
 
 
-def test_mapped_and_unaligned_arrays_compile_nothing_new() -> None:
-    from splatscope.kernels.cpu import CpuBackend
+def test_lists_beyond_the_memory_set_aside_are_refused_and_the_next_picture_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    camera = random_camera(160, 120)
+    splats = random_scene(camera, 200, seed=8)
+    backend = CpuBackend()
+    expected = backend.render(splats, camera)
+    monkeypatch.setattr(pipeline_module, "_BUDGET_BYTES", 12 * (expected.instances - 1))
+    with pytest.raises(InputError, match=rf"160x120 .* {expected.instances:,} .* at most {expected.instances - 1:,}\."):
+        backend.render(splats, camera)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(backend.render(splats, camera).image, expected.image)
 
+
+def test_mapped_and_unaligned_arrays_compile_nothing_new() -> None:
     camera = random_camera(40, 30)
     splats = random_scene(camera, 50, seed=7)
     backend = CpuBackend()
@@ -300,7 +315,8 @@ def test_compiled_kernels_are_found_only_by_the_sources_they_came_from(tmp_path:
     copy = tmp_path / "kernels" / "cpu"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(folder.parent / "constants.py", tmp_path / "kernels")
-    assert source_hash(copy) == source_hash() and source_hash()[:8] in numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
+    assert source_hash(copy) == source_hash()
+    assert str(config.CACHE_DIR).endswith(source_hash())  # pyright: ignore[reportAttributeAccessIssue]
     for name in ("functions.py", "../constants.py"):
         with (copy / name).open("a") as file:
             file.write("# edited\n")

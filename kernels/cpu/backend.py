@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass, fields
 from time import perf_counter
 
+import numba
 import numpy as np
 
 from splatscope.kernels.cpu.buffers import writable
@@ -58,6 +59,12 @@ class CpuBackend:
         self._pipeline = Pipeline()
         self._passes = 0
         self._ready = {"render": False, "training": False}
+
+    @property
+    def device(self) -> str:
+        """What it runs on, for people."""
+        threads = numba.get_num_threads()
+        return f"{threads} thread{'' if threads == 1 else 's'}"
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles, or loads from the cache, by rendering a small picture and, if asked, a training step on it."""

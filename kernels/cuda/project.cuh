@@ -3,7 +3,7 @@
 // One thread a Gaussian, 256 a block, one block a part of 256; parts are handed out by ticket. A thread projects its
 // Gaussian (Zwicker et al. 2002, x/z held inside the Jacobian only), drops it where a value is not finite, it is
 // nearer than the near plane, too faint or in no tile, and evaluates its colour. Look-back over the blocks gives the
-// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more; with sh_load = staged, also 3.5 KB a warp for rows of harmonics.
+// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more; with sh_load = staged, also 3.3 KB a warp for rows of harmonics.
 // What the backward pass needs to find a Gaussian's slot again is one pair a warp: which lanes are visible, and the
 // slot of the first of them.
 //
@@ -222,20 +222,22 @@ template <ShDtype D>
 __device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float3 direction, int degree,
                                                bool is_wanted) {
     __shared__ uint4 shared_rows[PROJECT_WARPS][STAGED_ROWS * STAGED_PARTS<D>];
-    __shared__ unsigned shared_wanted[PROJECT_WARPS][32];
     uint4* rows = shared_rows[warp_index()];
-    unsigned* wanted = shared_wanted[warp_index()];
     const unsigned lanes = __ballot_sync(FULL_WARP, is_wanted), count = static_cast<unsigned>(__popc(lanes));
     const unsigned rank = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
-    if (is_wanted) wanted[rank] = n;
+    unsigned* names = reinterpret_cast<unsigned*>(rows);
+    if (is_wanted) names[rank] = n;
+    __syncwarp();
+    const unsigned name = names[lane_index()];  // the lane of each rank has that rank's
     const unsigned parts = sh_parts_in_use<D>(degree);
     float3 color = make_float3(0.0f, 0.0f, 0.0f);
     for (unsigned begin = 0; begin < count; begin += STAGED_ROWS) {
         __syncwarp();
-        for_each_part<STAGED_ROWS, SH_PARTS<D>>([&](unsigned, unsigned row, unsigned column) {
+        for_each_part<STAGED_ROWS, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned column) {
+            const unsigned m = __shfl_sync(FULL_WARP, name, int(begin + row));
             if (begin + row < count && column < parts)
-                copy_16_async(rows + row * STAGED_PARTS<D> + column,
-                              static_cast<const uint4*>(sh_row<D>(sh, wanted[begin + row])) + column);
+                copy_16_async(rows + row + step * 32 + lane_index(),
+                              static_cast<const uint4*>(sh_row<D>(sh, m)) + column);
         });
         wait_for_copies();
         __syncwarp();
@@ -290,7 +292,7 @@ __device__ __forceinline__ unsigned first_slot(Frame& frame, unsigned long long*
 }
 
 template <ProjectPolicy P>
-__global__ void __launch_bounds__(PROJECT_THREADS) project(ProjectArgs args) {
+__global__ void __launch_bounds__(PROJECT_THREADS, 4) project(ProjectArgs args) {
     __shared__ unsigned shared_part;
     Frame& frame = *args.frame;
     const unsigned count = frame.gaussians, parts = ceil_div(count, PROJECT_THREADS);
