@@ -1,8 +1,8 @@
 """`CpuBackend`: the numba kernels behind the `Backend` protocol. The page to read first here.
 
 A pass is project -> sort -> bin -> blend, and for training blend_backward -> project_backward; each stage
-is a method of `pipeline.py` and timed here. One process-wide lock surrounds every call: numba's thread
-pool must not be entered twice. Kernels of the backward pass, the loss and the optimiser are imported, and
+is a method of `pipeline.py` and timed here. One process-wide lock surrounds every call: all
+backends share one crew of threads. Kernels of the backward pass, the loss and the optimiser are imported, and
 so compiled, only when first needed.
 """
 

@@ -36,7 +36,7 @@ I32 = np.int32
 CHUNK = 2048  # splats a worker takes at a time
 COUNT_BITS = 24  # a span is start << 24 | count: where a slot's tiles are listed
 COUNT_MASK = (1 << COUNT_BITS) - 1
-FIRST_CENTER, LAST_CENTER = (F(0.5), F(TILE - 0.5))  # pixel centres of a tile, px from its corner
+FIRST_CENTER, LAST_CENTER = F(0.5), F(TILE - 0.5)  # pixel centres of a tile, px from its corner
 
 
 @inline
@@ -44,7 +44,7 @@ def tile_range(low, high, count):
     """First and one past the last of `count` tiles with a pixel centre in [low, high] px, as ints."""
     first = ceiling((low - LAST_CENTER) * F(1.0 / TILE))
     end = floor((high - FIRST_CENTER) * F(1.0 / TILE)) + F(1.0)
-    return (to_ints(minimum(maximum(first, F(0.0)), F(count))), to_ints(minimum(maximum(end, F(0.0)), F(count))))
+    return to_ints(minimum(maximum(first, F(0.0)), F(count))), to_ints(minimum(maximum(end, F(0.0)), F(count)))
 
 
 @inline

@@ -58,7 +58,7 @@ CAP, STOP = F(ALPHA_CAP), F(TRANSMITTANCE_STOP)
 MASK_SLACK = F(1.001)  # of the cut-off, so that rounding never hides a pixel from a splat that reaches it
 # Planes of the pixel state, [BLOCKS * LANES] each.
 PLANE = BLOCKS * LANES
-LIGHT, LEFT, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_DEPTH = (0, PLANE, 2 * PLANE, 3 * PLANE, 4 * PLANE, 5 * PLANE)
+LIGHT, LEFT, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_DEPTH = 0, PLANE, 2 * PLANE, 3 * PLANE, 4 * PLANE, 5 * PLANE
 STATE = 6 * PLANE
 STAGED = BATCH * RECORD
 LINE = 5 * LANES  # a row of a tile on its way to the image: red, green, blue, left, depth
@@ -107,8 +107,8 @@ def stage_splats(records, tile_slots, start, count, center_x, center_y, near, st
         source = np.int64(at(tile_slots, start + j)) * RECORD
         base = j * RECORD
         store(staged, base, load(records, source))
-        a, b, c = (at(records, source + A), at(records, source + B), at(records, source + C))
-        x, y = (center_x - at(records, source + MEAN_X), center_y - at(records, source + MEAN_Y))
+        a, b, c = at(records, source + A), at(records, source + B), at(records, source + C)
+        x, y = center_x - at(records, source + MEAN_X), center_y - at(records, source + MEAN_Y)
         u, v = a * x + b * y, c * y
         put(staged, base + OFFSET_U, u)
         put(staged, base + OFFSET_V, v)
@@ -348,9 +348,9 @@ def blend(
     height, width = transmittance.shape
     columns = -(-width // TILE)
     done = 0
-    staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
+    staged, state = scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE]
     lines = scratches[worker, STAGED + STATE :]
-    masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
+    masks, last = scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE]
     lines_int = scratches_int[worker, BATCH + PLANE :]
     while True:
         turn = draw_turn(board)

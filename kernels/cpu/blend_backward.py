@@ -106,8 +106,8 @@ def load_pixels(
 @inline
 def splat_sums(staged, base, blocks, index, positions, state, last):
     """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it."""
-    a, b, c = (load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C))
-    offset_u, offset_v = (load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V))
+    a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
+    offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
     red, green, blue = (
         load_spread(staged, base + RED),
         load_spread(staged, base + GREEN),
@@ -129,8 +129,8 @@ def splat_sums(staged, base, blocks, index, positions, state, last):
         alpha = minimum(uncapped, CAP)
         light = load(state, LEFT + at_block) / (F(1.0) - alpha)
         store(state, LEFT + at_block, light)
-        by_red, by_green = (load(state, BY_RED + at_block), load(state, BY_GREEN + at_block))
-        by_blue, behind = (load(state, BY_BLUE + at_block), load(state, BEHIND + at_block))
+        by_red, by_green = load(state, BY_RED + at_block), load(state, BY_GREEN + at_block)
+        by_blue, behind = load(state, BY_BLUE + at_block), load(state, BEHIND + at_block)
         gain = multiply_add(red, by_red, multiply_add(green, by_green, blue * by_blue)) - behind
         store(state, BEHIND + at_block, multiply_add(alpha, gain, behind))
         weight = alpha * light
@@ -168,10 +168,10 @@ def blend_backward(
     """Fills the rows of sums of every tile."""
     columns = -(-transmittance.shape[1] // TILE)
     done = 0
-    staged, state = (scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE])
+    staged, state = scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE]
     positions = scratches[worker, STAGED + STATE : STAGED + STATE + 2 * PLANE]
     lines = scratches[worker, STAGED + STATE + 2 * PLANE :]
-    masks, last = (scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE])
+    masks, last = scratches_int[worker, :BATCH], scratches_int[worker, BATCH : BATCH + PLANE]
     block_last = scratches_int[worker, BATCH + PLANE : BATCH + PLANE + BLOCKS]
     lines_int = scratches_int[worker, BATCH + PLANE + BLOCKS :]
     for block in range(BLOCKS):

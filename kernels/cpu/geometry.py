@@ -63,7 +63,7 @@ def usable_splats(scratch, count):
     for k in range(1, 10):
         defect += column(scratch, k) - column(scratch, k)
     largest = maximum(maximum(column(scratch, 3), column(scratch, 4)), column(scratch, 5))
-    qw, qx, qy, qz = (column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9))
+    qw, qx, qy, qz = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
     logit = column(scratch, 10)
     usable = (defect >= F(0.0)) & (largest <= LARGEST_LOG_SCALE) & (logit <= F(np.inf))
     length = maximum(maximum(absolute(qw), absolute(qx)), maximum(absolute(qy), absolute(qz)))
@@ -113,9 +113,9 @@ def held_ratios(camera, ratio_x, ratio_y):
 def jacobian_rows(camera, held_x, held_y, inverse_z):
     """Rows of d(pixel) / d(mean in world axes): three lanes values for x, three for y."""
     scale_x, scale_y = inverse_z * at(camera, FOCAL_X), inverse_z * at(camera, FOCAL_Y)
-    x0, x1, x2 = (at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2))
-    y0, y1, y2 = (at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5))
-    z0, z1, z2 = (at(camera, ROTATION + 6), at(camera, ROTATION + 7), at(camera, ROTATION + 8))
+    x0, x1, x2 = at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2)
+    y0, y1, y2 = at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5)
+    z0, z1, z2 = at(camera, ROTATION + 6), at(camera, ROTATION + 7), at(camera, ROTATION + 8)
     return (
         scale_x * (x0 - held_x * z0),
         scale_x * (x1 - held_x * z1),
@@ -127,9 +127,16 @@ def jacobian_rows(camera, held_x, held_y, inverse_z):
 
 
 @inline
+def unit_direction(x, y, z):
+    """(x, y, z) / length, and 1 / length."""
+    inverse = F(1.0) / square_root(x * x + y * y + z * z)
+    return x * inverse, y * inverse, z * inverse, inverse
+
+
+@inline
 def unit_quaternion(scratch):
     """(w, x, y, z, 1 / length). The largest component is divided out first: squares cannot overflow."""
-    w, x, y, z = (column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9))
+    w, x, y, z = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
     shrink = F(1.0) / maximum(maximum(absolute(w), absolute(x)), maximum(absolute(y), absolute(z)))
     w, x, y, z = w * shrink, x * shrink, y * shrink, z * shrink
     inverse = F(1.0) / square_root(w * w + x * x + y * y + z * z)
@@ -169,3 +176,19 @@ def logit_tail(scratch):
     """exp(-logit), so that opacity = 1 / (1 + tail); beyond 30 an opacity is 0 or 1 in float32."""
     logit = minimum(maximum(column(scratch, 10), F(-30.0)), F(30.0))
     return exp2(logit * -LOG2_E)
+
+
+@inline
+def axes_px(jacobian, rotation, scales):
+    """The three axes of a splat in px, x and y in turn: covariance = axes axes^T + dilation."""
+    jx0, jx1, jx2, jy0, jy1, jy2 = jacobian
+    r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation
+    s0, s1, s2 = scales
+    return (
+        (jx0 * r00 + jx1 * r10 + jx2 * r20) * s0,
+        (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0,
+        (jx0 * r01 + jx1 * r11 + jx2 * r21) * s1,
+        (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1,
+        (jx0 * r02 + jx1 * r12 + jx2 * r22) * s2,
+        (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2,
+    )

@@ -114,23 +114,22 @@ def write_gradient(scratch, group, count, seen, sh_rows, sh_used, out):
 def store_basis(x, y, z, scratch):
     """The 15 harmonics of degree 1 to 3 at unit direction (x, y, z)."""
     xx, yy, zz = x * x, y * y, z * z
-    at_basis = BASIS
-    store(scratch, at_basis + LANES, y * F(-SH_C1))
-    store(scratch, at_basis + 2 * LANES, z * F(SH_C1))
-    store(scratch, at_basis + 3 * LANES, x * F(-SH_C1))
-    store(scratch, at_basis + 4 * LANES, x * y * F(SH_C2[0]))
-    store(scratch, at_basis + 5 * LANES, y * z * F(SH_C2[1]))
-    store(scratch, at_basis + 6 * LANES, (zz * F(2.0) - xx - yy) * F(SH_C2[2]))
-    store(scratch, at_basis + 7 * LANES, x * z * F(SH_C2[3]))
-    store(scratch, at_basis + 8 * LANES, (xx - yy) * F(SH_C2[4]))
+    store(scratch, BASIS + LANES, y * F(-SH_C1))
+    store(scratch, BASIS + 2 * LANES, z * F(SH_C1))
+    store(scratch, BASIS + 3 * LANES, x * F(-SH_C1))
+    store(scratch, BASIS + 4 * LANES, x * y * F(SH_C2[0]))
+    store(scratch, BASIS + 5 * LANES, y * z * F(SH_C2[1]))
+    store(scratch, BASIS + 6 * LANES, (zz * F(2.0) - xx - yy) * F(SH_C2[2]))
+    store(scratch, BASIS + 7 * LANES, x * z * F(SH_C2[3]))
+    store(scratch, BASIS + 8 * LANES, (xx - yy) * F(SH_C2[4]))
     ring = zz * F(4.0) - xx - yy
-    store(scratch, at_basis + 9 * LANES, y * (xx * F(3.0) - yy) * F(SH_C3[0]))
-    store(scratch, at_basis + 10 * LANES, x * y * z * F(SH_C3[1]))
-    store(scratch, at_basis + 11 * LANES, y * ring * F(SH_C3[2]))
-    store(scratch, at_basis + 12 * LANES, z * (zz * F(2.0) - (xx + yy) * F(3.0)) * F(SH_C3[3]))
-    store(scratch, at_basis + 13 * LANES, x * ring * F(SH_C3[4]))
-    store(scratch, at_basis + 14 * LANES, z * (xx - yy) * F(SH_C3[5]))
-    store(scratch, at_basis + 15 * LANES, x * (xx - yy * F(3.0)) * F(SH_C3[6]))
+    store(scratch, BASIS + 9 * LANES, y * (xx * F(3.0) - yy) * F(SH_C3[0]))
+    store(scratch, BASIS + 10 * LANES, x * y * z * F(SH_C3[1]))
+    store(scratch, BASIS + 11 * LANES, y * ring * F(SH_C3[2]))
+    store(scratch, BASIS + 12 * LANES, z * (zz * F(2.0) - (xx + yy) * F(3.0)) * F(SH_C3[3]))
+    store(scratch, BASIS + 13 * LANES, x * ring * F(SH_C3[4]))
+    store(scratch, BASIS + 14 * LANES, z * (xx - yy) * F(SH_C3[5]))
+    store(scratch, BASIS + 15 * LANES, x * (xx - yy * F(3.0)) * F(SH_C3[6]))
 
 
 @inline
@@ -140,13 +139,13 @@ def slopes(x, y, z, scratch):
     s1, s2, s3 = pull(scratch, 1), pull(scratch, 2), pull(scratch, 3)
     dx, dy, dz = s3 * F(-SH_C1), s1 * F(-SH_C1), s2 * F(SH_C1)
 
-    s4, s5, s6 = (pull(scratch, 4) * F(SH_C2[0]), pull(scratch, 5) * F(SH_C2[1]), pull(scratch, 6) * F(SH_C2[2]))
+    s4, s5, s6 = pull(scratch, 4) * F(SH_C2[0]), pull(scratch, 5) * F(SH_C2[1]), pull(scratch, 6) * F(SH_C2[2])
     s7, s8 = pull(scratch, 7) * F(SH_C2[3]), pull(scratch, 8) * F(SH_C2[4])
     dx += s4 * y - s6 * x * F(2.0) + s7 * z + s8 * x * F(2.0)
     dy += s4 * x + s5 * z - s6 * y * F(2.0) - s8 * y * F(2.0)
     dz += s5 * y + s6 * z * F(4.0) + s7 * x
 
-    s9, s10, s11 = (pull(scratch, 9) * F(SH_C3[0]), pull(scratch, 10) * F(SH_C3[1]), pull(scratch, 11) * F(SH_C3[2]))
+    s9, s10, s11 = pull(scratch, 9) * F(SH_C3[0]), pull(scratch, 10) * F(SH_C3[1]), pull(scratch, 11) * F(SH_C3[2])
     s12, s13 = pull(scratch, 12) * F(SH_C3[3]), pull(scratch, 13) * F(SH_C3[4])
     s14, s15 = pull(scratch, 14) * F(SH_C3[5]), pull(scratch, 15) * F(SH_C3[6])
     dx += s9 * xy * F(6.0) + s10 * yz - s11 * xy * F(2.0) - s12 * xz * F(6.0)

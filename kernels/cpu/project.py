@@ -19,6 +19,7 @@ from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import log2
 from splatscope.kernels.cpu.geometry import (
+    axes_px,
     held_ratios,
     jacobian_rows,
     logit_tail,
@@ -27,6 +28,7 @@ from splatscope.kernels.cpu.geometry import (
     scales_of,
     stage_columns,
     to_view,
+    unit_direction,
     unit_quaternion,
     usable_splats,
 )
@@ -88,8 +90,33 @@ def scratch_ints(tile_rows: int) -> int:
 
 
 @inline
+def covariance_px(camera, scratch, held_x, held_y, inverse_z):
+    """xx, xy, yy of the covariance on the image, dilated, and its determinant."""
+    qw, qx, qy, qz, _ = unit_quaternion(scratch)
+    jacobian, rotation = jacobian_rows(camera, held_x, held_y, inverse_z), rotation_rows(qw, qx, qy, qz)
+    ax0, ay0, ax1, ay1, ax2, ay2 = axes_px(jacobian, rotation, scales_of(scratch))
+    xx, yy = ax0 * ax0 + ax1 * ax1 + ax2 * ax2, ay0 * ay0 + ay1 * ay1 + ay2 * ay2
+    xy = ax0 * ay0 + ax1 * ay1 + ax2 * ay2
+    # Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
+    m0, m1, m2 = ax0 * ay1 - ax1 * ay0, ax1 * ay2 - ax2 * ay1, ax2 * ay0 - ax0 * ay2
+    determinant = m0 * m0 + m1 * m1 + m2 * m2 + (xx + yy) * F(DILATION) + F(DILATION * DILATION)
+    return xx + F(DILATION), xy, yy + F(DILATION), determinant
+
+
+@inline
+def half_extent(xx, xy, yy, squared_reach, bounds):
+    """Half width and height in px of the box a splat is listed in at most."""
+    if bounds == CIRCLE:
+        half_trace, half_difference = (xx + yy) * F(0.5), (xx - yy) * F(0.5)
+        largest = half_trace + square_root(half_difference * half_difference + xy * xy)
+        radius = ceiling(square_root(largest) * F(3.0))
+        return radius, radius
+    return square_root(squared_reach * xx), square_root(squared_reach * yy)
+
+
+@inline
 def project_lanes(scratch, count, camera, bounds):
-    """Projects the staged splats; fields go to scratch. Returns bits of (seen, unusable) lanes."""
+    """Projects the staged splats; fields and directions go to scratch. Returns bits of (seen, unusable) lanes."""
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -97,60 +124,52 @@ def project_lanes(scratch, count, camera, bounds):
     ratio_x, ratio_y = x * inverse_z, y * inverse_z
     mean_x = ratio_x * at(camera, FOCAL_X) + at(camera, CENTER_X)
     mean_y = ratio_y * at(camera, FOCAL_Y) + at(camera, CENTER_Y)
-
     held_x, held_y = held_ratios(camera, ratio_x, ratio_y)
-    jx0, jx1, jx2, jy0, jy1, jy2 = jacobian_rows(camera, held_x, held_y, inverse_z)
-    qw, qx, qy, qz, _ = unit_quaternion(scratch)
-    r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation_rows(qw, qx, qy, qz)
-    s0, s1, s2 = scales_of(scratch)
-    # Axes of the splat in pixels: covariance = axes axes^T + dilation.
-    ax0, ay0 = ((jx0 * r00 + jx1 * r10 + jx2 * r20) * s0, (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0)
-    ax1, ay1 = ((jx0 * r01 + jx1 * r11 + jx2 * r21) * s1, (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1)
-    ax2, ay2 = ((jx0 * r02 + jx1 * r12 + jx2 * r22) * s2, (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2)
-    thin_xx, thin_yy = (ax0 * ax0 + ax1 * ax1 + ax2 * ax2, ay0 * ay0 + ay1 * ay1 + ay2 * ay2)
-    xy = ax0 * ay0 + ax1 * ay1 + ax2 * ay2
-    xx, yy = thin_xx + F(DILATION), thin_yy + F(DILATION)
-    # Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
-    m0, m1, m2 = ax0 * ay1 - ax1 * ay0, ax1 * ay2 - ax2 * ay1, ax2 * ay0 - ax0 * ay2
-    determinant = m0 * m0 + m1 * m1 + m2 * m2 + (thin_xx + thin_yy) * F(DILATION) + F(DILATION * DILATION)
+    xx, xy, yy, determinant = covariance_px(camera, scratch, held_x, held_y, inverse_z)
 
     power = F(0.0) - log2(logit_tail(scratch) + F(1.0))
     cutoff = maximum(power - LOG2_ALPHA_MIN, F(0.0))
+    squared_reach = cutoff * (F(1.0) / HALF_LOG2_E)
     reach = square_root(determinant / (yy * HALF_LOG2_E))
     slope = xy / yy
-    squared_reach = cutoff * (F(1.0) / HALF_LOG2_E)
-    half_width, half_height = (square_root(squared_reach * xx), square_root(squared_reach * yy))
-    if bounds == CIRCLE:
-        half_trace, half_difference = (xx + yy) * F(0.5), (xx - yy) * F(0.5)
-        largest = half_trace + square_root(half_difference * half_difference + xy * xy)
-        half_width = ceiling(square_root(largest) * F(3.0))
-        half_height = half_width
+    half_width, half_height = half_extent(xx, xy, yy, squared_reach, bounds)
+    store(scratch, FIELDS + A * LANES, F(1.0) / reach)
+    store(scratch, FIELDS + B * LANES, F(0.0) - slope / reach)
+    store(scratch, FIELDS + C * LANES, square_root(HALF_LOG2_E / yy))
+    store(scratch, FIELDS + POWER * LANES, power)
+    store(scratch, FIELDS + DEPTH * LANES, z)
+    store(scratch, FIELDS + MEAN_X * LANES, mean_x)
+    store(scratch, FIELDS + MEAN_Y * LANES, mean_y)
+    store(scratch, FIELDS + CUTOFF * LANES, cutoff * (F(1.0) + ROUNDING * (xx * yy / determinant)))
+    store(scratch, FIELDS + HALF_WIDTH * LANES, half_width)
+    store(scratch, FIELDS + HALF_HEIGHT * LANES, half_height)
+    store(scratch, FIELDS + EXTREME * LANES, xy * square_root(squared_reach / xx))
+    store(scratch, FIELDS + SLOPE * LANES, slope)
+    store(scratch, FIELDS + REACH * LANES, reach)
+    x, y, z_, _ = unit_direction(ox, oy, oz)
+    store(scratch, DIRECTIONS, x)
+    store(scratch, DIRECTIONS + LANES, y)
+    store(scratch, DIRECTIONS + 2 * LANES, z_)
 
     finite = (absolute(mean_x) <= LARGEST) & (absolute(mean_y) <= LARGEST)
     finite = finite & (xx <= LARGEST) & (yy <= LARGEST) & (determinant <= LARGEST)
     candidate = usable & (z > at(camera, NEAR_Z)) & (power >= LOG2_ALPHA_MIN)
-    base = FIELDS
-    store(scratch, base + A * LANES, F(1.0) / reach)
-    store(scratch, base + B * LANES, F(0.0) - slope / reach)
-    store(scratch, base + C * LANES, square_root(HALF_LOG2_E / yy))
-    store(scratch, base + POWER * LANES, power)
-    store(scratch, base + DEPTH * LANES, z)
-    store(scratch, base + MEAN_X * LANES, mean_x)
-    store(scratch, base + MEAN_Y * LANES, mean_y)
-    store(scratch, base + CUTOFF * LANES, cutoff * (F(1.0) + ROUNDING * (xx * yy / determinant)))
-    store(scratch, base + HALF_WIDTH * LANES, half_width)
-    store(scratch, base + HALF_HEIGHT * LANES, half_height)
-    store(scratch, base + EXTREME * LANES, xy * square_root(squared_reach / xx))
-    store(scratch, base + SLOPE * LANES, slope)
-    store(scratch, base + REACH * LANES, reach)
-
-    inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
-    store(scratch, DIRECTIONS, ox * inverse)
-    store(scratch, DIRECTIONS + LANES, oy * inverse)
-    store(scratch, DIRECTIONS + 2 * LANES, oz * inverse)
-    seen = mask_bits(candidate & finite)
     unusable = ((np.int64(1) << count) - 1) & ~mask_bits(usable)
-    return seen, unusable | (mask_bits(candidate) & ~mask_bits(finite))
+    return mask_bits(candidate & finite), unusable | (mask_bits(candidate) & ~mask_bits(finite))
+
+
+@inline
+def shade(sh, group, listed, sh_used, scratch, colors):
+    """Stores the colours of the listed splats among the fields; returns the bits of those that are finite."""
+    stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
+    store_basis(
+        load(scratch, DIRECTIONS), load(scratch, DIRECTIONS + LANES), load(scratch, DIRECTIONS + 2 * LANES), colors
+    )
+    red, green, blue = evaluate(colors, sh_used)
+    store(scratch, FIELDS + RED * LANES, maximum(red, F(0.0)))
+    store(scratch, FIELDS + GREEN * LANES, maximum(green, F(0.0)))
+    store(scratch, FIELDS + BLUE * LANES, maximum(blue, F(0.0)))
+    return listed & mask_bits(absolute(red) + absolute(green) + absolute(blue) <= LARGEST)
 
 
 @kernel
@@ -205,27 +224,13 @@ def project(
             if need > end - free:
                 free = add_to(next_free, 0, max(need, ROOM))
                 end = free + max(need, ROOM)
-            transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
-            stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
-            x, y, z = (
-                load(scratch, DIRECTIONS),
-                load(scratch, DIRECTIONS + LANES),
-                load(scratch, DIRECTIONS + 2 * LANES),
-            )
-            store_basis(x, y, z, colors)
-            red, green, blue = evaluate(colors, sh_used)
-            colored = listed & mask_bits(absolute(red) + absolute(green) + absolute(blue) <= LARGEST)
+            colored = shade(sh, group, listed, sh_used, scratch, colors)
             skipped += count_bits(listed & ~colored)
-            store(scratch, FIELDS + RED * LANES, maximum(red, F(0.0)))
-            store(scratch, FIELDS + GREEN * LANES, maximum(green, F(0.0)))
-            store(scratch, FIELDS + BLUE * LANES, maximum(blue, F(0.0)))
+            transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
             while colored != 0:
                 lane = first_bit(colored)
                 colored &= colored - 1
-                base = slot * RECORD
-                store(records, base, load(scratch, STAGED + lane * RECORD))
-                for i in range(3):
-                    put(records, base + RED + i, at(scratch, FIELDS + (RED + i) * LANES + lane))
+                store(records, slot * RECORD, load(scratch, STAGED + lane * RECORD))
                 put(depth_bits, slot, float_bits(at(scratch, FIELDS + DEPTH * LANES + lane)))
                 put(slot_splats, slot, group + lane)
                 length = np.int64(at(counts, LANES + lane))
@@ -235,7 +240,7 @@ def project(
                 free += length
                 instances += length
                 slot += 1
-        chunk_visible[chunk], chunk_instances[chunk] = (slot - chunk * CHUNK, instances)
+        chunk_visible[chunk], chunk_instances[chunk] = slot - chunk * CHUNK, instances
         chunk_skipped[chunk] = skipped
         done += 1
     report_turns(board, done)

@@ -18,6 +18,7 @@ from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import LN_2
 from splatscope.kernels.cpu.geometry import (
+    axes_px,
     held_ratios,
     jacobian_rows,
     logit_tail,
@@ -27,10 +28,11 @@ from splatscope.kernels.cpu.geometry import (
     stage_columns,
     to_view,
     to_world,
+    unit_direction,
     unit_quaternion,
 )
 from splatscope.kernels.cpu.harmonics import differentiate, slopes, stage_harmonics, store_basis, write_gradient
-from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread, square_root
+from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread
 from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, store_columns, transpose
 from splatscope.kernels.cpu.records import (
     FOCAL_X,
@@ -117,11 +119,10 @@ def quaternion_gradient(scratch, w, x, y, z, inverse_length, d):
 @inline
 def direction_gradient(colors, ox, oy, oz):
     """dL/d(mean) through the direction in which the colour is looked up."""
-    inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
-    x, y, z = ox * inverse, oy * inverse, oz * inverse
+    x, y, z, inverse = unit_direction(ox, oy, oz)
     dx, dy, dz = slopes(x, y, z, colors)
     along = dx * x + dy * y + dz * z
-    return ((dx - x * along) * inverse, (dy - y * along) * inverse, (dz - z * along) * inverse)
+    return (dx - x * along) * inverse, (dy - y * along) * inverse, (dz - z * along) * inverse
 
 
 @inline
@@ -132,21 +133,20 @@ def chain_lanes(scratch, colors, camera):
     inverse_z = F(1.0) / z
     ratio_x, ratio_y = x * inverse_z, y * inverse_z
     held_x, held_y = held_ratios(camera, ratio_x, ratio_y)
-    jx0, jx1, jx2, jy0, jy1, jy2 = jacobian_rows(camera, held_x, held_y, inverse_z)
     qw, qx, qy, qz, inverse_length = unit_quaternion(scratch)
-    r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation_rows(qw, qx, qy, qz)
-    s0, s1, s2 = scales_of(scratch)
-    ax0, ay0 = ((jx0 * r00 + jx1 * r10 + jx2 * r20) * s0, (jy0 * r00 + jy1 * r10 + jy2 * r20) * s0)
-    ax1, ay1 = ((jx0 * r01 + jx1 * r11 + jx2 * r21) * s1, (jy0 * r01 + jy1 * r11 + jy2 * r21) * s1)
-    ax2, ay2 = ((jx0 * r02 + jx1 * r12 + jx2 * r22) * s2, (jy0 * r02 + jy1 * r12 + jy2 * r22) * s2)
-
+    jacobian, rotation = jacobian_rows(camera, held_x, held_y, inverse_z), rotation_rows(qw, qx, qy, qz)
+    scales = scales_of(scratch)
+    jx0, jx1, jx2, jy0, jy1, jy2 = jacobian
+    r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation
+    s0, s1, s2 = scales
+    ax0, ay0, ax1, ay1, ax2, ay2 = axes_px(jacobian, rotation, scales)
     u0, v0 = whiten_axis(scratch, ax0, ay0, ax1, ay1, ax2, ay2)
     u1, v1 = whiten_axis(scratch, ax1, ay1, ax2, ay2, ax0, ay0)
     u2, v2 = whiten_axis(scratch, ax2, ay2, ax0, ay0, ax1, ay1)
     gx0, gy0 = axis_gradient(scratch, u0, v0, LOG_SCALE)
     gx1, gy1 = axis_gradient(scratch, u1, v1, LOG_SCALE + 1)
     gx2, gy2 = axis_gradient(scratch, u2, v2, LOG_SCALE + 2)
-    gx0, gy0, gx1, gy1, gx2, gy2 = (gx0 * s0, gy0 * s0, gx1 * s1, gy1 * s1, gx2 * s2, gy2 * s2)
+    gx0, gy0, gx1, gy1, gx2, gy2 = gx0 * s0, gy0 * s0, gx1 * s1, gy1 * s1, gx2 * s2, gy2 * s2
     rotation_gradient = (
         jx0 * gx0 + jy0 * gy0,
         jx0 * gx1 + jy0 * gy1,
@@ -311,8 +311,8 @@ def project_backward(
             stage_columns(means, log_scales, quats, logits, group, count, scratch)
             stage_harmonics(sh, group, seen, sh_rows, sh_used, colors)
             ox, oy, oz = offset_from_camera(scratch, camera)
-            inverse = F(1.0) / square_root(ox * ox + oy * oy + oz * oz)
-            store_basis(ox * inverse, oy * inverse, oz * inverse, colors)
+            x, y, z, _ = unit_direction(ox, oy, oz)
+            store_basis(x, y, z, colors)
             red, green, blue = (
                 color_gradient(scratch, seen, 0),
                 color_gradient(scratch, seen, 1),

@@ -214,13 +214,14 @@ __device__ __forceinline__ void see(const ProjectArgs& args, unsigned n, const V
 
 // ---- Colour ---------------------------------------------------------------------------------------------------------
 
+__device__ __forceinline__ float3 normalized(float3 v) { return rsqrtf(dot(v, v)) * v; }
+
 // Those of a warp's lanes that are in want of a colour give their rows to the warp to fetch, which most often makes do
 // with one round: few of a scene's splats are in view.
 constexpr unsigned STAGED_ROWS = 16;
 
 template <ShDtype D>
-__device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float3 direction, int degree,
-                                               bool is_wanted) {
+__device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float3 offset, int degree, bool is_wanted) {
     __shared__ uint4 shared_rows[PROJECT_WARPS][STAGED_ROWS * STAGED_PARTS<D>];
     uint4* rows = shared_rows[warp_index()];
     const unsigned lanes = __ballot_sync(FULL_WARP, is_wanted), count = static_cast<unsigned>(__popc(lanes));
@@ -242,7 +243,7 @@ __device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float
         wait_for_copies();
         __syncwarp();
         if (is_wanted && rank - begin < STAGED_ROWS)
-            color = evaluate_sh<D, ShLoad::staged>(rows + (rank - begin) * STAGED_PARTS<D>, direction, degree);
+            color = evaluate_sh<D, ShLoad::staged>(rows + (rank - begin) * STAGED_PARTS<D>, normalized(offset), degree);
     }
     return color;
 }
@@ -250,11 +251,10 @@ __device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float
 template <ProjectPolicy P>
 __device__ __forceinline__ float3 color_of(const ProjectArgs& args, unsigned n, float3 offset, bool is_wanted) {
     constexpr ShDtype D = P.sh_dtype;
-    const float3 direction = rsqrtf(dot(offset, offset)) * offset;
     const int degree = args.frame->sh_degree;
-    if constexpr (P.sh_load == ShLoad::staged) return staged_color<D>(args.sh, n, direction, degree, is_wanted);
+    if constexpr (P.sh_load == ShLoad::staged) return staged_color<D>(args.sh, n, offset, degree, is_wanted);
     if (!is_wanted) return make_float3(0.0f, 0.0f, 0.0f);
-    return evaluate_sh<D, P.sh_load>(sh_row<D>(args.sh, n), direction, degree);
+    return evaluate_sh<D, P.sh_load>(sh_row<D>(args.sh, n), normalized(offset), degree);
 }
 
 // ---- The block's slots ---------------------------------------------------------------------------------------------

@@ -279,13 +279,22 @@ __device__ __forceinline__ float3 color_backward(const Backward& b, const void* 
     return b.inverse_distance * add_scaled(raw, -dot(raw, b.direction), b.direction);
 }
 
-// The rest, but for what `mean` gets through the colour.
+// view_from_world, row by row. What is wanted twice, far apart, is read twice: the compiler may not keep it in the
+// registers that the chain rule is short of.
+struct Rotation {
+    float3 x, y, z;
+};
+__device__ __forceinline__ Rotation load_rotation(const Frame& frame) {
+    const float4* quads = reinterpret_cast<const float4*>(frame.rotation);  // the beginning of Frame
+    const float4 a = __ldca(quads), b = __ldca(quads + 1);
+    return {make_float3(a.x, a.y, a.z), make_float3(a.w, b.x, b.y), make_float3(b.z, b.w, __ldca(frame.rotation + 8))};
+}
+
+// The rest.
 __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame, const Backward& backward,
-                                                              const Shape& shape) {
+                                                              const Shape& shape, float3 by_offset) {
     const float3 offset = backward.offset;
-    const float* r = frame.rotation;
-    const float3 rx = make_float3(r[0], r[1], r[2]), ry = make_float3(r[3], r[4], r[5]);
-    const float3 rz = make_float3(r[6], r[7], r[8]);
+    const auto [rx, ry, rz] = load_rotation(frame);
     const float inverse_z = reciprocal(dot(rz, offset));
     const float ratio_x = dot(rx, offset) * inverse_z, ratio_y = dot(ry, offset) * inverse_z;
     const float held_x = clamped(ratio_x, frame.held_left, frame.held_right);
@@ -329,7 +338,8 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
     const float by_ratio_y = frame.fy * (image.y - (is_free_y ? dot(by_jy, rz) * inverse_z : 0.0f));
     const float by_z = -(by_depth + ratio_x * by_ratio_x + ratio_y * by_ratio_y);
     const float3 by_view = inverse_z * make_float3(by_ratio_x, by_ratio_y, by_z);
-    return {by_view.x * rx + by_view.y * ry + by_view.z * rz,
+    const Rotation again = load_rotation(frame);
+    return {by_view.x * again.x + by_view.y * again.y + by_view.z * again.z + by_offset,
             make_float3(by_log_scale[0], by_log_scale[1], by_log_scale[2]), quat_gradient(rotation, by_column),
             // dopacity / opacity = (1 − opacity) dlogit
             quotient_approx(backward.sums.of[M_0], 1.0f + exp2_approx(LOG2_E * shape.logit_opacity)),
@@ -337,20 +347,6 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
 }
 
 // ---- Staged ---------------------------------------------------------------------------------------------------------
-
-// Three numbers a lane, written side by side by way of a part of shared memory a lane, STRIDE apart.
-template <unsigned STRIDE>
-__device__ __forceinline__ void store_threes(uint4* parts, float* out, size_t first, size_t count, float3 own) {
-    store_float3(reinterpret_cast<float*>(parts + lane_index() * STRIDE), 0, own);
-    __syncwarp();
-    out += 3 * first + lane_index();
-#pragma unroll
-    for (unsigned i = 0; i < 96; i += 32) {
-        const unsigned row = (i + lane_index()) / 3, column = i + lane_index() - 3 * row;
-        if (first + row < count) __stcs(out + i, reinterpret_cast<const float*>(parts + row * STRIDE)[column]);
-    }
-    __syncwarp();
-}
 
 // A warp's 32 Gaussians from `first` on together. Those of `visible` have slots, side by side from `slot` on.
 template <ProjectBackwardPolicy P>
@@ -372,32 +368,46 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
     });
 
     Backward b;
-    GaussianGradient gradient{};
+    Shape shape;
+    float3 by_offset;
     if (is_active) {
         if constexpr (P.touched) args.touched[own_slot] = 0;
-        const Shape shape = load_shape(args, n);
+        shape = load_shape(args, n);
         b = begin_backward<P.deterministic>(args, n, own_slot, load_splat(args.splats, own_slot));
-        gradient = geometry_backward(frame, b, shape);
+    }
+    wait_for_copies();
+    own_row[SH_PARTS<D>] = make_uint4(0u, 0u, 0u, 0u);
+    __syncwarp();
+    if (active) clear_sums<P.deterministic>(args, slot, unsigned(__popc(visible)), lane_index(), 32);
+    if (is_active) by_offset = color_backward<P>(b, own_row, own_row, frame.sh_degree);
+    __syncwarp();
+    const unsigned filled = __ballot_sync(FULL_WARP, is_active);  // `active`, without its bits kept since
+    store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, [&](unsigned step, unsigned row) {
+        const uint4* zeros = rows + SH_PARTS<D>;
+        return *(filled >> row & 1u ? staged + row + step * 32 : zeros);
+    });
+
+    GaussianGradient gradient{};
+    if (is_active) gradient = geometry_backward(frame, b, shape, by_offset);
+    __syncwarp();  // threes of numbers by way of shared memory, too
+    float* numbers = reinterpret_cast<float*>(rows);
+    store_float3(numbers, lane_index(), gradient.mean);
+    store_float3(numbers, 32 + lane_index(), gradient.log_scales);
+    __syncwarp();
+    float *means = args.means_gradient + 3 * first + lane_index();
+    float *log_scales = args.log_scales_gradient + 3 * first + lane_index();
+#pragma unroll
+    for (int i = 0; i < 96; i += 32) {
+        if (3 * first + i + lane_index() < 3 * count) {
+            __stcs(means + i, numbers[i + lane_index()]);
+            __stcs(log_scales + i, numbers[96 + i + lane_index()]);
+        }
     }
     if (n < count) {
         __stcs(args.quats_gradient + n, gradient.quat);
         __stcs(args.logit_opacities_gradient + n, gradient.logit);
         __stcs(args.means2d_gradient + n, gradient.mean2d);
     }
-    store_threes<STAGED_PARTS<D>>(rows + SH_PARTS<D>, args.log_scales_gradient, first, count, gradient.log_scales);
-    own_row[SH_PARTS<D>] = make_uint4(0u, 0u, 0u, 0u);
-    wait_for_copies();
-    __syncwarp();
-    if (active) clear_sums<P.deterministic>(args, slot, unsigned(__popc(visible)), lane_index(), 32);
-    if (is_active) gradient.mean += color_backward<P>(b, own_row, own_row, frame.sh_degree);
-    __syncwarp();
-    store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, [&](unsigned step, unsigned row) {
-        const uint4* zeros = rows + SH_PARTS<D>;
-        return *(active >> row & 1u ? staged + row + step * 32 : zeros);
-    });
-
-    __syncwarp();
-    store_threes<STAGED_PARTS<D>>(rows + SH_PARTS<D>, args.means_gradient, first, count, gradient.mean);
 }
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
@@ -447,8 +457,6 @@ __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(
         const void* row = sh_row<P.sh_dtype>(args.sh, n);
         void* sh_gradient = const_cast<void*>(sh_row<P.sh_dtype>(args.sh_gradient, n));
         const float3 by_offset = color_backward<P>(b, row, sh_gradient, frame.sh_degree);
-        GaussianGradient gradient = geometry_backward(frame, b, load_shape(args, n));
-        gradient.mean += by_offset;
-        store_gradient(args, n, gradient);
+        store_gradient(args, n, geometry_backward(frame, b, load_shape(args, n), by_offset));
     }
 }

@@ -234,6 +234,7 @@ inline void __threadfence_block() { cuda_on_cpu::maybe_yield(); }
 inline void __nanosleep(unsigned) { cuda_on_cpu::switch_to(cuda_on_cpu::any_runnable()); }
 
 template <class T> T __ldg(const T* address) { return *address; }
+template <class T> T __ldca(const T* address) { return *address; }
 template <class T> T __ldcg(const T* address) { return *address; }
 template <class T> T __ldcs(const T* address) { return *address; }
 template <class T> void __stcg(T* address, T value) { *address = value; }
