@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -53,7 +53,13 @@ class BenchOptions:
     """Check and time rendering, forward and backward, and a training step; prints a table."""
 
     cpu: bool = False
-    """Time the CPU backend. It is the only one so far, so this changes nothing yet."""
+    """Time the CPU backend; the default."""
+    ladder: bool = False
+    """On a GPU: time every preset from s00 to best on the scenes, stage by stage."""
+    toggles: bool = False
+    """With --ladder, also the best preset with each toggle at each of its other values."""
+    vs: Literal["none", "gsplat"] = "none"
+    """With --ladder, also this rasteriser on the same tensors, if it is installed."""
     scenes: tuple[str, ...] = ("small", "S4")
     """Benchmark scenes: small, S4, S1, S2, S3, S1m, S2m (the last five need gigabytes and minutes)."""
     repeat: int = 20
@@ -80,6 +86,16 @@ def run_bench(options: BenchOptions) -> None:
     """Measures or reads, prints, and writes what was asked for. Raises InputError."""
     from splatscope.app import bench_report
 
+    if options.ladder:
+        from splatscope.app.bench_cuda import LadderOptions, run_ladder
+
+        versus = None if options.vs == "none" else options.vs
+        run_ladder(
+            LadderOptions(
+                scenes=options.scenes, repeat=options.repeat, toggles=options.toggles, versus=versus, out=options.out
+            )
+        )
+        return
     if options.readme is not None:
         bench_report.check_marks(options.readme)  # before minutes of work
     stored = options.from_json

@@ -116,9 +116,9 @@ class ProjectPolicy:
         identity="B",
         cpp="ShGate",
     )
-    sh_load: Literal["scalar", "float4"] = toggle(
-        "float4",
-        "Harmonics are read one number or four at a time.",
+    sh_load: Literal["scalar", "float4", "staged"] = toggle(
+        "staged",
+        "Harmonics are read one number or four at a time, or a warp brings the rows of its splats to shared memory.",
         step="s01e",
         identity="B",
         cpp="ShLoad",
@@ -265,12 +265,14 @@ class BlendBackwardPolicy:
 class ProjectBackwardPolicy:
     """How sums of splats become gradients of their parameters."""
 
-    sh_bwd: Literal["regs", "stream4"] = toggle(
-        "stream4",
-        "All harmonics of a splat in registers at once, or four rows at a time.",
+    sh_bwd: Literal["regs", "stream4", "staged"] = toggle(
+        "staged",
+        "All harmonics of a splat in registers at once, or four rows at a time, or a warp brings its rows to shared "
+        "memory and writes their gradients as one run.",
         step="s03",
         identity="B",
         cpp="ShBackward",
+        needs=(Need("staged", "project_backward", "zero", ("coop",), "a warp writes the unseen rows among its own"),),
     )
     zero: Literal["memset", "coop"] = toggle(
         "coop",

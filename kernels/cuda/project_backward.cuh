@@ -279,22 +279,22 @@ __device__ __forceinline__ float3 color_backward(const Backward& b, const void* 
     return b.inverse_distance * add_scaled(raw, -dot(raw, b.direction), b.direction);
 }
 
-// view_from_world, row by row. What is wanted twice, far apart, is read twice: the compiler may not keep it in the
-// registers that the chain rule is short of.
-struct Rotation {
-    float3 x, y, z;
-};
-__device__ __forceinline__ Rotation load_rotation(const Frame& frame) {
-    const float4* quads = reinterpret_cast<const float4*>(frame.rotation);  // the beginning of Frame
-    const float4 a = __ldca(quads), b = __ldca(quads + 1);
-    return {make_float3(a.x, a.y, a.z), make_float3(a.w, b.x, b.y), make_float3(b.z, b.w, __ldca(frame.rotation + 8))};
+// From camera axes to those of the world. The matrix is read another time, by instructions that the compiler takes for
+// different ones: it would keep it in nine registers that the chain rule is short of.
+__device__ __forceinline__ float3 rotated_back(const Frame& frame, float3 v) {
+    const float* r = frame.rotation;
+    return v.x * make_float3(__ldca(r), __ldca(r + 1), __ldca(r + 2)) +
+           v.y * make_float3(__ldca(r + 3), __ldca(r + 4), __ldca(r + 5)) +
+           v.z * make_float3(__ldca(r + 6), __ldca(r + 7), __ldca(r + 8));
 }
 
 // The rest.
 __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame, const Backward& backward,
                                                               const Shape& shape, float3 by_offset) {
     const float3 offset = backward.offset;
-    const auto [rx, ry, rz] = load_rotation(frame);
+    const float* r = frame.rotation;
+    const float3 rx = make_float3(r[0], r[1], r[2]), ry = make_float3(r[3], r[4], r[5]);
+    const float3 rz = make_float3(r[6], r[7], r[8]);
     const float inverse_z = reciprocal(dot(rz, offset));
     const float ratio_x = dot(rx, offset) * inverse_z, ratio_y = dot(ry, offset) * inverse_z;
     const float held_x = clamped(ratio_x, frame.held_left, frame.held_right);
@@ -338,8 +338,7 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
     const float by_ratio_y = frame.fy * (image.y - (is_free_y ? dot(by_jy, rz) * inverse_z : 0.0f));
     const float by_z = -(by_depth + ratio_x * by_ratio_x + ratio_y * by_ratio_y);
     const float3 by_view = inverse_z * make_float3(by_ratio_x, by_ratio_y, by_z);
-    const Rotation again = load_rotation(frame);
-    return {by_view.x * again.x + by_view.y * again.y + by_view.z * again.z + by_offset,
+    return {rotated_back(frame, by_view) + by_offset,
             make_float3(by_log_scale[0], by_log_scale[1], by_log_scale[2]), quat_gradient(rotation, by_column),
             // dopacity / opacity = (1 − opacity) dlogit
             quotient_approx(backward.sums.of[M_0], 1.0f + exp2_approx(LOG2_E * shape.logit_opacity)),
@@ -348,10 +347,11 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
 
 // ---- Staged ---------------------------------------------------------------------------------------------------------
 
-// A warp's 32 Gaussians from `first` on together. Those of `visible` have slots, side by side from `slot` on.
+// A warp's 32 Gaussians from `first` on together. Those of the lanes in `pair.x` have slots, side by side from `pair.y`
+// on; the thread's own is `slot`.
 template <ProjectBackwardPolicy P>
-__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, size_t first, unsigned visible,
-                                                unsigned slot, bool is_active) {
+__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, size_t first, uint2 pair, unsigned slot,
+                                                bool is_active) {
     constexpr ShDtype D = P.sh_dtype;
     __shared__ uint4 shared_rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
     uint4* rows = shared_rows[warp_index()];
@@ -359,7 +359,6 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
     const Frame& frame = *args.frame;
     const size_t n = first + lane_index(), count = frame.gaussians;
     const unsigned active = __ballot_sync(FULL_WARP, is_active);
-    const unsigned own_slot = slot + static_cast<unsigned>(__popc(visible & ((1u << lane_index()) - 1u)));
     const unsigned parts = sh_parts_in_use<D>(frame.sh_degree);
     const uint4* source = static_cast<const uint4*>(sh_row<D>(args.sh, first)) + lane_index();
     uint4* staged = rows + lane_index();
@@ -371,17 +370,18 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
     Shape shape;
     float3 by_offset;
     if (is_active) {
-        if constexpr (P.touched) args.touched[own_slot] = 0;
+        if constexpr (P.touched) args.touched[slot] = 0;
         shape = load_shape(args, n);
-        b = begin_backward<P.deterministic>(args, n, own_slot, load_splat(args.splats, own_slot));
+        b = begin_backward<P.deterministic>(args, n, slot, load_splat(args.splats, slot));
     }
     wait_for_copies();
     own_row[SH_PARTS<D>] = make_uint4(0u, 0u, 0u, 0u);
     __syncwarp();
-    if (active) clear_sums<P.deterministic>(args, slot, unsigned(__popc(visible)), lane_index(), 32);
+    if (active) clear_sums<P.deterministic>(args, pair.y, unsigned(__popc(pair.x)), lane_index(), 32);
     if (is_active) by_offset = color_backward<P>(b, own_row, own_row, frame.sh_degree);
     __syncwarp();
-    const unsigned filled = __ballot_sync(FULL_WARP, is_active);  // `active`, without its bits kept since
+    // The same as `active`, whose bits the compiler would otherwise keep in registers, each by itself.
+    const unsigned filled = __ballot_sync(FULL_WARP, is_active);
     store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, [&](unsigned step, unsigned row) {
         const uint4* zeros = rows + SH_PARTS<D>;
         return *(filled >> row & 1u ? staged + row + step * 32 : zeros);
@@ -389,7 +389,8 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
 
     GaussianGradient gradient{};
     if (is_active) gradient = geometry_backward(frame, b, shape, by_offset);
-    __syncwarp();  // threes of numbers by way of shared memory, too
+    // Threes of numbers, too, go by way of shared memory, so that neighbouring lanes write neighbouring bytes.
+    __syncwarp();
     float* numbers = reinterpret_cast<float*>(rows);
     store_float3(numbers, lane_index(), gradient.mean);
     store_float3(numbers, 32 + lane_index(), gradient.log_scales);
@@ -438,7 +439,7 @@ __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(
     if constexpr (P.touched) is_active = is_active && args.touched[slot] != 0;
 
     if constexpr (P.sh_bwd == ShBackward::staged) {
-        if (first < count) staged_backward<P>(args, first, pair.x, pair.y, is_active);
+        if (first < count) staged_backward<P>(args, first, pair, slot, is_active);
     } else {
         if constexpr (P.zero == Zero::coop) {
             const unsigned active = __ballot_sync(FULL_WARP, is_active);
