@@ -3,7 +3,8 @@
 // One thread a Gaussian, 256 a block, one block a part of 256; parts are handed out by ticket. A thread projects its
 // Gaussian (Zwicker et al. 2002, x/z held inside the Jacobian only), drops it where a value is not finite, it is
 // nearer than the near plane, too faint or in no tile, and evaluates its colour. Look-back over the blocks gives the
-// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more; with sh_load = staged, also 3.3 KB a warp for rows of harmonics.
+// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more;
+// with sh_load = staged, also 3.3 KB a warp (bf16: 1.75 KB) for rows of harmonics.
 // What the backward pass needs to find a Gaussian's slot again is one pair a warp: which lanes are visible, and the
 // slot of the first of them.
 //

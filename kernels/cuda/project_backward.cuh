@@ -8,9 +8,9 @@
 //
 // sh_bwd: regs loads the 48 harmonics of a thread first; stream4 takes them through 12 registers, a group of four at a
 // time; staged has each warp work for itself in 6.5 KB of shared memory (bf16: 3.5 KB), a row a lane: it fetches the
-// rows in use while the chain rule runs, each lane puts the gradient of its row where the row was, and the warp writes
-// all 32, zeros among them, as one run of bytes. sh_dtype: how harmonics are read and their gradients stored; bf16
-// rounds to nearest even.
+// rows in use beside all else that is read, each lane puts the gradient of its row where the row was, and the warp
+// writes all 32, zeros among them, as one run of bytes. sh_dtype: how harmonics are read and their gradients stored;
+// bf16 rounds to nearest even.
 #pragma once
 #include "frame.cuh"
 #include "reduce.cuh"
@@ -350,8 +350,8 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
 // A warp's 32 Gaussians from `first` on together. Those of the lanes in `pair.x` have slots, side by side from `pair.y`
 // on; the thread's own is `slot`.
 template <ProjectBackwardPolicy P>
-__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, size_t first, uint2 pair, unsigned slot,
-                                                bool is_active) {
+__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, size_t first, uint2 pair,
+                                                unsigned slot, bool is_active) {
     constexpr ShDtype D = P.sh_dtype;
     __shared__ uint4 shared_rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
     uint4* rows = shared_rows[warp_index()];
