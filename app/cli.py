@@ -142,9 +142,9 @@ def parse_size(text: str, option: str) -> tuple[int, int]:
     from splatscope.kernels.errors import InputError
 
     parts = text.lower().split("x")
-    if len(parts) != 2 or not all(p.isdecimal() and 1 <= int(p) <= 32768 for p in parts):
+    if len(parts) != 2 or not all(p.isdecimal() and 1 <= int(p) <= 16384 for p in parts):
         raise InputError(
-            f"{option} must be WIDTHxHEIGHT with numbers from 1 to 32768, for example 1280x720, got {text!r}."
+            f"{option} must be WIDTHxHEIGHT with numbers from 1 to 16384, for example 1280x720, got {text!r}."
         )
     return int(parts[0]), int(parts[1])
 

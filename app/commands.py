@@ -125,7 +125,10 @@ def make_trainer(capture: Capture, config: TrainConfig, backend: Backend, out: P
     """A trainer that writes below `out`, or below output/<capture>-<date>."""
     from splatscope.training.trainer import Trainer
 
-    return Trainer(capture, config, backend, out or default_out(capture.path.resolve().name))
+    out = out or default_out(capture.path.resolve().name)
+    if (out / "point_cloud").exists():
+        raise InputError(f"{out} already holds a trained model; give another --out or remove that folder first.")
+    return Trainer(capture, config, backend, out)
 
 
 def _render(options: cli.Render) -> None:
@@ -140,6 +143,8 @@ def _render(options: cli.Render) -> None:
 
     if options.out is None and options.npy is None:
         raise InputError("render needs somewhere to write: --out FILE.png, --npy FILE.npy or both.")
+    if options.out is not None and options.out == options.npy:
+        raise InputError(f"--out and --npy name the same file, {options.out}; give two.")
     if options.out is not None and options.out.suffix.lower() != ".png":
         raise InputError(f"--out must end in .png, got {options.out}.")
     if (options.dataset is None) != (options.view is None):

@@ -136,6 +136,8 @@ class Engine:
                     self._sleep()
             except InputError as error:
                 self._note("error", str(error))
+            except MemoryError as error:
+                self._note("error", f"There is not enough memory for this ({error}); use a smaller size.")
             except Exception as error:  # a defect of ours: the window stays, the reason is shown
                 traceback.print_exc()
                 self._note("error", f"Internal error: {type(error).__name__}: {error}")

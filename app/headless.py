@@ -108,10 +108,11 @@ class _Line:
         now = time.perf_counter()
         self._loss += 0.02 * (event.loss - self._loss) if self._loss else event.loss
         seconds = now - self._rate_start[0]
-        if seconds > 1.0:
+        if seconds > 1.0 or (seconds > 0.1 and not self._rate):
             self._rate = (event.iteration - self._rate_start[1]) / seconds
             self._rate_start = (now, event.iteration)
-        figures = f"{self._rate:6.1f} it/s  loss {self._loss:.4f}  {event.count:,} splats{self._psnr}"
+        rate = f"{self._rate:6.1f} it/s" if self._rate else "     – it/s"
+        figures = f"{rate}  loss {self._loss:.4f}  {event.count:,} splats{self._psnr}"
         self._progress.update(self._task, completed=event.iteration, figures=figures)
         if not self._console.is_terminal and now - self._last_plain > self.PLAIN_SECONDS:
             self._last_plain = now

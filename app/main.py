@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"splatscope: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except MemoryError as error:
+        print(f"splatscope: There is not enough memory for this ({error}); use a smaller size.", file=sys.stderr)
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("splatscope: stopped.", file=sys.stderr)
         raise SystemExit(130) from None

@@ -8,6 +8,8 @@ from splatscope.training import events
 def sentence(event: events.Event) -> str | None:
     """One line for people, or None for events that only move a progress bar."""
     match event:
+        case events.Loading() if event.done == event.total:
+            return f"Read {event.total} photographs; compiling kernels, or loading them if they are compiled…"
         case events.Prepared():
             held_out = f", {event.held_out_views} held out" if event.held_out_views else ""
             return (

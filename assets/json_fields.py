@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.errors import InputError
 
-SIZE_LIMIT = 32768  # pixels along one side of a picture
+SIZE_LIMIT = 16384  # pixels along one side of a picture; a square of it is a render of 8 GB
+FILE_LIMIT = 1 << 28  # bytes; no camera file is as long
 _RIGID_TOLERANCE = 5e-3  # matrices printed with three decimals still pass
 
 
 def read_json(path: Path | str) -> Any:
     """The content of a JSON file. Raises InputError with the line of the first mistake."""
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device would never end
+        raise InputError(f"{path} is not a regular file.")
     try:
+        if Path(path).stat().st_size > FILE_LIMIT:
+            raise InputError(f"{path} is larger than {FILE_LIMIT >> 20} MB, so it is not a camera file.")
         return json.loads(Path(path).read_bytes().decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error

@@ -14,9 +14,11 @@ import pytest
 from splatscope.app.commands import make_trainer
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.pictures import compose
+from splatscope.assets.formats import open_capture
 from splatscope.assets.images import write_png
 from splatscope.assets.ply import read_ply, write_ply
 from splatscope.kernels.api import make_backend
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.training.config import TrainConfig
 from splatscope.viewer import messages
@@ -197,3 +199,10 @@ def test_a_screenshot_with_heatmap_leaves_picture_heatmap_and_counts(engine: Eng
     (counts,) = (tmp_path / "shots").glob("*.npy")
     np.testing.assert_array_equal(np.load(counts), frame.tile_counts)
     assert len(list((tmp_path / "shots").glob("*.png"))) == 2
+
+
+def test_a_finished_model_is_never_written_over(capture_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out/point_cloud/iteration_60").mkdir(parents=True)
+    capture = open_capture(capture_folder)
+    with pytest.raises(InputError, match="already holds a trained model"):
+        make_trainer(capture, TrainConfig(), make_backend("cpu"), tmp_path / "out")

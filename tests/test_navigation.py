@@ -269,3 +269,15 @@ def test_another_up_axis_levels_the_horizon_and_keeps_eye_and_heading(rng: np.ra
 def test_angles_and_rotations_are_inverse(rng: np.random.Generator) -> None:
     angles = rng.uniform([-3, -1.5, -3], [3, 1.5, 3])
     assert np.allclose(angles_from_rotation(rotation_from_angles(*angles)), angles)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0, 1e4])
+def test_a_scene_of_any_size_lies_beyond_the_near_plane_of_its_home_view(size: float) -> None:
+    camera = framing_camera((-size, -size, -size), (size, size, size), (0.0, -1.0, 0.0), 320, 240)
+    nearest = min(
+        (camera.matrix @ np.array([x, y, z, 1.0]))[2]
+        for x in (-size, size)
+        for y in (-size, size)
+        for z in (-size, size)
+    )
+    assert 0.0 < camera.near < nearest

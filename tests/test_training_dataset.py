@@ -122,3 +122,10 @@ def test_extent_is_the_largest_distance_without_stray_cameras() -> None:
     stray = view("", (0, 0, 300)).camera
     assert scene_extent([*ring, stray]) < 15
     assert scene_extent([stray]) == 1
+
+
+@pytest.mark.parametrize(("resolution", "words"), [(1_000_000, "1,000,000 pixels"), (16_000, "GiB of memory")])
+def test_photographs_that_cannot_fit_are_refused_before_any_is_read(resolution: int, words: str) -> None:
+    views = [view(f"{i}", size=(800, 600)) for i in range(1_000)]
+    with pytest.raises(InputError, match=words):
+        Dataset(capture(views), DataConfig(resolution=resolution))

@@ -19,11 +19,13 @@ from PIL import Image
 
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.images import read_image
+from splatscope.assets.json_fields import SIZE_LIMIT
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32
 from splatscope.training.config import DataConfig
 
 Color = tuple[float, float, float]
+MEMORY_SHARE = 0.7  # of the machine's memory that decoded photographs may take
 WIDEST = 1600  # px; what -r -1 allows
 FAR_CAMERA = 5  # times the median distance to the centroid; cameras beyond do not set the extent
 
@@ -58,6 +60,7 @@ class Dataset:
         self.training: list[Photograph] = []
         self.tested: list[Photograph] = []  # what scores are computed on
         self._config = config
+        _check_memory((*self.training_views, *self.held_out_views), config.resolution)
 
     def load(self) -> Iterator[tuple[int, int]]:
         """Decodes every photograph on all cores and yields (done, total) after each; then the lists are full.
@@ -78,6 +81,24 @@ class Dataset:
                     future.cancel()
         self.training = loaded[: len(self.training_views)]
         self.tested = loaded[len(self.training_views) :] or spread(self.training, self._config.training_views_tested)
+
+
+def _check_memory(views: tuple[View, ...], resolution: int) -> None:
+    """Raises InputError if the photographs at the size asked for cannot all be held in memory."""
+    sizes = [training_size(view.camera.width, view.camera.height, resolution) for view in views]
+    wanted = sum(width * height * 3 for width, height in sizes)
+    widest = max(max(size) for size in sizes)
+    if widest > SIZE_LIMIT:
+        raise InputError(f"-r {resolution} makes photographs {widest:,} pixels wide or high; at most {SIZE_LIMIT:,}.")
+    try:
+        present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    if wanted > MEMORY_SHARE * present:
+        raise InputError(
+            f"{len(views):,} photographs at -r {resolution} take {wanted / 2**30:.1f} GiB of memory, and this machine "
+            f"has {present / 2**30:.1f} GiB; use a larger -r to divide their size, such as -r 4."
+        )
 
 
 def split_views(capture: Capture, config: DataConfig) -> tuple[tuple[View, ...], tuple[View, ...]]:

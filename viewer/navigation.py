@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.kernels.constants import NEAR
 from splatscope.kernels.types import Camera
 
 Vector = tuple[float, float, float]
@@ -105,7 +106,8 @@ class Navigator:
         matrix[:3, 3] = -rotation.T @ self.eye
         fx, fy = self.lens.focal(width, height)
         cx, cy = 0.5 * width + self.lens.shift_x * fx, 0.5 * height + self.lens.shift_y * fy
-        return Camera.from_matrix(matrix, width, height, fx, fy, cx, cy)
+        near = min(NEAR, NEAR * self.extent)  # a scene smaller than a unit is looked at from closer
+        return Camera.from_matrix(matrix, width, height, fx, fy, cx, cy, near)
 
     # Standing somewhere else -------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ class Facts:
                         self._values[label] = dpg.add_text("")
 
     def show(self, label: str, text: str) -> None:
-        """Sets one value; unchanged text costs nothing."""
+        """Sets one value, a dash if there is none; unchanged text costs nothing."""
+        text = text or "–"
         if self._shown.get(label) != text:
             self._shown[label] = text
             dpg.set_value(self._values[label], text)

@@ -169,4 +169,5 @@ class Window:
             if isinstance(panel, ScenePanel):
                 dpg.set_value(header, True)
                 dpg.set_y_scroll(self._dock, 0.0)
+                dpg.set_value(panel.path_box, "")  # what is typed or pasted replaces the path before
                 dpg.focus_item(panel.path_box)

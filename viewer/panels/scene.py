@@ -136,6 +136,8 @@ class ScenePanel(Panel):
         style = self.style
         dpg.configure_item(self._open_part, show=True)
         name = scene.path.name or str(scene.path)
+        if scene.kind == "model":  # <model>/point_cloud/iteration_N/point_cloud.ply: every file has the same name
+            name = f"{scene.path.parents[2].name}, {scene.path.parent.name.replace('_', ' ')}"
         self._facts.show("File", fit(name, style.px(225), style.body))
         dpg.set_value(self._path_tip, f"{scene.path} ({KINDS[scene.kind]})")
         held_out = sum(camera.is_test for camera in scene.cameras)

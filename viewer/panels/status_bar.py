@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, LogLine, Picture
@@ -10,6 +12,7 @@ from splatscope.viewer.style import ACCENT, BAD, DIM, STATE_COLORS, TEXT, WARN, 
 from splatscope.viewer.widgets import Panel, Ui, count, fit, milliseconds, text_width
 
 HEIGHT = 29  # points
+NEWS_SECONDS = 20.0  # how long a message stays here; the log keeps it
 GAP = 22  # points between two figures
 MESSAGE_WIDTH = 240  # points kept free at the right
 MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
@@ -21,6 +24,7 @@ class StatusBar(Panel):
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._width = 0
+        self._newest, self._newest_since = 0, 0.0  # serial of the newest message and when it came
         self._places: dict[str, float] = {}
 
     def build(self) -> None:
@@ -83,7 +87,10 @@ class StatusBar(Panel):
     def _show_message(self, status: EngineStatus, left: float, y: int) -> None:
         line: LogLine | None = self.session.log[-1] if self.session.log else None
         text, color = status.busy, ACCENT
-        if not text and line is not None and self.session.error is None:  # an error has its own bar
+        if line is not None and line.serial != self._newest:
+            self._newest, self._newest_since = line.serial, time.perf_counter()
+        is_news = time.perf_counter() - self._newest_since < NEWS_SECONDS
+        if not text and line is not None and is_news and self.session.error is None:  # an error has its own bar
             text, color = line.text.partition("\n")[0], MESSAGE_COLORS[line.level]
         room = self._width - self.style.px(12) - left
         text = fit(text, room, self.style.body)
