@@ -124,9 +124,6 @@ def run_cpu_bench(options: BenchOptions) -> dict[str, Any]:
     results["scenes"] = [_time_scene(name, threads, options.repeat) for name in options.scenes]
     if capture is not None:
         results["training"] = _time_training(capture, options.resolution, options.steps)
-    import numba
-
-    results["machine"]["threading_layer"] = numba.threading_layer()  # pyright: ignore[reportPrivateImportUsage]
     return results
 
 

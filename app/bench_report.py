@@ -176,7 +176,7 @@ def _machine_line(results: dict[str, Any]) -> str:
     busy = f", load {load[0]:.1f} at the start" if load else ""
     return (
         f"{machine['cpu']} ({machine['cpu_target']}), {machine['cores']} cores{memory}; Python {machine['python']}, "
-        f"numba {machine['numba']}, NumPy {machine['numpy']}, {machine['threading_layer']} threads; "
+        f"numba {machine['numba']}, NumPy {machine['numpy']}; "
         f"{run['date'][:10]}, revision {run['revision'] or 'unknown'}{busy}."
     )
 

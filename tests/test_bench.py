@@ -49,9 +49,7 @@ def test_results_hold_the_scene_the_machine_and_every_stage(results: dict) -> No
             assert 0 <= times["min"] <= times["p10"] <= times["median"] <= times["p90"] <= times["max"]
         stages = sum(times["min"] for times in figures["stages"].values())
         assert stages <= figures["forward"]["max"] + figures["forward_backward"]["max"]
-    assert {"cpu", "cores", "memory_gib", "os", "python", "numba", "numpy", "threading_layer"} <= set(
-        results["machine"]
-    )
+    assert {"cpu", "cores", "memory_gib", "os", "python", "numba", "numpy"} <= set(results["machine"])
     assert {"command", "date", "revision", "load_average_at_start"} <= set(results["run"])
     assert results["run"]["command"] == "splatscope bench --cpu --scenes small --repeat 2"
 
