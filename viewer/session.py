@@ -70,6 +70,7 @@ class Session:
         scene = self.status.scene
         if scene is not None and scene.generation != self._generation:
             self._generation = scene.generation
+            self.error = None  # it was about something else; the log keeps it
             self.settings = RenderSettings(scene.background, scene.sh_degree)
             self.go_home()
         picture = self.client.picture()

@@ -78,6 +78,7 @@ struct Block {
 // What run.py hands over and gets back; it mirrors both.
 struct Launch {
     const void* arguments;
+    char* stacks;  // of all libraries in turn: their guard pages would exceed what the kernel allows a process
     uint64_t seed;
     unsigned kernel, grid[3], block[3], dynamic_shared, blocks_in_flight, patience, seconds;
 };
@@ -362,10 +363,7 @@ inline void make_slot(Block& slot, size_t static_shared) {
     slot.fibers = new Fiber[MAX_THREADS]();
     slot.shared = guarded(static_shared);
     slot.dynamic_shared_end = guarded(MAX_DYNAMIC_SHARED) + MAX_DYNAMIC_SHARED;
-    void* stacks = mmap(nullptr, MAX_THREADS * STACK_STRIDE, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stacks == MAP_FAILED) abort();
-    slot.stacks = static_cast<char*>(stacks);
+    slot.stacks = launch.stacks + (slots.size() - 1) * MAX_THREADS * STACK_STRIDE;
     for (unsigned i = 0; i < MAX_THREADS; i++) mprotect(slot.stacks + i * STACK_STRIDE, PAGE, PROT_NONE);
 }
 

@@ -54,6 +54,12 @@ KEPT_LIBRARIES = 200
 _one_at_a_time = threading.Lock()  # signal handlers, and the machine within a library, are one for all threads
 
 
+MOST_BLOCKS = 16  # in flight at once
+BLOCK_STACKS = 1024 * ((64 << 10) + 4096)  # bytes: MAX_THREADS stacks with a guard page each (cuda_on_cpu.h)
+NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names only from 3.13 on
+_kept: list[mmap.mmap] = []
+
+
 class KernelFailure(AssertionError):
     """A kernel did what a GPU would not forgive; the text says who, where and what."""
 
@@ -61,6 +67,7 @@ class KernelFailure(AssertionError):
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("arguments", ctypes.c_void_p),
+        ("stacks", ctypes.c_void_p),
         ("seed", ctypes.c_uint64),
         ("kernel", ctypes.c_uint32),
         ("grid", ctypes.c_uint32 * 3),
@@ -147,7 +154,11 @@ class Device:
         threads, blocks = (int(np.prod(size)) for size in (block, grid))
         if not 1 <= threads <= 1024 or shared > 227 << 10 or arguments.dtype != kernel.arguments.dtype:
             raise ValueError(f"{kernel.name}: {threads} threads, {shared} bytes shared, {arguments.dtype} arguments.")
-        request = _Launch(arguments.ctypes.data, self.seed, entry.number, _three(grid), _three(block), shared)
+        if self.blocks_in_flight > MOST_BLOCKS:
+            raise ValueError(f"blocks_in_flight must be at most {MOST_BLOCKS}, got {self.blocks_in_flight}.")
+        request = _Launch(
+            arguments.ctypes.data, _stacks(), self.seed, entry.number, _three(grid), _three(block), shared
+        )
         request.blocks_in_flight = min(self.blocks_in_flight, blocks)
         request.patience, request.seconds = self.patience, self.seconds
         outcome = _Outcome()
@@ -216,6 +227,14 @@ def _place(offset: int, buffer: _Buffer | None) -> str:
 
 def _three(size: tuple[int, ...]) -> Any:
     return (ctypes.c_uint32 * 3)(*size, *(1,) * (3 - len(size)))
+
+
+@functools.cache
+def _stacks() -> int:
+    """Address space for the stacks of all fibers, shared by all libraries; touched only where it is used."""
+    pages = mmap.mmap(-1, MOST_BLOCKS * BLOCK_STACKS, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    _kept.append(pages)
+    return np.frombuffer(pages, np.uint8).ctypes.data
 
 
 @functools.cache
