@@ -68,7 +68,7 @@ def write_png(path: Path | str, array: NDArray[np.uint8], text: Mapping[str, str
 @contextmanager
 def _opened(path: Path | str) -> Iterator[Image.Image]:
     """The image with its header read. Decoders fail in many ways; all of them become one sentence."""
-    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device would never end
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # a pipe would never end
         raise InputError(f"{path} is not an image: it is not a regular file.")
     try:
         with Image.open(path) as image:
