@@ -23,7 +23,7 @@ class View:
     path: Annotated[Path | None, Positional, arg(metavar="PATH")] = None
     """A splat file (.ply), a model folder, or a capture (COLMAP or transforms_train.json)."""
     backend: BackendChoice = "auto"
-    """Who renders: auto takes the fastest that can run here."""
+    """Who renders: auto is the CPU for now; cuda needs an NVIDIA GPU."""
     size: Annotated[str, arg(metavar="WxH")] = "1600x1000"
     """Size of the window in pixels."""
     ui_scale: float = 0.0
@@ -67,7 +67,7 @@ class Train:
     paused: bool = False
     """Open the window without starting."""
     backend: BackendChoice = "auto"
-    """Who computes: auto takes the fastest that can run here."""
+    """Who computes: auto is the CPU for now; cuda still computes loss and optimiser there."""
 
 
 @dataclass(frozen=True)

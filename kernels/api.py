@@ -82,7 +82,7 @@ def gpu_is_present() -> bool:
 
 
 def make_backend(name: BackendName = "auto") -> Backend:
-    """The backend of that name; `auto` takes the fastest that is built and can run here."""
+    """The backend of that name; `auto` is the CPU until training runs whole on the GPU."""
     if name in ("auto", "cpu"):
         from splatscope.kernels.cpu import CpuBackend
 
