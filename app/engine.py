@@ -22,7 +22,7 @@ from splatscope.app.scene import Scene, middle_box, open_scene
 from splatscope.app.session import TrainingSession
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import write_ply
-from splatscope.kernels.api import Backend, BackendName, make_backend
+from splatscope.kernels.api import Backend, BackendName, gpu_is_present, make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
 from splatscope.viewer import messages
@@ -150,6 +150,8 @@ class Engine:
             return False
         self._backend_tried = True
         self._backend = make_backend(self._config.backend)
+        if self._config.backend == "auto" and gpu_is_present():
+            self._note("info", "There is a GPU here; --backend cuda renders on it. Training is not fast there yet.")
         return True
 
     def _sleep(self) -> None:
