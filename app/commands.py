@@ -98,6 +98,8 @@ def _train(options: cli.Train) -> None:
     path = options.dataset or options.source_path
     if path is None:
         raise InputError("train needs a capture: splatscope train FOLDER (a COLMAP folder or transforms_train.json).")
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a capture folder: COLMAP or transforms_train.json.")
     out = options.out or default_out(path.resolve().name)
     if not options.headless and display_is_present():
         from splatscope.app.window import open_window

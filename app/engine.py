@@ -175,6 +175,8 @@ class Engine:
         match command:
             case messages.OpenScene():
                 self._open(command.path)
+                if command.then_train:
+                    self._control_training(messages.StartTraining())
             case messages.SaveScreenshot():
                 self._screenshot(command)
             case messages.SavePly():

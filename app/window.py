@@ -12,7 +12,7 @@ from splatscope.kernels.api import BackendName
 from splatscope.training.config import TrainConfig
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import find_display
-from splatscope.viewer.messages import OpenScene, StartTraining
+from splatscope.viewer.messages import OpenScene
 from splatscope.viewer.window import run_window
 
 GIL_SWITCH_SECONDS = 0.001  # the engine's Python must not hold up the frame loop for the default 5 ms
@@ -41,9 +41,7 @@ def open_window(
     )
     engine.start()
     if path is not None:
-        engine.send(OpenScene(path))
-        if autostart:
-            engine.send(StartTraining())
+        engine.send(OpenScene(path, then_train=autostart))
     try:
         run_window(engine, WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale))
     finally:

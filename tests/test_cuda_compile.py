@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,3 +249,10 @@ def test_no_kernel_source_asks_which_world_it_is_in() -> None:
     for path in CUDA_FOLDER.glob("*.cuh"):
         switches = re.findall(r"__CUDACC__|__CUDA_ARCH__|\basm\b", re.sub(r"//.*", "", path.read_text()))
         assert not switches or path.name == "warp.cuh", path.name
+
+
+@pytest.mark.skipif("CI" not in os.environ, reason="only continuous integration promises all tools")
+def test_continuous_integration_skips_no_kernel_test_for_want_of_a_tool() -> None:
+    assert is_supported(), "g++ is missing"
+    assert nvrtc_path() is not None, "NVRTC is missing"
+    assert nvdisasm_path() is not None, "nvdisasm is missing"

@@ -132,6 +132,15 @@ def test_what_is_open_stays_when_opening_something_else_fails(engine: Engine, tm
     wait_until(engine.picture, "a picture")
 
 
+def test_a_capture_that_cannot_be_opened_is_the_only_complaint(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    engine.send(messages.OpenScene(tmp_path / "empty", then_train=True))
+    engine.send(messages.OpenScene(tmp_path / "nothing.ply"))
+    wait_until(lambda: len(errors(engine)) > 1, "both error lines")
+    assert "empty" in errors(engine)[0]
+    assert "nothing.ply" in errors(engine)[1]
+
+
 def test_training_without_a_capture_says_what_to_do(engine: Engine, tmp_path: Path) -> None:
     open_ball(engine, tmp_path)
     engine.send(messages.StartTraining())
@@ -170,8 +179,7 @@ def test_stopping_saves_and_closing_a_live_run_saves(capture_folder: Path, tmp_p
         out = tmp_path / how
         engine = Engine(EngineConfig(), lambda capture, backend, out=out: make_trainer(capture, config, backend, out))
         engine.start()
-        engine.send(messages.OpenScene(capture_folder))
-        engine.send(messages.StartTraining())
+        engine.send(messages.OpenScene(capture_folder, then_train=True))
         wait_until(lambda engine=engine: engine.status().training.iteration > 3, "some steps")
         if how == "stop":
             engine.send(messages.StopTraining())

@@ -130,6 +130,7 @@ class OpenScene:
     """Open a PLY, a model folder or a dataset; what is open stays if this fails."""
 
     path: Path
+    then_train: bool = False  # start training if it could be opened
 
 
 @dataclass(frozen=True)
