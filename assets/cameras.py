@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from splatscope.assets.atomic import atomic_path
-from splatscope.assets.capture import View
+from splatscope.assets.capture import NO_OFFSET, Offset, View
 from splatscope.assets.json_fields import check_rigid, check_rotation, matrix, number, pixels, read_json, require
 from splatscope.kernels.constants import NEAR
 from splatscope.kernels.errors import InputError
@@ -66,8 +66,8 @@ def read_cameras_json(path: Path | str) -> tuple[tuple[str, Camera], ...]:
     return _cameras(content, path)
 
 
-def write_cameras_json(path: Path | str, views: Iterable[View]) -> None:
-    """Writes views in the layout of the 2023 reference code.
+def write_cameras_json(path: Path | str, views: Iterable[View], offset: Offset = NO_OFFSET) -> None:
+    """Writes views in the layout of the 2023 reference code, `offset` added to their positions.
 
     That layout puts the principal point at the centre; `cx` and `cy` are added for cameras where it is not.
     """
@@ -79,7 +79,7 @@ def write_cameras_json(path: Path | str, views: Iterable[View]) -> None:
             "img_name": view.name,
             "width": camera.width,
             "height": camera.height,
-            "position": camera.position.tolist(),
+            "position": (camera.position + offset).tolist(),
             "rotation": camera.matrix[:3, :3].T.tolist(),
             "fy": camera.fy,
             "fx": camera.fx,

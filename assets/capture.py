@@ -1,28 +1,37 @@
 """A capture: photographs with cameras, as read from disk before anything is trained.
 
-Readers (`colmap.py`, `transforms.py`) fill these; `training/dataset.py` turns them into images. Nothing
-here decodes a picture.
+Readers (`colmap.py`, `transforms.py`) fill these; `view_image.py` turns a view into pixels and
+`training/dataset.py` a capture into a training set. Nothing here decodes a picture.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.assets.lens import Lens
 from splatscope.kernels.types import Camera
+
+FEWEST_POINTS = 10  # a reconstruction with fewer shows nothing of the scene
+IMAGES = "images"  # the folder of photographs unless another is named
+NO_OFFSET = (0.0, 0.0, 0.0)
+Offset = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class View:
-    """One photograph: where it lies and the camera that took it, at the photograph's real size."""
+    """One photograph: where it lies and the pinhole camera that its picture, as `read_view` gives it, fits."""
 
     name: str  # path below the images folder, with forward slashes
     image_path: Path
-    camera: Camera
+    camera: Camera  # at the size of that picture
+    lens: Lens | None = None  # that took the stored photograph, which it will be undistorted with; None: no need
+    turned: bool = False  # the photograph is turned as its EXIF tag says, which is what its camera speaks of
+    has_alpha: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +42,27 @@ class PointCloud:
     colors: NDArray[np.uint8]  # [P, 3]
 
 
+@dataclass(frozen=True)
+class Census:
+    """What a reader counted on its way, for people to look at."""
+
+    models: tuple[tuple[str, int], ...] = ()  # name and photographs of each COLMAP model, the one read first
+    registered: int = 0  # photographs the cameras name
+    missing: tuple[str, ...] = ()  # of those, names of the ones not on disk
+    unused: int = 0  # photographs on disk that no camera names
+    folder: Path | None = None  # where the photographs lie
+
+
 @dataclass(frozen=True, eq=False)
 class Capture:
     """Everything a dataset folder says. Views are sorted by name."""
 
     path: Path
-    kind: Literal["colmap", "blender"]
+    kind: Literal["colmap", "blender", "transforms"]  # blender: synthetic sets, built around the origin
     views: tuple[View, ...]  # for training and, with --eval, held out of it
     test_views: tuple[View, ...]  # the set's own test split; empty if it has none
     points: PointCloud | None
     white_background: bool  # True for RGBA sets: composited over white unless asked otherwise
     warnings: tuple[str, ...] = ()  # one sentence each: missing images, changed sizes, ...
+    offset: Offset = NO_OFFSET  # world units; what was taken off every position: in the files it is added back
+    census: Census = field(default_factory=Census)

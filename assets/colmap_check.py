@@ -18,7 +18,7 @@ def check_binary_model(folder: Path) -> None:
     """Raises InputError, naming the file and where it ends, if a binary file of the model is cut short."""
     for name, (noun, walk_one) in _FILES.items():
         path = folder / f"{name}.bin"
-        if not path.exists():
+        if not path.exists() or (name == "points3D" and path.stat().st_size == 0):
             continue  # rigs and frames came with COLMAP 3.12; missing points are the caller's to judge
         with open(path, "rb") as file:
             size = file.seek(0, 2)

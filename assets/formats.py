@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Literal
 
 from splatscope.assets import model_folder
-from splatscope.assets.capture import Capture
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset
 from splatscope.assets.colmap import find_models, read_colmap
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.model_folder import NamedCameras
-from splatscope.assets.ply import read_ply
+from splatscope.assets.ply import read_filter, read_ply
+from splatscope.assets.recentre import camera_less, far_offset
 from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
+
+_OFFSET_SAMPLE = 100_000  # positions looked at to see whether a scene lies far from the origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,8 @@ class SplatFile:
     background: tuple[float, float, float]  # RGB the splats were trained over; black if unknown
     iteration: int | None  # training iteration, None if unknown
     warnings: tuple[str, ...] = ()  # one sentence each
+    offset: Offset = NO_OFFSET  # taken off every position and camera; `write_ply` adds it back
+    filter: str = "plain"  # of `ProjectPolicy`: the one the splats were trained with, as far as the file says
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class FileFormat:
 
     suffix: str  # lower case; longer ones come first
     name: str
-    read: Callable[[Path], Gaussians] | None
+    read: Callable[[Path, Offset], Gaussians] | None  # the offset is taken off the positions in float64
 
 
 @dataclass(frozen=True)
@@ -86,14 +91,23 @@ def open_capture(path: Path | str, images: str = "images") -> Capture:
 
 def read_splat_file(path: Path) -> SplatFile:
     """Splats from one file, with cameras and background if it lies in a model folder. Raises InputError."""
-    gaussians = _read_splats(path)
+    read = _reader(path)
+    gaussians = read(path, NO_OFFSET)
+    offset = far_offset(gaussians.means[:: 1 + gaussians.count // _OFFSET_SAMPLE])
+    if offset != NO_OFFSET:
+        gaussians = read(path, offset)
     model = model_folder.model_of(path)
     folder = model[0] if model else path.parent
     cameras, warnings = model_folder.read_cameras_beside(folder)
     background, more = model_folder.read_background(folder)
     iteration = model[1] if model else None
     kind = "model" if model else "splats"
-    return SplatFile(path, kind, gaussians, cameras, background, iteration, (*warnings, *more))
+    if offset != NO_OFFSET:
+        cameras = tuple((name, camera_less(camera, offset)) for name, camera in cameras)
+        place = ", ".join(f"{value:,.0f}" for value in offset)
+        warnings.append(f"The scene lies far from the origin, about ({place}); it is shown near the origin.")
+    told = (*warnings, *more)
+    return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, read_filter(path))
 
 
 def _read_model(path: Path, images: str) -> SplatFile:
@@ -125,10 +139,10 @@ FOLDER_FORMATS = (
         read_colmap,
     ),
     FolderFormat(
-        "Blender dataset",
+        "Blender, instant-ngp or nerfstudio dataset",
         f"{TRAIN} or {SINGLE}",
         lambda folder: (folder / TRAIN).is_file() or (folder / SINGLE).is_file(),
-        lambda folder, images: read_blender(folder),
+        read_blender,
     ),
 )
 
@@ -151,7 +165,7 @@ def _absolute(path: Path | str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 
-def _read_splats(path: Path) -> Gaussians:
+def _reader(path: Path) -> Callable[[Path, Offset], Gaussians]:
     file_format = _file_format(path)
     if file_format is None:
         raise InputError(
@@ -163,12 +177,12 @@ def _read_splats(path: Path) -> Gaussians:
             f"{path.name} is {file_format.name}; only plain PLY files open. Convert it to PLY first, for example "
             "with SuperSplat or splat-transform."
         )
-    return file_format.read(path)
+    return file_format.read
 
 
 def _open_file(path: Path, images: str) -> SplatFile | Capture:
     if path.name in (TRAIN, TEST, SINGLE):
-        return read_blender(path.parent)
+        return read_blender(path.parent, images)
     if path.suffix.lower() in EXTENSIONS:
         raise InputError(f"{path} is a picture; open the dataset folder that it belongs to.")
     return read_splat_file(path)
@@ -185,6 +199,11 @@ def _open_folder(path: Path, images: str) -> SplatFile | Capture:
     children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
     if (path / "meta.json").is_file() and any(child.name.startswith("means") for child in children):
         raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
+    if (path / "poses_bounds.npy").is_file():
+        raise InputError(
+            f"{path} has LLFF's poses_bounds.npy but no COLMAP model, which cameras are read from. Copy the folder "
+            "sparse of the same capture beside it, or run COLMAP."
+        )
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
         return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images)

@@ -1,7 +1,7 @@
 """Photographs and pictures on disk, through Pillow: sizes, 8-bit pixels, PNG output.
 
-Pixels are those stored: an EXIF rotation is ignored, because a camera's intrinsics speak of stored pixels.
-Nothing is composited or resized here; `training/dataset.py` does that.
+Pixels are those stored unless a caller asks for them turned as the EXIF tag says: a camera's intrinsics mostly
+speak of stored pixels (`photographs.py` decides). Nothing is composited or resized here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
 from splatscope.assets.atomic import atomic_path
@@ -26,7 +27,28 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp
 # keeps a damaged header from asking for gigabytes.
 Image.MAX_IMAGE_PIXELS = None
 _PIXEL_LIMIT = 1 << 28
+_ORIENTATION = 0x0112  # EXIF tag
+_QUARTER_TURNS = (5, 6, 7, 8)
 warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """What a file says of its picture before any pixel is decoded."""
+
+    width: int  # stored pixels
+    height: int
+    has_alpha: bool  # `read_image` will return four channels
+    lies_sideways: bool  # its EXIF tag asks for a quarter turn
+
+
+def read_header(path: Path | str) -> ImageHeader:
+    """Reads the header and nothing else. Raises InputError."""
+    with _opened(path) as image:
+        # A PNG may carry its EXIF behind the pixels, and asking for it would decode them. TIFFs Pillow turns itself.
+        tagged = "exif" in image.info if image.format == "PNG" else image.format != "TIFF"
+        orientation = image.getexif().get(_ORIENTATION) if tagged else None
+        return ImageHeader(*image.size, image.has_transparency_data, orientation in _QUARTER_TURNS)
 
 
 def image_size(path: Path | str) -> tuple[int, int]:
@@ -35,18 +57,14 @@ def image_size(path: Path | str) -> tuple[int, int]:
         return image.size
 
 
-def has_alpha(path: Path | str) -> bool:
-    """True if `read_image` will return four channels; reads the header only. Raises InputError."""
-    with _opened(path) as image:
-        return image.has_transparency_data
-
-
-def read_image(path: Path | str) -> NDArray[np.uint8]:
+def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
     """Pixels as uint8 [H, W, 3], or [H, W, 4] with straight (not premultiplied) alpha.
 
-    Grey, palette and CMYK become RGB; 16 bits are rounded to 8. Raises InputError if the file is damaged.
+    Grey, palette and CMYK become RGB; 16 bits are rounded to 8. With `turned` the picture is turned as its
+    EXIF tag says. Raises InputError if the file is damaged.
     """
-    with _opened(path) as image:
+    with _opened(path) as opened:
+        image = ImageOps.exif_transpose(opened) if turned else opened
         if image.mode == "F":
             raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
         if image.mode.startswith("I"):  # 16-bit grey, by some decoders handed over as 32-bit integers
@@ -56,13 +74,24 @@ def read_image(path: Path | str) -> NDArray[np.uint8]:
         return np.array(image.convert("RGBA" if image.has_transparency_data else "RGB"))
 
 
-def write_png(path: Path | str, array: NDArray[np.uint8], text: Mapping[str, str] | None = None) -> None:
+def check_decodes(path: Path | str) -> None:
+    """Reads all of a picture, at an eighth of its size where the format allows it. Raises InputError if damaged."""
+    with _opened(path) as image:
+        image.draft(None, (1, 1))
+        image.load()
+
+
+def write_png(
+    path: Path | str, array: NDArray[np.uint8], text: Mapping[str, str] | None = None, compress_level: int = 6
+) -> None:
     """Writes uint8 [H, W], [H, W, 3] or [H, W, 4] as PNG; `text` becomes its metadata. Raises InputError."""
     metadata = PngInfo()
     for key, value in (text or {}).items():
         metadata.add_text(key, value)
     with atomic_path(path) as temporary:
-        Image.fromarray(np.ascontiguousarray(array)).save(temporary, "PNG", pnginfo=metadata)
+        Image.fromarray(np.ascontiguousarray(array)).save(
+            temporary, "PNG", pnginfo=metadata, compress_level=compress_level
+        )
 
 
 @contextmanager
@@ -85,6 +114,8 @@ def _opened(path: Path | str) -> Iterator[Image.Image]:
     except (PermissionError, IsADirectoryError) as error:
         raise InputError(f"The image {path} cannot be read: {error.strerror}.") from error
     except UnidentifiedImageError as error:
+        if Path(path).suffix.lower() in (".tif", ".tiff"):
+            raise InputError(f"{path} is damaged, or a kind of TIFF that is not read; convert it to PNG.") from error
         raise InputError(f"{path} is not an image, or is damaged from its first bytes on. Copy it again.") from error
     except MemoryError as error:
         raise InputError(f"{path} does not fit in memory; make it smaller first.") from error

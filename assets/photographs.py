@@ -1,4 +1,4 @@
-"""Finding the photographs that a capture names, whatever happened to their names since.
+"""Finding the photographs that a capture names, whatever happened to their names and sizes since.
 
 A name is tried as it stands, then ignoring case, then ignoring the extension. Only if not one name of a
 capture fits are folders ignored too: otherwise a missing `test/r_0` would be taken from `train`. Nothing is
@@ -14,10 +14,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from splatscope.assets.capture import View
-from splatscope.assets.images import EXTENSIONS, has_alpha, image_size
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.assets.capture import Census, View
+from splatscope.assets.images import EXTENSIONS, ImageHeader, read_header
+from splatscope.assets.lens import Lens
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Camera
+
+_SAME_SHAPE = 0.02  # relative difference of two aspect ratios that rounding and cropping by pixels explain
+_NAMED = 3  # photographs named in a warning
+_UNREAD = frozenset({".heic", ".heif", ".avif", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
+
+
+@dataclass(frozen=True, eq=False)
+class Shot:
+    """What a capture says of one photograph, before the file is looked at."""
+
+    name: str
+    lens: Lens
+    view_from_world: NDArray[np.float64]  # [4, 4]
 
 
 class Photographs:
@@ -26,12 +42,14 @@ class Photographs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.paths: dict[str, Path] = {}  # path below the folder, with forward slashes -> file
+        self.unread = 0  # pictures of kinds that are not read
         for parent, folders, files in os.walk(folder):
             folders.sort()
             for name in sorted(files):
                 path = Path(parent, name)
                 if path.suffix.lower() in EXTENSIONS and not name.startswith("."):
                     self.paths[path.relative_to(folder).as_posix()] = path
+                self.unread += path.suffix.lower() in _UNREAD
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
         for relative in self.paths:
@@ -41,7 +59,14 @@ class Photographs:
 
     def find(self, name: str) -> str | None:
         """The key in `paths` of the photograph that a capture calls `name`, or None."""
-        plain = name.replace("\\", "/").removeprefix("./")
+        plain = name.replace("\\", "/")
+        candidates = [os.path.normpath(plain).replace(os.sep, "/")]
+        if plain.startswith(("/", "../")) or plain[1:3] == ":/":  # written where the capture lay elsewhere
+            parts = PurePosixPath(plain).parts[1:]
+            candidates += ["/".join(parts[start:]) for start in range(len(parts))]
+        return next((found for found in map(self._find, candidates) if found is not None), None)
+
+    def _find(self, plain: str) -> str | None:
         if plain in self.paths:
             return plain
         key = _folded(plain)
@@ -59,36 +84,72 @@ class Photographs:
 
 
 def match_views(
-    photographs: Photographs, cameras: Sequence[tuple[str, Camera]], looked_in: str, folders_may_differ: bool
-) -> tuple[tuple[View, ...], list[str]]:
-    """Pairs named cameras with their photographs, fits intrinsics to real sizes, and sorts by name.
+    photographs: Photographs, shots: Sequence[Shot], looked_in: str, folders_may_differ: bool
+) -> tuple[tuple[View, ...], list[str], Census]:
+    """Pairs shots with their photographs, fits lenses to real sizes, and sorts by name.
 
-    Returns the views and one warning for each thing worth knowing. Raises InputError if no photograph is
-    found; `looked_in` says where the search was. `folders_may_differ` allows the match by bare file name.
+    Returns the views, one warning for each thing worth knowing, and what was counted. A photograph whose
+    header cannot be read is left out. Raises InputError if none is found or most are damaged; `looked_in`
+    says where the search was. `folders_may_differ` allows the match by bare file name.
     """
-    paths = {name: photographs.find(name) for name, _ in cameras}
-    if folders_may_differ and not any(paths.values()):
-        paths |= photographs.find_ignoring_folders(list(paths))
+    keys = {shot.name: photographs.find(shot.name) for shot in shots}
+    if folders_may_differ and not any(keys.values()):
+        keys |= photographs.find_ignoring_folders(list(keys))
+    return pair_views(photographs, shots, keys, looked_in)
+
+
+def pair_views(
+    photographs: Photographs, shots: Sequence[Shot], keys: dict[str, str | None], looked_in: str
+) -> tuple[tuple[View, ...], list[str], Census]:
+    """`match_views` once it is known which photograph is meant by each name."""
     views, notes = [], _Notes()
-    for name, camera in cameras:
-        found = paths[name]
+    for shot in shots:
+        found = keys[shot.name]
         if found is None:
-            notes.missing.append(name)
+            notes.missing.append(shot.name)
             continue
+        path = photographs.paths[found]
         try:
-            width, height = image_size(photographs.paths[found])
+            header = read_header(path)
         except InputError:
             notes.damaged.append(found)
             continue
-        if (width, height) != (camera.width, camera.height):
-            stretch = (width * camera.height) / (height * camera.width)
-            sentence = f"{found} is {width} x {height}, its camera {camera.width} x {camera.height}"
-            (notes.resized if abs(stretch - 1) < 0.02 else notes.reshaped).append(sentence)
-            camera = camera.resized(width, height)
-        views.append(View(found, photographs.paths[found], camera))
+        views.append(_view(found, path, shot, header, notes))
+    refuse_if_too_few(notes.damaged, len(shots) - len(notes.missing))
+    hint = (
+        f" {photographs.unread} HEIC, AVIF or raw files are there; convert them to JPEG." if photographs.unread else ""
+    )
     if not views:
-        raise InputError(notes.nothing_found(looked_in, len(photographs.paths)))
-    return tuple(sorted(views, key=lambda view: view.name)), notes.sentences(photographs.folder, len(cameras))
+        raise InputError(
+            f"Not one of the {counted(notes.missing)} that the cameras name was found, for example "
+            f"{notes.missing[0]}. Looked in {looked_in}, which holds {len(photographs.paths)} images.{hint}"
+        )
+    census = Census(
+        registered=len(shots),
+        missing=tuple(notes.missing),
+        unused=len(photographs.paths) - len({view.image_path for view in views}) - len(set(notes.damaged)),
+        folder=photographs.folder,
+    )
+    return tuple(sorted(views, key=lambda v: v.name)), notes.sentences(photographs.folder, len(shots), hint), census
+
+
+def _view(found: str, path: Path, shot: Shot, header: ImageHeader, notes: _Notes) -> View:
+    """The view of one photograph; its lens, and what the photograph's EXIF tag says, are fitted to each other."""
+    lens, width, height = shot.lens, header.width, header.height
+    turned = header.lies_sideways and not _same_shape(width, height, lens) and _same_shape(height, width, lens)
+    if turned:
+        width, height = height, width
+        notes.turned.append(found)
+    if (width, height) != (lens.width, lens.height):
+        sentence = f"{found} is {width} x {height}, its camera {lens.width} x {lens.height}"
+        (notes.resized if _same_shape(width, height, lens) else notes.reshaped).append(sentence)
+        lens = lens.resized(width, height)
+    camera = lens.camera(shot.view_from_world)
+    return View(found, path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
+
+
+def _same_shape(width: int, height: int, lens: Lens) -> bool:
+    return abs((width * lens.height) / (height * lens.width) - 1) < _SAME_SHAPE
 
 
 @dataclass(frozen=True)
@@ -97,46 +158,58 @@ class _Notes:
 
     missing: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
+    turned: list[str] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
     reshaped: list[str] = field(default_factory=list)
 
-    def sentences(self, folder: Path, expected: int) -> list[str]:
+    def sentences(self, folder: Path, expected: int, hint: str) -> list[str]:
         result = []
         if self.missing:
             result.append(
                 f"{expected - len(self.missing)} of {expected} photographs found in {folder}, {len(self.missing)} "
-                f"missing, for example {self.missing[0]}."
+                f"missing, for example {self.missing[0]}; training goes on without them.{hint}"
             )
         if self.damaged:
-            result.append(f"Left out as damaged: {_counted(self.damaged)}, for example {self.damaged[0]}.")
+            result.append(left_out(self.damaged))
+        if self.turned:
+            result.append(f"Turned as their EXIF tag says, to fit the camera: {counted(self.turned)}.")
         if self.resized:
-            result.append(f"Intrinsics rescaled to the real size of {_counted(self.resized)}: {self.resized[0]}.")
+            result.append(f"Intrinsics rescaled to the real size of {counted(self.resized)}: {self.resized[0]}.")
         if self.reshaped:
             result.append(
-                f"Not shaped like the camera: {_counted(self.reshaped)}; {self.reshaped[0]}. Perhaps the "
+                f"Not shaped like the camera: {counted(self.reshaped)}; {self.reshaped[0]}. Perhaps the "
                 "cameras were computed from other versions of the photographs."
             )
         return result
 
-    def nothing_found(self, looked_in: str, stored: int) -> str:
-        if self.damaged:
-            return (
-                f"None of the photographs in {looked_in} can be read, for example {self.damaged[0]}. Copy them again."
-            )
-        return (
-            f"Not one of the {_counted(self.missing)} that the cameras name was found, for example "
-            f"{self.missing[0]}. Looked in {looked_in}, which holds {stored} images."
+
+def left_out(damaged: Sequence[str]) -> str:
+    """The sentence about photographs that cannot be read, whenever that is noticed."""
+    return f"Left out as damaged: {counted(damaged)}, {_some(damaged)}. Copy or export them again."
+
+
+def refuse_if_too_few(damaged: Sequence[str], found: int) -> None:
+    """Raises InputError if more than half of the photographs found cannot be read: the rest is no capture."""
+    if 2 * len(damaged) > found:
+        raise InputError(
+            f"{len(damaged)} of {found} photographs are damaged and cannot be read, {_some(damaged)}, which leaves too "
+            "few. Copy or export them again."
         )
 
 
-def _counted(items: Collection[object]) -> str:
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(items: Collection[object]) -> str:
     """ "1 photograph", "12 photographs"."""
     return f"{len(items)} photograph" + ("" if len(items) == 1 else "s")
 
 
 def all_have_alpha(views: Sequence[View]) -> bool:
     """True for a set of cut-out pictures: then the background is a choice, white unless asked otherwise."""
-    return all(has_alpha(view.image_path) for view in views)
+    return all(view.has_alpha for view in views)
 
 
 def _once(names: Collection[str]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Splats as PLY, in the layout of the 2023 reference code, and coloured points as PLY.
 
 Properties are found by name, so order, byte order, text or binary, float or double, and anything extra in
-the file do not matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Other
-splat formats are not read here; `formats.py` is where a format is added. Read `ply_table.py` next.
+the file do not matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Positions far
+from the origin are float64 in the file and float32 about an offset in memory (`recentre.py`). Other splat
+formats are not read here; `formats.py` is where a format is added. Read `ply_table.py` next.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from plyfile import PlyData, PlyElement
 
 from splatscope.assets.atomic import atomic_path
-from splatscope.assets.capture import PointCloud
+from splatscope.assets.capture import NO_OFFSET, Offset, PointCloud
 from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
@@ -29,10 +30,11 @@ _REQUIRED = [*_POSITION, *_CONSTANT, "opacity", *_SCALE, *_ROTATION]
 _REST_COUNTS = {0: 1, 9: 4, 24: 9, 45: 16}  # f_rest properties -> rows of `sh` (degree 0 to 3)
 
 
-def read_ply(path: Path | str) -> Gaussians:
+def read_ply(path: Path | str, offset: Offset = NO_OFFSET) -> Gaussians:
     """Splats from a PLY file; every value bit for bit as stored (doubles are rounded to float32).
 
-    Raises InputError if the file is no PLY, cut short, holds no splats, or has an odd number of f_rest.
+    `offset` is taken off the positions in float64, before they are rounded. Raises InputError if the file is
+    no PLY, cut short, holds no splats, or has an odd number of f_rest.
     """
     table = open_vertices(path)
     rest = _check_splats(table.path, table.names)
@@ -48,8 +50,9 @@ def read_ply(path: Path | str) -> Gaussians:
     quats = np.empty((table.count, 4), np.float32)
     logit_opacities = np.empty(table.count, np.float32)
     sh = np.empty((table.count, 3 * (bands + 1)), np.float32)
-    for rows, values in table.blocks(order):
-        means[rows] = values[:, 0:3]
+    moved = offset != NO_OFFSET
+    for rows, values in table.blocks(order, np.float64 if moved else np.float32):
+        means[rows] = values[:, 0:3] - offset if moved else values[:, 0:3]
         log_scales[rows] = values[:, 3:6]
         quats[rows] = values[:, 6:10]
         logit_opacities[rows] = values[:, 10]
@@ -57,22 +60,46 @@ def read_ply(path: Path | str) -> Gaussians:
     return Gaussians(means, log_scales, quats, logit_opacities, sh.reshape(table.count, bands + 1, 3))
 
 
-def write_ply(path: Path | str, gaussians: Gaussians, comments: Iterable[str] = ()) -> None:
-    """Writes splats as binary little-endian float32; reading them back gives the same bits.
+def read_filter(path: Path | str) -> str:
+    """The filter of `ProjectPolicy` that the splats of a PLY were trained with, by its SplatRenderMode comment.
 
-    `comments` become header comments, one line of ASCII each. Raises InputError if `path` cannot be written.
+    "mip-0.1" is mip; "default", anything else or nothing is plain. Raises InputError if the file is no PLY.
+    """
+    modes = (re.fullmatch(r"SplatRenderMode:\s*(\S+)\s*", comment) for comment in open_vertices(path).comments)
+    return "mip" if any(mode and mode[1] == "mip-0.1" for mode in modes) else "plain"
+
+
+def write_ply(
+    path: Path | str,
+    gaussians: Gaussians,
+    comments: Iterable[str] = (),
+    offset: Offset = NO_OFFSET,
+    text: bool = False,
+) -> None:
+    """Writes splats as binary little-endian float32, or as text; reading them back gives the same bits.
+
+    A non-zero `offset` is added to the positions, which are then float64. `comments` become header comments,
+    one line of ASCII each. Raises InputError if `path` cannot be written.
     """
     bands = gaussians.sh.shape[1] - 1
     rest = [f"f_rest_{i}" for i in range(3 * bands)]
     names = [*_POSITION, *_NORMAL, *_CONSTANT, *rest, "opacity", *_SCALE, *_ROTATION]
     # A stand-in with the right length and no memory of its own: plyfile writes the header, blocks follow.
-    rows = np.broadcast_to(np.zeros(1, [(name, "<f4") for name in names]), (gaussians.count,))
+    wide = _POSITION if offset != NO_OFFSET else []
+    record = np.dtype([(name, "<f8" if name in wide else "<f4") for name in names])
+    rows = np.broadcast_to(np.zeros(1, record), (gaussians.count,))
     lines = [" ".join(c.encode("ascii", "replace").decode().split()) for c in comments]
-    header = PlyData([PlyElement.describe(rows, "vertex")], byte_order="<", comments=lines).header
+    vertices = PlyElement.describe(rows, "vertex")
+    header = PlyData([vertices], text=text, byte_order="=" if text else "<", comments=lines).header
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         file.write(header.encode("ascii") + b"\n")
         for start in range(0, gaussians.count, BLOCK_ROWS):
-            file.write(_rows_in_file_order(gaussians, slice(start, start + BLOCK_ROWS), len(names)).data)
+            chosen = slice(start, start + BLOCK_ROWS)
+            block = _rows_in_file_order(gaussians, chosen, len(names))
+            if text:
+                file.write(_as_text(block, gaussians.means[chosen], offset))
+            else:
+                file.write(_with_wide_positions(block, gaussians.means[chosen], offset) if wide else block.data)
 
 
 def read_point_cloud(path: Path | str) -> PointCloud:
@@ -108,6 +135,21 @@ def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.nda
     block[:, -7:-4] = gaussians.log_scales[rows]
     block[:, -4:] = gaussians.quats[rows]
     return block
+
+
+def _with_wide_positions(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
+    """The same rows with their positions, offset added, as float64."""
+    positions = means.astype("<f8") + offset
+    return np.hstack((positions.view(np.uint8), block[:, 3:].copy().view(np.uint8))).tobytes()
+
+
+def _as_text(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
+    """The same rows as lines. Nine digits tell every float32 from its neighbours, seventeen every float64."""
+    wide = offset != NO_OFFSET
+    positions = means.astype(np.float64) + offset if wide else block[:, :3]
+    line = " ".join(["%.17g" if wide else "%.9g"] * 3 + ["%.9g"] * (block.shape[1] - 3)) + "\n"
+    rows = np.hstack((positions, block[:, 3:])).tolist()
+    return "".join(line % tuple(row) for row in rows).encode("ascii")
 
 
 def _check_splats(path: Path, names: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from plyfile import PlyData, PlyElement, PlyListProperty, PlyParseError
 from splatscope.kernels.errors import InputError
 
 BLOCK_ROWS = 16384  # rows handled at once: 4 MB of splats, which stays in the cache between passes
+_TEXT_SAMPLE = 256  # bytes; by chance not one in 10^60 files consists of digits that far
 _HEADER_LIMIT = 1 << 20  # bytes; a header of 62 properties is 1.5 kB, so this is no limit for real files
 
 
@@ -35,6 +36,7 @@ class VertexTable:
     _byte_order: str  # "<", ">" or "=" for text
     _offset: int  # bytes before the first row (binary) or before the body (text)
     _lines_before: int  # lines of other elements before the first row (text only)
+    comments: tuple[str, ...] = ()  # of the header
 
     def is_float(self, name: str) -> bool:
         """True if the file has that property with a floating-point type."""
@@ -105,18 +107,37 @@ def open_vertices(path: Path | str) -> VertexTable:
     if lists:
         raise InputError(f"{path} keeps lists ({_listed(lists)}) in its vertices; splats and points have numbers only.")
     names = tuple(p.name for p in vertex.properties)
+    lines = (line.strip() for line in header.decode("latin-1").splitlines())
+    comments = tuple(line.removeprefix("comment").strip() for line in lines if line.startswith("comment"))
     if byte_order == "=":
         lines_before = sum(counts[:position])
         # Each number takes a digit and a separator, so the file's size bounds the rows.
         if (count * len(names) + lines_before) * 2 > size - len(header) + 1:
             raise _cut_short(path, count, (size - len(header)) // max(2 * len(names), 1), "lines at most")
-        return VertexTable(path, names, count, vertex, byte_order, len(header), lines_before)
+        return VertexTable(path, names, count, vertex, byte_order, len(header), lines_before, comments)
     offset = _binary_offset(path, elements[:position], counts, byte_order, len(header), size)
     row_bytes = vertex.dtype(byte_order).itemsize
     if offset + count * row_bytes > size:
         left = max(size - offset, 0)
         raise _cut_short(path, count, left // row_bytes, f"whole rows ({left:,} of {count * row_bytes:,} bytes)")
-    return VertexTable(path, names, count, vertex, byte_order, offset, 0)
+    _refuse_text(path, offset, min(count * row_bytes, _TEXT_SAMPLE))
+    return VertexTable(path, names, count, vertex, byte_order, offset, 0, comments)
+
+
+def read_comments(path: Path | str) -> list[str]:
+    """The comments in the header of a PLY file, without the word itself. Raises InputError if it has no header."""
+    header, _ = _read_header(Path(path))
+    lines = (line.strip() for line in header.decode("utf-8", "replace").splitlines())
+    return [line.removeprefix("comment").strip() for line in lines if line.split(" ")[0] == "comment"]
+
+
+def _refuse_text(path: Path, offset: int, length: int) -> None:
+    """Raises InputError if rows said to be binary are digits and blanks: any bytes at all would pass for numbers."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        start = file.read(length)
+    if len(start) >= _TEXT_SAMPLE // 4 and not start.strip(b"0123456789+-.eEnaif \t\r\n"):
+        raise InputError(f"{path} is damaged: its header says binary, but its rows are text. Export it again.")
 
 
 def _read_header(path: Path) -> tuple[bytes, int]:
@@ -149,6 +170,8 @@ def _what_it_is(start: bytes) -> str:
     text = start[:200].decode("latin-1").lstrip()
     if text[:1] == "<":
         return "it is a web page or XML, often a failed download. Download it again."
+    if start[:2] == b"\x1f\x8b" or start[:4] == b"PK\x03\x04":
+        return "it is a gzip or ZIP archive. Unpack it first."
     if text.startswith("version https://git-lfs"):
         return "it is a Git LFS pointer, not the file itself. Fetch the file with 'git lfs pull'."
     return f"it should begin with the line 'ply', but begins with {start[:12]!r}."

@@ -21,3 +21,14 @@ def display() -> Iterator[str]:
         pytest.skip(reason)
     with start_display() as name:
         yield name
+
+
+@pytest.fixture(scope="session", autouse=True)
+def undistorted_photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests keep undistorted photographs in a folder of their own, not in the user's cache."""
+    from splatscope.assets import undistort
+
+    folder = tmp_path_factory.mktemp("undistorted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undistort, "_cache_folder", lambda: folder)
+        yield

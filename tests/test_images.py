@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from splatscope.assets.images import has_alpha, image_size, read_image, write_png
+from splatscope.assets.images import check_decodes, image_size, read_header, read_image, write_png
 from splatscope.kernels.errors import InputError
 
 ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
@@ -21,7 +23,7 @@ def test_png_keeps_pixels_and_text(tmp_path: Path, channels: int) -> None:
     write_png(tmp_path / "a.png", RAMP[..., :channels], text={"camera": "ünï 日本"})
     assert (read_image(tmp_path / "a.png") == RAMP[..., :channels]).all()
     assert image_size(tmp_path / "a.png") == (6, 4)
-    assert has_alpha(tmp_path / "a.png") == (channels == 4)
+    assert read_header(tmp_path / "a.png").has_alpha == (channels == 4)
     with Image.open(tmp_path / "a.png") as image:
         assert image.info["camera"] == "ünï 日本"
 
@@ -64,12 +66,51 @@ def test_sixteen_bits_are_rounded_to_eight(tmp_path: Path) -> None:
     assert read_image(tmp_path / "a.png")[0, :, 0].tolist() == [0, 0, 1, 100, 255]
 
 
-def test_stored_pixels_are_read_whatever_exif_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_sixteen_bits_of_every_png_kind_become_eight(tmp_path: Path, kind: int, channels: int) -> None:
+    values = np.random.default_rng(kind).integers(0, 65536, (5, 7, channels), np.uint16)
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    header = struct.pack(">IIBBBBB", 7, 5, 16, kind, 0, 0, 0)
+    content = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+    pixels = read_image(tmp_path / "a.png")
+    grey, alpha = channels < 3, channels in (2, 4)
+    assert pixels.shape == (5, 7, 4 if alpha else 3)
+    colors = values[..., :1].repeat(3, axis=2) if grey else values[..., :3]
+    assert np.abs(pixels[..., :3] - colors / 257.0).max() <= 1
+    assert not alpha or np.abs(pixels[..., 3] - values[..., -1] / 257.0).max() <= 1
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_stored_pixels_are_read_unless_asked_to_turn(tmp_path: Path, suffix: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # "turn me by 90 degrees"
-    Image.new("RGB", (20, 10)).save(tmp_path / "a.jpg", exif=exif)
-    assert image_size(tmp_path / "a.jpg") == (20, 10)
-    assert read_image(tmp_path / "a.jpg").shape == (10, 20, 3)
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (20, 10)).save(path, exif=exif)
+    header = read_header(path)
+    assert image_size(path) == (header.width, header.height) == (20, 10)
+    assert header.lies_sideways
+    assert read_image(path).shape == (10, 20, 3)
+    assert read_image(path, turned=True).shape == (20, 10, 3)
+    Image.new("RGB", (20, 10)).save(path)
+    assert not read_header(path).lies_sideways
+    assert read_image(path, turned=True).shape == (10, 20, 3)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_half_a_photograph_has_a_header_but_does_not_decode(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 80, 3), np.uint8)).save(path)
+    check_decodes(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert read_header(path).width == 80
+    for read in (check_decodes, read_image):
+        with pytest.raises(InputError, match="damaged or cut short"):
+            read(path)
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning:PIL")
@@ -114,5 +155,5 @@ def test_real_images_of_every_format_agree_with_their_neighbours() -> None:
     for path in sorted(folder.iterdir()):
         pixels = read_image(path)
         assert pixels.shape[1::-1] == image_size(path)
-        assert pixels.shape[2] == (4 if has_alpha(path) else 3)
+        assert pixels.shape[2] == (4 if read_header(path).has_alpha else 3)
         assert 20 < pixels[..., :3].mean() < 235, path  # the desk is neither black nor white

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from splatscope.app.main import main
 from splatscope.assets.cameras import write_cameras_json
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import FILE_FORMATS, SplatFile, open_capture, open_path
@@ -46,7 +47,7 @@ def make_colmap(folder: Path, images: str = "images") -> Path:
     model.mkdir(parents=True)
     (model / "cameras.txt").write_text("1 PINHOLE 40 30 50 50 20 15\n")
     (model / "images.txt").write_text("1 1 0 0 0 0 0 0 1 a.png\n\n")
-    (model / "points3D.txt").write_text("1 0 0 5 9 9 9 0.1\n")
+    (model / "points3D.txt").write_text("".join(f"{i} {i} 0 5 9 9 9 0.1\n" for i in range(1, 13)))
     (folder / images).mkdir()
     Image.new("RGB", (40, 30)).save(folder / images / "a.png")
     return folder
@@ -193,6 +194,34 @@ def test_what_cannot_be_opened_is_told_what_was_looked_for(tmp_path: Path) -> No
         open_path(tmp_path / "sog")
 
 
+MESH = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\nproperty float z\n"
+MESH += b"end_header\n1 2 3\n"
+PACKED = MESH.replace(b"float x", b"uint packed_position")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (MESH, "mesh or point cloud, not splats: its vertices lack f_dc_0 to f_dc_2, opacity, scale_0 to scale_2"),
+        (PACKED, "compressed PLY (packed_position and chunks), which is not read. Convert it to a plain PLY first"),
+        (b"", "is empty (0 bytes)"),
+        (b"<html>", "web page or XML, often a failed download"),
+        (MESH[:40], "cut short: its header has no end_header"),
+    ],
+)
+@pytest.mark.parametrize("command", [["render", "--out", "x.png"], ["train", "--headless"], ["doctor"]])
+def test_what_is_no_splat_file_ends_every_command_with_status_2_and_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str, command: list[str]
+) -> None:
+    (tmp_path / "a.ply").write_bytes(content)
+    with pytest.raises(SystemExit) as stopped:
+        main([command[0], str(tmp_path / "a.ply"), *command[1:]])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
 def test_opening_splats_loads_no_heavy_library() -> None:
     heavy = ["torch", "numba", "pycolmap", "dearpygui", "scipy"]
     code = f"import sys, splatscope.assets.formats; print([m for m in {heavy} if m in sys.modules])"
@@ -214,7 +243,8 @@ def test_every_shared_file_and_folder_opens_or_says_why() -> None:
     assert (opened["inria-9k"].kind, opened["inria-9k"].iteration) == ("model", 7000)
     assert opened["biker-ply-sh0"].gaussians.count == 152_746
     assert np.isposinf(opened["biker-ply-sh0"].gaussians.logit_opacities).sum() == 198
-    assert {"logo-sog-v1", "tiny-4-splats", "fern", "fox", "train"} <= set(refused)
+    assert {"logo-sog-v1", "tiny-4-splats", "train"} <= set(refused)
+    assert {"fern", "fox", "colmap-opencv-distorted"} <= set(opened)
     for text in refused.values():
         assert text.endswith(".")
         assert "\n" not in text

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,9 @@ import pytest
 from plyfile import PlyData, PlyElement
 
 from splatscope.assets.atomic import atomic_path
+from splatscope.assets.formats import read_splat_file
 from splatscope.assets.ply import read_ply, read_point_cloud, write_ply
+from splatscope.assets.recentre import rebased
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
 
@@ -185,13 +190,116 @@ def test_counts_in_a_header_are_not_trusted(tmp_path: Path, count: str, text: by
     assert outcome(tmp_path / "a.ply", content)
 
 
+LISTS = "property list uchar int indices"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c + b"trailing" * 9, ""),  # whatever follows the last row is not ours
+        (lambda c: c.replace(b"element vertex", b"obj_info by \xff\xfe\nelement vertex"), ""),
+        (lambda c: c.replace(b"end_header", b"comment end_header comes\nend_header"), ""),
+        (lambda c: with_header(c, lambda h: h.replace(b" ", b"\t").replace(b"\n", b" \n")), ""),
+        (lambda c: c.replace(b"end_header", b"element face 10000\nproperty list uchar int i\nend_header"), ""),
+        (lambda c: with_header(c, lambda h: h, b"some words and no rows"), "0 whole rows"),
+        (lambda c: with_header(c, lambda h: h, b"0.25 -1e-05 nan " * 40), "header says binary, but its rows are text"),
+        (lambda c: c.replace(b"binary_little_endian", b"ascii"), "damaged|cut short"),
+        (lambda c: c.replace(b"float y", b"float x"), "cannot be understood"),
+        (lambda c: c.replace(b"float y", b"float16 y"), "at 'property float16 y'"),
+        (lambda c: c.replace(b"end_header", b"element vertex 5\nproperty int q\nend_header"), "cannot be understood"),
+        (lambda c: c.replace(b"little_endian 1.0", b"little_endian 2.0"), "cannot be understood"),
+        (lambda c: c.replace(b"format binary_little_endian 1.0\n", b""), "cannot be understood"),
+        (lambda c: c.replace(b"float nx", b"float f_rest_9"), "10 f_rest properties; 0, 9, 24 or 45 are allowed"),
+        (lambda c: c.replace(b"float opacity", b"float opacity\nproperty list uchar int m"), "keeps lists"),
+        (lambda c: c.replace(b"vertex 5", b"vertex 6"), "promises 6 rows, but the file holds 5 whole rows"),
+        (lambda c: c.replace(b"vertex 5", b"vertex 0"), "holds 0 splats"),
+        (lambda c: before(c, "element face 2\n" + LISTS, b"\1\0\0\0\0\0"), ""),
+        (lambda c: before(c, "element face 2\n" + LISTS, b"\xff\0\0\0\0\0"), "inside its element 'face'"),
+        (lambda c: before(c, "element face 2\nproperty list int int i", b"\xff" * 4 + bytes(4)), ""),
+        (lambda c: before(c, "element face 2\nproperty list uint double i", b"\xff" * 8), "inside its element 'face'"),
+        (lambda c: before(c, f"element face {10**17}\nproperty int i", b""), "inside its element 'face'"),
+        (lambda c: before(c, "element a 1\nproperty double v\nelement b 3\nproperty uchar w", bytes(11)), ""),
+    ],
+)
+def test_odd_and_lying_files_open_whole_or_say_why(tmp_path: Path, change: Callable[[bytes], bytes], said: str) -> None:
+    splats = random_bits(5, 1, finite=True)
+    write_ply(tmp_path / "a.ply", splats)
+    found = outcome(tmp_path / "a.ply", change((tmp_path / "a.ply").read_bytes()))
+    if said:
+        assert re.search(said, found)
+    else:
+        assert found == ""
+        assert same_bits(read_ply(tmp_path / "a.ply"), splats)
+
+
+def with_header(content: bytes, change: Callable[[bytes], bytes], body: bytes | None = None) -> bytes:
+    header, end, rest = content.partition(b"end_header\n")
+    return change(header) + end + (rest if body is None else body)
+
+
+def before(content: bytes, elements: str, body: bytes) -> bytes:
+    """With more elements, and their rows, in front of the vertices."""
+    content = content.replace(b"element vertex", elements.encode() + b"\nelement vertex")
+    return content.replace(b"end_header\n", b"end_header\n" + body)
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["binary", "ascii"])
+def test_a_file_cut_inside_any_element_is_refused(tmp_path: Path, text: bool) -> None:
+    vertex = as_element(as_columns(random_bits(3, 0, finite=True)), {})
+    lists = np.empty(2, [("indices", "O")])
+    lists["indices"] = [np.arange(3, dtype=np.int32), np.arange(70, dtype=np.int32)]
+    elements = [PlyElement.describe(lists, "face"), PlyElement.describe(np.ones(4, [("a", "f8")]), "info"), vertex]
+    stream = io.BytesIO()
+    PlyData(elements, text=text, byte_order="<").write(stream)
+    content = stream.getvalue()
+    body = content.index(b"end_header\n") + 11
+    last = content.rstrip(b"\n").rfind(b"\n") if text else len(content)
+    for end in [*range(body, last, 9), last - 1]:
+        assert re.search("cut short|damaged", outcome(tmp_path / "a.ply", content[:end])), end
+    assert outcome(tmp_path / "a.ply", content) == ""
+
+
+def test_splats_far_from_the_origin_keep_every_bit_of_their_place(tmp_path: Path) -> None:
+    offset = (500_000.0, 5_400_000.0, 300.0)
+    splats = random_bits(20_000, 1, finite=True)
+    write_ply(tmp_path / "far.ply", splats, offset=offset)
+    vertices = PlyData.read(tmp_path / "far.ply")["vertex"]
+    for axis, name in enumerate("xyz"):
+        np.testing.assert_array_equal(vertices[name], splats.means[:, axis].astype(float) + offset[axis])
+    opened = read_splat_file(tmp_path / "far.ply")
+    x, y, z = opened.offset
+    assert (x, y, z) == offset
+    assert "lies far from the origin, about (500,000, 5,400,000, 300)" in opened.warnings[0]
+    # Local positions lose what float64 cannot hold beside five million: 1e-9.
+    np.testing.assert_allclose(opened.gaussians.means, splats.means, atol=1e-9, rtol=0)
+    for name in FIELDS[1:]:
+        assert np.array_equal(getattr(opened.gaussians, name), getattr(splats, name))
+    write_ply(tmp_path / "again.ply", opened.gaussians, offset=opened.offset)
+    again = PlyData.read(tmp_path / "again.ply")["vertex"]
+    assert all(np.allclose(again[name], vertices[name], atol=1e-9, rtol=0) for name in "xyz")
+    near = rebased(opened.gaussians, opened.offset, (499_999.0, 5_400_002.0, 300.0))
+    np.testing.assert_allclose(near.means, splats.means + np.array([1, -2, 0], np.float32), atol=1e-6)
+
+
+def test_float32_splats_far_away_are_saved_bit_for_bit_where_they_were(tmp_path: Path) -> None:
+    splats = random_bits(300, 0, finite=True)
+    far = replace(splats, means=splats.means + np.array([500_000, 5_400_000, 300], np.float32))
+    write_ply(tmp_path / "far.ply", far)
+    opened = read_splat_file(tmp_path / "far.ply")
+    assert np.abs(opened.gaussians.means).max() < 10
+    write_ply(tmp_path / "again.ply", opened.gaussians, offset=opened.offset)
+    assert same_bits(read_ply(tmp_path / "again.ply"), far)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", "empty"),
         (b"<!DOCTYPE html>", "web page"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
-        (b"PK\x03\x04", "not a PLY"),
+        (b"PK\x03\x04", "gzip or ZIP archive"),
+        (b"\x1f\x8b\x08\x00", "gzip or ZIP archive"),
+        (b"\xef\xbb\xbfply\n", "not a PLY"),
         (b"ply\n" + bytes(3 << 20), "no end_header"),
         (b"ply\nformat ascii 1.0\nend_header\n", "no element 'vertex'"),
         (b"ply\nformat ascii 1.0\nelement vertex 1\nproperty list uchar float x\nend_header\n1 2\n", "lists"),

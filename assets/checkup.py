@@ -1,0 +1,263 @@
+"""A capture looked over before it is trained: what is there, what is odd, what to do about it.
+
+Nothing is changed, and no picture is decoded unless asked. How long training will take and how much memory is
+added by `app/doctor.py`; the window shows the same lines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.assets.capture import FEWEST_POINTS, NO_OFFSET, Capture, View
+from splatscope.assets.images import check_decodes
+from splatscope.assets.lens import Lens, as_colmap, straightened
+from splatscope.assets.photographs import counted, left_out
+from splatscope.assets.undistort import seen
+from splatscope.assets.upright import guess_up
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Camera
+
+FAR_CAMERA = 5.0  # times the median distance to the middle; a camera beyond is an outlier
+FEW_VIEWS = 10
+SURE_UP = 0.5  # confidence below which the guessed up direction is only a guess
+_POINTS_LOOKED_AT = 2000
+_FEW_SEEN = 0.01  # share of the points; a view that sees fewer looks away from the scene
+_ODD_ANGLES = (10.0, 150.0)  # degrees; horizontal angles of view outside are rare and mostly mistakes
+_NAMED = 5  # examples in a line
+_KINDS = {"colmap": "COLMAP", "blender": "Blender", "transforms": "transforms.json with calibrated cameras"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the page."""
+
+    topic: str  # "photographs", "lenses", ...; a reader's warnings have the topic "opening"
+    text: str  # one sentence or a list of figures
+    is_odd: bool = False
+    advice: str = ""  # what to do about it, a sentence; empty where the text says it
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """The page: facts first, then what is odd."""
+
+    path: Path
+    findings: tuple[Finding, ...]
+
+    @property
+    def facts(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if not finding.is_odd)
+
+    @property
+    def oddities(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.is_odd)
+
+    def lines(self) -> list[str]:
+        """The page as text, facts in two columns and oddities numbered."""
+        width = max(len(finding.topic) for finding in self.facts)
+        page = [str(self.path), *(f"  {fact.topic:{width}}  {fact.text}" for fact in self.facts)]
+        if not self.oddities:
+            return [*page, "Nothing is odd."]
+        page.append("Odd:")
+        for number, odd in enumerate(self.oddities, 1):
+            page.append(f"  {number}. {odd.text} {odd.advice}".rstrip())
+        return page
+
+
+def check_up(capture: Capture, decode: bool = False) -> Checkup:
+    """Looks at everything a capture says of itself. With `decode` every photograph is read to its last byte."""
+    views = (*capture.views, *capture.test_views)
+    findings = [
+        *_files(capture),
+        *_sizes(views),
+        *(_damage(views) if decode else ()),
+        *_lenses(views),
+        *_alpha(capture, views),
+        *_points(capture),
+        *_cameras(capture),
+        *_place(capture),
+    ]
+    findings += [Finding("opening", warning, is_odd=True) for warning in capture.warnings]
+    return Checkup(capture.path, tuple(findings))
+
+
+def _files(capture: Capture) -> Iterator[Finding]:
+    census = capture.census
+    models = ", ".join(f"{name} ({count} registered)" for name, count in census.models)
+    yield Finding("capture", f"{_KINDS[capture.kind]}{f', model {models}' if len(census.models) == 1 else ''}")
+    if len(census.models) > 1:
+        yield Finding("models", f"{models}; the first is used")
+    tests = f", and {len(capture.test_views)} of the set's own test split" if capture.test_views else ""
+    unused = f", {census.unused} more on disk without a camera" if census.unused else ""
+    where = f" in {census.folder.name}" if census.folder not in (None, capture.path) else ""
+    found = f"{len(capture.views)} of {census.registered} with cameras were found{where}"
+    yield Finding("photographs", f"{found}{unused}{tests}")
+    if census.missing:
+        yield Finding("missing", _some(census.missing))
+    if len(capture.views) < FEW_VIEWS:
+        advice = "A scene is covered by about 50 to 300; what only one of them sees has no depth."
+        yield Finding("photographs", f"Only {counted(capture.views)} can be trained on.", True, advice)
+
+
+def _sizes(views: Sequence[View]) -> Iterator[Finding]:
+    sizes = Counter((view.camera.width, view.camera.height) for view in views).most_common()
+    shown = ", ".join(f"{count} of {width} x {height}" for (width, height), count in sizes[:_NAMED])
+    yield Finding("sizes", shown + (f" and {len(sizes) - _NAMED} more sizes" if len(sizes) > _NAMED else ""))
+
+
+def _damage(views: Sequence[View]) -> Iterator[Finding]:
+    def is_whole(view: View) -> bool:
+        try:
+            check_decodes(view.image_path)
+        except InputError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="checkup") as pool:
+        whole = list(pool.map(is_whole, views))
+    damaged = [view.name for view, fine in zip(views, whole, strict=True) if not fine]
+    yield Finding("decoding", f"{len(views) - len(damaged)} of {len(views)} can be decoded to the end")
+    if damaged:
+        yield Finding("decoding", left_out(damaged), True)
+
+
+def _lenses(views: Sequence[View]) -> Iterator[Finding]:
+    lenses = Counter(view.lens for view in views if view.lens is not None)
+    pinholes = len(views) - lenses.total()
+    shown = [f"{pinholes} without distortion"] if pinholes else []
+    for lens, count in list(lenses.items())[:_NAMED]:
+        straight = straightened(lens)
+        kept = seen(lens)
+        blank = f", {1 - kept.mean():.0%} of it unseen and left out" if kept is not None else ""
+        shown.append(
+            f"{count} {lens.model} that bend by up to {_largest_bend(lens):.0f} px, {lens.width} x {lens.height} "
+            f"become {straight.width} x {straight.height}{blank}"
+        )
+    if len(lenses) > _NAMED:
+        shown.append(f"and {len(lenses) - _NAMED} more lenses")
+    yield Finding("lenses", "; ".join(shown))
+    angles = np.array([_angle(view.camera) for view in views])
+    spread = f"{angles.min():.0f}°" if np.ptp(angles) < 1 else f"{angles.min():.0f}° to {angles.max():.0f}°"
+    yield Finding("angles", f"{spread} wide")
+    low, high = _ODD_ANGLES
+    odd = [view for view, angle in zip(views, angles, strict=True) if not low <= angle <= high]
+    if odd:
+        text = f"{counted(odd)} would be {_angle(odd[0].camera):.0f}° wide, for example {odd[0].name}."
+        yield Finding(
+            "angles", text, True, "The focal length is in pixels; check that it belongs to these photographs."
+        )
+    skewed = [v for v in views if abs(v.camera.fx / v.camera.fy - 1) > 0.1]
+    if skewed:
+        text = f"Pixels would not be square (fx and fy differ by over 10%) in {counted(skewed)}, {skewed[0].name}."
+        yield Finding("lenses", text, True, "Check that the cameras were computed from photographs of this shape.")
+
+
+def _largest_bend(lens: Lens) -> float:
+    """Pixels by which the lens moves the middle of a side or a corner from where a pinhole would have it."""
+    w, h = lens.width, lens.height
+    edge = np.array([[0, 0], [w / 2, 0], [w, 0], [w, h / 2], [w, h], [w / 2, h], [0, h], [0, h / 2]], float)
+    rays = np.asarray(as_colmap(lens).cam_from_img(edge))
+    return float(np.nanmax(np.linalg.norm(rays * lens.params[:2] + lens.params[2:4] - edge, axis=1), initial=0))
+
+
+def _angle(camera: Camera) -> float:
+    """Horizontal angle of view in degrees."""
+    return float(np.degrees(np.arctan2(camera.cx, camera.fx) + np.arctan2(camera.width - camera.cx, camera.fx)))
+
+
+def _alpha(capture: Capture, views: Sequence[View]) -> Iterator[Finding]:
+    cut_out = sum(view.has_alpha for view in views)
+    if not cut_out:
+        yield Finding("alpha", "none")
+        return
+    over = "white" if capture.white_background else "black"
+    yield Finding(
+        "alpha", f"{cut_out} of {len(views)} have an alpha channel, composited over {over} unless asked otherwise"
+    )
+    if cut_out < len(views):
+        text = f"Only {cut_out} of {len(views)} photographs have an alpha channel."
+        yield Finding(
+            "alpha",
+            text,
+            True,
+            "If it masks what moves, train with --alpha mask; if it means nothing, with --alpha ignore.",
+        )
+
+
+def _points(capture: Capture) -> Iterator[Finding]:
+    if capture.points is None:
+        yield Finding("points", "none; splats start at random positions")
+        return
+    positions = capture.points.positions
+    yield Finding("points", f"{len(positions):,}")
+    if len(positions) < FEWEST_POINTS:
+        return  # the reader has said so
+    sample = positions[:: 1 + len(positions) // _POINTS_LOOKED_AT]
+    shares = [_share_seen(sample, view.camera) for view in capture.views]
+    away = [view.name for view, share in zip(capture.views, shares, strict=True) if share < _FEW_SEEN]
+    if away:
+        text = f"Hardly any of the points are seen by {counted(away)}: {_some(away)}."
+        yield Finding("points", text, True, "Their poses are wrong, or they show something else; leave them out.")
+
+
+def _share_seen(points: NDArray[np.float64], camera: Camera) -> float:
+    in_view = points @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
+    ahead = in_view[:, 2] > 0
+    depth = np.where(ahead, in_view[:, 2], 1.0)
+    x = in_view[:, 0] / depth * camera.fx + camera.cx
+    y = in_view[:, 1] / depth * camera.fy + camera.cy
+    return float(np.mean(ahead & (x >= 0) & (x < camera.width) & (y >= 0) & (y < camera.height)))
+
+
+def _cameras(capture: Capture) -> Iterator[Finding]:
+    positions = np.array([view.camera.position for view in capture.views])
+    distances = np.linalg.norm(positions - np.median(positions, axis=0), axis=1)
+    median = float(np.median(distances))
+    yield Finding("cameras", f"within {distances.max():.3g} units of their middle, half of them within {median:.3g}")
+    far = [(d, v.name) for d, v in zip(distances, capture.views, strict=True) if d > FAR_CAMERA * median > 0]
+    if far:
+        names = [name for _, name in sorted(far, reverse=True)]
+        text = f"{counted(far)} taken {FAR_CAMERA:.0f} times farther out than most: {_some(names)}."
+        advice = "They do not count for the extent of the scene; leave them out if their poses are wrong."
+        yield Finding("cameras", text, True, advice)
+    looked_at = _typical_depth(capture)
+    if len(positions) > 2 and looked_at is not None and distances.max() < 0.02 * looked_at:
+        text = "All photographs were taken from nearly one place, so depths cannot be told."
+        yield Finding("cameras", text, True, "Walk around the scene instead of turning on the spot.")
+
+
+def _typical_depth(capture: Capture) -> float | None:
+    if capture.points is None or len(capture.points.positions) < FEWEST_POINTS:
+        return None
+    middle = np.median([view.camera.position for view in capture.views], axis=0)
+    return float(np.median(np.linalg.norm(capture.points.positions - middle, axis=1)))
+
+
+def _place(capture: Capture) -> Iterator[Finding]:
+    positions = np.array([view.camera.position for view in capture.views])
+    if capture.offset == NO_OFFSET:
+        yield Finding("coordinates", f"up to {np.abs(positions).max():.3g} from the origin")
+    else:
+        place = ", ".join(f"{value:,.0f}" for value in capture.offset)
+        yield Finding("coordinates", f"about ({place}), which is taken off while training and added back on saving")
+    up, confidence = guess_up(view.camera for view in capture.views)
+    x, y, z = (round(value, 2) + 0.0 for value in up)  # and no minus zero
+    yield Finding("up", f"({x:.2f}, {y:.2f}, {z:.2f}), confidence {confidence:.2f}")
+    if confidence < SURE_UP:
+        text = (
+            f"Which way is up is unclear (confidence {confidence:.2f}): the cameras are rolled or look straight down."
+        )
+        yield Finding("up", text, True, "Set it by hand in the window; training does not depend on it.")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,142 @@
+"""Lenses: every camera model of COLMAP, and the pinhole camera that a photograph fits once it is undistorted.
+
+Only numbers are handled here; pixels are warped in `undistort.py`. pycolmap knows the models and is imported
+where it is needed: captures whose lenses are pinholes never load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.assets.json_fields import SIZE_LIMIT
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Camera
+
+# Parameters after fx, fy, cx, cy.
+_DISTORTION_COUNT = {
+    "PINHOLE": 0,
+    "OPENCV": 4,  # k1, k2, p1, p2
+    "OPENCV_FISHEYE": 4,  # k1, k2, k3, k4
+    "FULL_OPENCV": 8,  # k1, k2, p1, p2, k3, k4, k5, k6
+    "FOV": 1,
+    "THIN_PRISM_FISHEYE": 8,
+    "RAD_TAN_THIN_PRISM_FISHEYE": 12,
+    "DIVISION": 1,
+    "FISHEYE": 0,
+    "EUCM": 2,
+}
+# Models with one focal length are the same as these with two, and those can follow a stretched photograph.
+_WITH_TWO_FOCALS = {
+    "SIMPLE_PINHOLE": "PINHOLE",
+    "SIMPLE_RADIAL": "OPENCV",
+    "RADIAL": "OPENCV",
+    "SIMPLE_RADIAL_FISHEYE": "OPENCV_FISHEYE",
+    "RADIAL_FISHEYE": "OPENCV_FISHEYE",
+    "SIMPLE_FISHEYE": "FISHEYE",
+    "SIMPLE_DIVISION": "DIVISION",
+}
+_PINHOLE_AT_ZERO = ("PINHOLE", "OPENCV", "FULL_OPENCV", "DIVISION")  # with all distortion parameters zero
+_NEGLIGIBLE = 0.05  # px; a lens that bends nothing by more is a pinhole
+_GRID = 17  # points along each side of a picture at which that is looked at
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A camera model of COLMAP with two focal lengths, on a grid of pixels (centres at +0.5)."""
+
+    model: str  # COLMAP's name
+    width: int  # px
+    height: int  # px
+    params: tuple[float, ...]  # fx, fy, cx, cy in px, then the distortion in COLMAP's order
+
+    @staticmethod
+    def from_colmap(model: str, width: int, height: int, params: Sequence[float], where: str) -> Lens:
+        """A lens from COLMAP's own fields. Raises InputError for a model not known and for senseless numbers."""
+        values = [float(v) for v in params]
+        if model in _WITH_TWO_FOCALS:
+            model, values = _WITH_TWO_FOCALS[model], [values[0], *values]
+        if model not in _DISTORTION_COUNT:
+            hint = " Cut the panoramas into perspective pictures first." if model == "EQUIRECTANGULAR" else ""
+            known = ", ".join((*_WITH_TWO_FOCALS, *_DISTORTION_COUNT))
+            raise InputError(f"{where} uses the camera model {model}, which is not read; those read are {known}.{hint}")
+        values += [0.0] * (4 + _DISTORTION_COUNT[model] - len(values))
+        fx, fy = values[:2]
+        if not (np.isfinite(values).all() and fx > 0 and fy > 0):
+            raise InputError(f"{where} is damaged: it has focal lengths {fx:g}, {fy:g} px.")
+        if not (1 <= width <= SIZE_LIMIT and 1 <= height <= SIZE_LIMIT):
+            raise InputError(f"{where} is damaged: it is {width} x {height} pixels.")
+        return Lens(model, int(width), int(height), tuple(values))
+
+    def resized(self, width: int, height: int) -> Lens:
+        """The same lens over another pixel grid."""
+        sx, sy = width / self.width, height / self.height
+        fx, fy, cx, cy, *distortion = self.params
+        return replace(self, width=width, height=height, params=(fx * sx, fy * sy, cx * sx, cy * sy, *distortion))
+
+    @property
+    def is_pinhole(self) -> bool:
+        """True if it bends no ray by more than a twentieth of a pixel."""
+        return _bends_nothing(self)
+
+    def camera(self, view_from_world: NDArray[np.float64]) -> Camera:
+        """The camera of an undistorted photograph: of this lens if it is a pinhole, else of `straightened`."""
+        straight = self if self.is_pinhole else straightened(self)
+        fx, fy, cx, cy = straight.params[:4]
+        return Camera.from_matrix(view_from_world, straight.width, straight.height, fx, fy, cx, cy)
+
+
+@lru_cache(maxsize=4096)
+def straightened(lens: Lens) -> Lens:
+    """The pinhole whose picture, in COLMAP's way, is as large as it can be without unseen pixels.
+
+    Focal lengths stay, so the scale in the middle does too; width and height change. Raises InputError.
+    """
+    pycolmap = colmap_library()
+    try:
+        camera = pycolmap.undistort_camera(pycolmap.UndistortCameraOptions(), as_colmap(lens))
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"A {lens.model} lens with parameters {_shown(lens)} cannot be undistorted.") from error
+    return Lens.from_colmap(camera.model_name, camera.width, camera.height, camera.params, _shown(lens))
+
+
+def as_colmap(lens: Lens) -> Any:
+    """The lens as a pycolmap Camera."""
+    pycolmap = colmap_library()
+    camera = pycolmap.Camera.create_from_model_name(1, lens.model, lens.params[0], lens.width, lens.height)
+    camera.params = list(lens.params)
+    return camera
+
+
+def colmap_library() -> Any:
+    """pycolmap, silent: its failures arrive as exceptions, and what it would print means nothing to a user.
+
+    Pillow must come first: loaded after pycolmap, its PNG encoder freed foreign memory (pycolmap 4.2, Linux).
+    """
+    from PIL import Image
+
+    assert Image
+    import pycolmap
+
+    pycolmap.logging.minloglevel = int(pycolmap.logging.Level.FATAL)
+    return pycolmap
+
+
+@lru_cache(maxsize=4096)
+def _bends_nothing(lens: Lens) -> bool:
+    if lens.model in _PINHOLE_AT_ZERO and not any(lens.params[4:]):
+        return True
+    xs, ys = np.linspace(0, lens.width, _GRID), np.linspace(0, lens.height, _GRID)
+    pixels = np.stack(np.meshgrid(xs, ys), axis=-1).reshape(-1, 2)
+    rays = np.asarray(as_colmap(lens).cam_from_img(pixels))
+    straight = rays * lens.params[:2] + lens.params[2:4]
+    return bool(np.abs(straight - pixels).max() <= _NEGLIGIBLE)  # NaN, where there is no ray, compares false
+
+
+def _shown(lens: Lens) -> str:
+    return ", ".join(f"{value:g}" for value in lens.params)
