@@ -1,6 +1,7 @@
-"""What a benchmark's figures are worth only with: the machine they were taken on, and tables to read them in.
+"""What a benchmark's figures are worth only with: the machine they were taken on, their spread, and where to keep them.
 
-Nothing is measured here; `bench.py` does that and hands over plain dictionaries.
+Files, the marks of a text between which a table stands, and the CPU's tables. Nothing is measured here: `bench_cpu.py`
+and `bench_ladder.py` do that and hand over plain dictionaries. The GPU's tables: `bench_tables.py`, `bench_readme.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +24,15 @@ from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.errors import InputError
 
 FORMAT = "splatscope bench 1"
-OPEN_MARK, CLOSE_MARK = "<!-- bench:cpu -->", "<!-- /bench:cpu -->"
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median, extremes and the middle 80% of some times, and how many there are."""
+    import numpy as np
+
+    low, p10, median, p90, high = np.percentile(values, (0, 10, 50, 90, 100))
+    named = {"median": median, "min": low, "p10": p10, "p90": p90, "max": high}
+    return {key: round(float(value), 5) for key, value in named.items()} | {"runs": len(values)}
 
 
 def describe_run(command: str) -> dict[str, Any]:
@@ -80,11 +90,23 @@ def _revision() -> str | None:
     return commit.stdout.strip() + ("+" if edits.stdout.strip() else "")
 
 
+def kind_of(results: dict[str, Any]) -> str:
+    """cpu or cuda: whose figures these are."""
+    return "cuda" if "gpu" in results["machine"] else "cpu"
+
+
+def results_path(path: Path, results: dict[str, Any], parts: Sequence[str] = ()) -> Path:
+    """The file to write; in a folder one named for the processor, what was measured and the day."""
+    if not path.is_dir():
+        return path
+    machine = results["machine"]
+    words = ["cpu", machine["cpu"].lower()] if kind_of(results) == "cpu" else [machine["gpu"].split()[-1].lower()]
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", "-".join([*words, *parts])).strip("-")
+    return path / f"{stem}-{results['run']['date'][:10]}.json"
+
+
 def write_results(path: Path, results: dict[str, Any]) -> Path:
-    """Writes the figures as JSON, whole or not at all; returns where. A folder gets cpu-<processor>-<day>.json."""
-    if path.is_dir():
-        processor = re.sub(r"[^a-z0-9]+", "-", results["machine"]["cpu"].lower()).strip("-")
-        path = path / f"cpu-{processor}-{results['run']['date'][:10]}.json"
+    """Writes the figures as JSON, whole or not at all; returns where."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return path
@@ -201,25 +223,34 @@ def markdown_table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def check_marks(path: Path) -> None:
-    """Raises InputError unless the text file has a place for the table."""
-    _split_at_marks(path)
+# ---- Tables in a text ------------------------------------------------------------------------------------------------
 
 
-def rewrite_table(path: Path, results: dict[str, Any]) -> None:
+def check_marks(path: Path, kind: str) -> None:
+    """Raises InputError unless the text file has a place for the table of that kind, cpu or cuda."""
+    _split_at_marks(path, kind)
+
+
+def rewrite_table(path: Path, kind: str, table: str) -> None:
     """Replaces what stands between the marks in a text file by the table."""
-    before, after = _split_at_marks(path)
+    before, after = _split_at_marks(path, kind)
+    opened, closed = _marks(kind)
     with atomic_path(path) as temporary:
-        temporary.write_text(f"{before}{OPEN_MARK}\n{markdown_table(results)}\n{CLOSE_MARK}{after}", encoding="utf-8")
+        temporary.write_text(f"{before}{opened}\n{table}\n{closed}{after}", encoding="utf-8")
 
 
-def _split_at_marks(path: Path) -> tuple[str, str]:
+def _marks(kind: str) -> tuple[str, str]:
+    return f"<!-- bench:{kind} -->", f"<!-- /bench:{kind} -->"
+
+
+def _split_at_marks(path: Path, kind: str) -> tuple[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--readme {path} cannot be read as text.") from error
-    before, opened, rest = text.partition(OPEN_MARK)
-    _, closed, after = rest.partition(CLOSE_MARK)
+    first, last = _marks(kind)
+    before, opened, rest = text.partition(first)
+    _, closed, after = rest.partition(last)
     if not opened or not closed:
-        raise InputError(f"--readme {path} has no place for the table: it needs {OPEN_MARK} and {CLOSE_MARK} in it.")
+        raise InputError(f"--readme {path} has no place for the table: it needs {first} and {last} in it.")
     return before, after

@@ -1,6 +1,6 @@
 """What the benchmark scenes must be: bit checksums of every array, and what their picture must hold.
 
-Measured once and compared ever after; `scenes.py` and `app/bench.py` do the comparing.
+Measured once and compared ever after; `scenes.py`, `app/bench_cpu.py` and `bench_ladder.py` do the comparing.
 """
 
 from __future__ import annotations

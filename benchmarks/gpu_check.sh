@@ -1,14 +1,30 @@
 #!/usr/bin/env bash
-# One visit to a machine with an NVIDIA GPU: what it is, the device tests, the ladder on S1 to S4, the sanitizer.
+# One visit to a machine with an NVIDIA GPU: what it is, and these parts, in this order, or those that are named:
 #
-#     benchmarks/gpu_check.sh OUT_DIR [PYTHON]
+#     tests      the device tests                                       gpu-tests.log
+#     ladder     every step on S4, S2, S3, S1, on S1 also every toggle  ladder-S4-S2-S3.json, ladder-S1.json
+#     viewing    S2 at 1920x1080                                        viewing.json
+#     ablate     backward blend and sort taken apart on S1 and S2       ablate.json
+#     sanitizer  memcheck, racecheck, synccheck on a small scene        sanitizer.log
+#     peers      installed rasterisers beside s00, s06, best; only if named, they must be on PYTHONPATH   peers.json
 #
-# Needs no installation: a folder with a link makes the checkout importable. Every part has its own time limit, and
-# what follows runs even if it failed; all of it takes less than nine minutes. OUT_DIR gets ladder-<scene>.json,
-# gpu-tests.log and sanitizer.log.
+#     benchmarks/gpu_check.sh OUT_DIR [PART...]
+#
+# Needs no installation: a folder with a link makes the checkout importable; PYTHON names another interpreter than
+# python3. Every part has its own time limit, and what follows runs even if it failed; all of it takes less than nine
+# minutes, and what would not fit is left out and said.
 set -u
 out=$(mkdir -p "$1" && cd "$1" && pwd)
-python=${2:-python3}
+shift
+parts=" ${*:-tests ladder viewing ablate sanitizer} "
+for part in $parts; do
+    case $part in
+    tests | ladder | viewing | ablate | sanitizer | peers) ;;
+    *) echo "There is no part $part; parts are tests, ladder, viewing, ablate, sanitizer and peers." && exit 2 ;;
+    esac
+done
+python=${PYTHON:-python3}
+longest=530 # seconds
 root=$(cd "$(dirname "$0")/.." && pwd)
 links=$(mktemp -d)
 trap 'rm -rf "$links"' EXIT
@@ -19,12 +35,23 @@ if ! "$python" -c 'import platformdirs' 2>/dev/null; then
         >"$links/platformdirs.py"
 fi
 export PYTHONPATH="$links${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+if ! "$python" -c 'import plyfile' 2>/dev/null; then
+    # No file is read here, but what could read one is imported.
+    printf 'def __getattr__(name):\n    return type(name, (), {})\n' >"$links/plyfile.py"
+fi
 cd "$root" || exit 1
 
 failed=0
+wanted() { [[ $parts == *" $1 "* ]]; }
 part() { # part NAME SECONDS COMMAND...
     local name=$1 limit=$2 start=$SECONDS
     shift 2
+    ((limit = limit < longest - SECONDS ? limit : longest - SECONDS))
+    if ((limit < 10)); then
+        echo "== $name: left out, there is no time for it"
+        failed=1
+        return
+    fi
     echo "== $name"
     timeout -k 5 "$limit" "$@"
     local status=$?
@@ -45,16 +72,47 @@ for tool in ncu nsys compute-sanitizer nvcc cuobjdump; do
     command -v "$tool" || echo "$tool: not found"
 done
 
-part "device tests" 150 bash -c "set -o pipefail; '$python' -m pytest -q -p no:cacheprovider --durations=5 \
-    tests/test_cuda_on_gpu.py tests/test_cuda_backend_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
+if wanted tests; then
+    part "device tests" 150 bash -c "set -o pipefail; '$python' -m pytest -q -p no:cacheprovider --durations=5 \
+        tests/test_cuda_on_gpu.py tests/test_cuda_backend_gpu.py tests/test_cuda_show.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
+fi
 
-for entry in S4:40 S1:90 S2:80 S3:60; do
-    scene=${entry%:*}
-    part "ladder on $scene" "${entry#*:}" "$python" -c "
+cat >"$links/measure.py" <<'PROGRAM'
+"""measure.py FILE ladder|ablate SCENES|SCENE@WIDTHxHEIGHT [NAME=VALUE...]: the benchmark without its command line."""
+import sys
 from pathlib import Path
-from splatscope.app.bench_cuda import LadderOptions, run_ladder
-run_ladder(LadderOptions(scenes=('$scene',), repeat=20, toggles='$scene' == 'S1', out=Path('$out/ladder-$scene.json')))"
-done
+
+from splatscope.app.bench_ablate import AblateOptions, run_ablation
+from splatscope.app.bench_ladder import LadderOptions, run_ladder
+from splatscope.app.bench_scenes import subject
+
+file, kind, scenes, *settings = sys.argv[1:]
+chosen = []
+for scene in scenes.split(","):
+    name, _, size = scene.partition("@")
+    width, _, height = size.partition("x")
+    chosen.append(subject(name, size=(int(width), int(height)) if size else None))
+given = {name: tuple(value.split(",")) for name, value in (setting.split("=") for setting in settings)}
+if kind == "ladder":
+    toggles = bool(given.pop("toggles", ()))
+    run_ladder(chosen, LadderOptions(**given, toggles=toggles, out=Path(file)))
+else:
+    run_ablation(chosen, AblateOptions(**given, out=Path(file)))
+PROGRAM
+
+if wanted ladder; then
+    part "ladder on S4, S2, S3" 150 "$python" "$links/measure.py" "$out/ladder-S4-S2-S3.json" ladder S4,S2,S3
+    part "ladder on S1" 120 "$python" "$links/measure.py" "$out/ladder-S1.json" ladder S1 toggles=all
+fi
+if wanted viewing; then
+    part viewing 50 "$python" "$links/measure.py" "$out/viewing.json" ladder S2@1920x1080 steps=s01,s06,best
+fi
+if wanted ablate; then
+    part ablate 90 "$python" "$links/measure.py" "$out/ablate.json" ablate S1,S2 parts=blend_backward,sort
+fi
+if wanted peers; then
+    part peers 200 "$python" "$links/measure.py" "$out/peers.json" ladder S4,S1,S2,S3 steps=s00,s06,best versus=all
+fi
 
 cat >"$links/one_frame.py" <<'PROGRAM'
 """One frame forward and backward under a few policies, launched one by one: for the sanitizer."""
@@ -74,7 +132,7 @@ for name in ("s00", "s01", "s06", "best"):
     torch.cuda.synchronize()
     print(name, "done", flush=True)
 PROGRAM
-if command -v compute-sanitizer >/dev/null; then
+if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
     : >"$out/sanitizer.log"
     for tool in memcheck racecheck synccheck; do
         part "$tool" 35 bash -c "set -o pipefail; PYTHONPATH='$root:$PYTHONPATH' compute-sanitizer --tool $tool \

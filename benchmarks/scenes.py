@@ -2,8 +2,8 @@
 
 S1 is like a room, S2 like a garden, S3 a street with six tiles that hold far too much, S4 a small object;
 S1m and S2m are S1 and S2 in Morton order; `small` is the head of S4 on a small picture. World z is up.
-Nothing is timed here; `app/bench.py` does that. The order of the random draws is part of the definition:
-moving one line moves every number after it, and `make_scene` then raises.
+Nothing is timed here; `app/bench_cpu.py` and `bench_ladder.py` do that. The order of the random draws is part of the
+definition: moving one line moves every number after it, and `make_scene` then raises.
 """
 
 from __future__ import annotations

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from splatscope.app import bench, bench_report
-from splatscope.app.bench import BenchOptions, run_bench, run_cpu_bench, spread
+from splatscope.app import bench_cpu, bench_report
+from splatscope.app.bench import BenchOptions, run_bench
+from splatscope.app.bench_cpu import CpuOptions, run_cpu_bench
+from splatscope.app.bench_report import spread
 from splatscope.assets.images import write_png
 from splatscope.benchmarks.expected import EXPECTED
 from splatscope.kernels.errors import InputError
 
-QUICK = BenchOptions(scenes=("small",), repeat=2, compile=False)
+QUICK = CpuOptions(scenes=("small",), repeat=2, compile=False)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def test_spread_is_the_median_and_the_middle_four_fifths() -> None:
 
 
 def test_a_wrong_picture_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_timed", lambda _: pytest.fail("timed a wrong picture"))
+    monkeypatch.setattr(bench_cpu, "_timed", lambda _: pytest.fail("timed a wrong picture"))
     right = EXPECTED["small"]
     for field, value in (("visible", 19_000), ("instances", 29_100), ("transmittance", 0.7597)):
         monkeypatch.setitem(EXPECTED, "small", right._replace(**{field: value}))
@@ -70,7 +72,7 @@ def test_a_wrong_picture_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_training_step_is_timed_by_stage(tmp_path: Path) -> None:
     capture = tiny_capture(tmp_path)
-    results = run_cpu_bench(replace(QUICK, scenes=(), train=capture, steps=3))
+    results = run_cpu_bench(replace(QUICK, scenes=(), train=capture, train_steps=3))
     training = results["training"]
     assert (training["width"], training["height"], training["step"]["runs"]) == (32, 24, 3)
     assert {"project", "blend", "loss", "blend_backward", "adam"} <= set(training["stages"])
@@ -86,22 +88,22 @@ def test_compilation_is_timed_cold_then_from_the_same_cache(monkeypatch: pytest.
         "print(0.5 if mark.exists() else 15.0)\n"
         "mark.touch()\n"
     )
-    monkeypatch.setattr(bench, "_COMPILE_PROGRAM", program)
-    assert bench._time_compilation() == {"cold_seconds": 15.0, "warm_seconds": 0.5}
+    monkeypatch.setattr(bench_cpu, "_COMPILE_PROGRAM", program)
+    assert bench_cpu._time_compilation() == {"cold_seconds": 15.0, "warm_seconds": 0.5}
 
 
 def test_results_survive_the_file_and_make_the_same_table(results: dict, tmp_path: Path, capsys) -> None:
     file, readme = tmp_path / "r.json", tmp_path / "README.md"
     bench_report.write_results(file, results)
     assert bench_report.read_results(file) == results
-    named = bench_report.write_results(tmp_path, results)
+    named = bench_report.write_results(bench_report.results_path(tmp_path, results), results)
     assert named.name.startswith("cpu-")
     assert named.name.endswith(f"-{results['run']['date'][:10]}.json")
     assert bench_report.read_results(named) == results
     readme.write_text("before <!-- bench:cpu -->old\ntable<!-- /bench:cpu --> after\n")
-    run_bench(BenchOptions(from_json=file, readme=readme))
+    run_bench(BenchOptions(from_json=(file,), readme=readme))
     text = readme.read_text()
-    run_bench(BenchOptions(from_json=file, readme=readme))
+    run_bench(BenchOptions(from_json=(file,), readme=readme))
     assert readme.read_text() == text
     assert text.startswith("before <!-- bench:cpu -->\n| scene |")
     assert text.endswith("<!-- /bench:cpu --> after\n")
@@ -116,7 +118,7 @@ def test_results_survive_the_file_and_make_the_same_table(results: dict, tmp_pat
 def test_a_text_without_marks_is_refused_before_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("no table here")
-    monkeypatch.setattr(bench, "run_cpu_bench", lambda _: pytest.fail("measured first"))
+    monkeypatch.setattr(bench_cpu, "run_cpu_bench", lambda _: pytest.fail("measured first"))
     with pytest.raises(InputError, match="needs <!-- bench:cpu -->"):
         run_bench(BenchOptions(readme=readme))
     assert readme.read_text() == "no table here"
@@ -127,18 +129,38 @@ def test_a_file_of_something_else_is_refused(content: str, tmp_path: Path) -> No
     file = tmp_path / "r.json"
     file.write_text(content)
     with pytest.raises(InputError, match="was not written by"):
-        run_bench(BenchOptions(from_json=file))
+        run_bench(BenchOptions(from_json=(file,)))
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (replace(QUICK, repeat=0), "--repeat and --steps must be at least 1"),
+        (replace(QUICK, repeat=0), "--repeat and --train-steps must be at least 1"),
         (replace(QUICK, scenes=("S9",)), "no benchmark scene 'S9'"),
         (replace(QUICK, threads=(0,)), "--threads must be from 1 to"),
         (replace(QUICK, train=Path("nowhere")), "nowhere"),
     ],
 )
-def test_options_that_make_no_sense_are_one_sentence(options: BenchOptions, sentence: str) -> None:
+def test_options_that_make_no_sense_are_one_sentence(options: CpuOptions, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         run_cpu_bench(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (BenchOptions(cpu=True, ladder=True), "--cpu and --ladder or --ablate are different"),
+        (BenchOptions(ladder=True, ablate=("sort",)), "--ladder and --ablate are different"),
+        (BenchOptions(vs=("all",)), "--vs goes with --ladder; add it"),
+        (BenchOptions(ablate=("sort",), toggles=True), "--toggles goes with --ladder"),
+        (BenchOptions(size="8x8"), "--size goes with --ladder or --ablate"),
+        (BenchOptions(ladder=True, size="8"), "--size must be WIDTHxHEIGHT"),
+        (BenchOptions(ladder=True, scenes=("nowhere.ply",)), "no benchmark scene and no splat file 'nowhere.ply'"),
+        (BenchOptions(ladder=True, camera=Path("nowhere.json")), "--camera nowhere.json is not a file"),
+        (BenchOptions(ladder=True, readme=Path("README.md")), "needs --out as well"),
+        (BenchOptions(ablate=("sort",), readme=Path("README.md")), "not of --ablate"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_sentence(options: BenchOptions, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        run_bench(options)

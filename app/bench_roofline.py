@@ -1,0 +1,54 @@
+"""How far a stage is from the least it could take: the bytes it must move, and what the compiler says of its kernel.
+
+Counted, not measured; `bench_ladder.py` measures, `bench_tables.py` divides one by the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from splatscope.kernels.pipeline import Plan
+
+
+def kernel_reports(plan: Plan) -> dict[str, dict[str, Any]]:
+    """What the compiler says of each kernel of a plan: registers, spills, shared memory, occupancy."""
+    import cupy  # pyright: ignore[reportMissingImports]
+
+    from splatscope.kernels.compiler import MULTIPROCESSORS
+    from splatscope.kernels.pipeline import Launch
+
+    architecture, found = int(cupy.cuda.Device().compute_capability), {}
+    for launch in [*plan.forward, *plan.backward]:
+        if not isinstance(launch, Launch) or (report := launch.kernel.report) is None:
+            continue
+        row: dict[str, Any] = {
+            "registers": report.registers,
+            "spill_bytes": report.spill_bytes,
+            "shared_bytes": report.shared_bytes,
+        }
+        if architecture in MULTIPROCESSORS:
+            row["occupancy"] = round(report.occupancy(launch.block[0], architecture), 3)
+        found[launch.kernel.name] = row
+    return found
+
+
+def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> dict[str, int]:
+    """The fewest bytes each stage must move, each array once: what a roofline divides by the copy rate."""
+    made_for, policy = plan.made_for, plan.made_for.policy
+    visible, pairs, pixels = counts["visible"], counts["instances"], camera.width * camera.height
+    row = 192 if policy.project.sh_dtype == "f32" else 96  # of harmonics
+    entry = made_for.key_bytes + 4
+    stages = {
+        # Means of all; the other parameters and the harmonics of the visible; splat, extent, depth.
+        "project": 12 * count + visible * (32 + row + 48 + 32 + 4),
+        # A histogram, four passes over (key, slot); the first reads no slots, the last writes no keys.
+        "depth_sort": 60 * visible if policy.sort.sort == "two_stage" else 0,
+        "emit": 36 * visible + entry * pairs,
+        "tile_sort": 2 * entry * pairs * made_for.key_passes,
+        "ranges": made_for.key_bytes * pairs + 4 * made_for.tiles,
+        "blend": 4 * pairs + 48 * visible + 20 * pixels,
+        "blend_backward": 4 * pairs + 96 * visible + 20 * pixels,
+        "project_backward": visible * (96 + 44 + row) + count * (4 * 13 + row),
+    }
+    return {stage: size for stage, size in stages.items() if size}

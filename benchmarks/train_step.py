@@ -1,0 +1,121 @@
+"""Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
+
+    python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--set blend.map=columns_8x4] [--json FILE]
+
+A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
+zero, so that all steps do the same work: Adam moves the same bytes. `gpu` is between events around many steps, `wall`
+the host's clock around the same steps; stages come from a run of their own, whose events cost a little. Nothing is
+trained here; the trainer is `training/trainer.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from splatscope.benchmarks.scenes import BenchmarkScene, make_scene
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.training_step import AdamRates, StepRequest, TrainingStep
+from splatscope.kernels.types import RenderSettings
+
+WARM_UP = 10
+REPEATS = 5
+NO_RATES = AdamRates(0, 0, 0, 0, 0, 0)
+
+
+def measure(made: BenchmarkScene, policy: Policy, steps: int, kernels: Any) -> dict[str, Any]:
+    """Times of one scene. Raises InputError where there is no room."""
+    pixels = np.random.default_rng(0).integers(0, 256, (made.camera.height, made.camera.width, 3), np.uint8)
+    result: dict[str, Any] = {"scene": made.name, "splats": made.gaussians.count}
+    for timed in (False, True):
+        training = TrainingStep(made.gaussians, policy, timed_every=int(timed), kernels=kernels)
+        request = StepRequest(made.camera, RenderSettings(), training.targets.add(pixels), NO_RATES)
+        for _ in range(WARM_UP):
+            training.run(request)
+        outcome = training.outcomes(wait=True)[-1]
+        result |= {"visible": outcome.visible, "pairs": outcome.instances}
+        if timed:
+            result["stages"] = _stages(training, request)
+        else:
+            result |= _totals(training, request, steps)
+        del training
+        torch.cuda.empty_cache()
+    return result
+
+
+def _totals(training: TrainingStep, request: StepRequest, steps: int) -> dict[str, Any]:
+    """GPU and wall milliseconds a step, medians of repeats, and the largest memory."""
+    gpu, wall = [], []
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begun = perf_counter()
+        start.record()
+        for _ in range(steps):
+            training.run(request)
+        end.record()
+        training.outcomes(wait=True)
+        torch.cuda.synchronize()
+        wall.append(1e3 * (perf_counter() - begun) / steps)
+        gpu.append(start.elapsed_time(end) / steps)
+    return {
+        "gpu_ms": round(float(np.median(gpu)), 4),
+        "wall_ms": round(float(np.median(wall)), 4),
+        "gpu_spread": [round(min(gpu), 4), round(max(gpu), 4)],
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+    }
+
+
+def _stages(training: TrainingStep, request: StepRequest) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for _ in range(30):
+        training.run(request)
+        training.outcomes(wait=True)
+        for stage, ms in training.stage_ms.items():
+            found.setdefault(stage, []).append(ms)
+    return {stage: round(float(np.median(times)), 4) for stage, times in found.items()}
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """The stages with their share of the step."""
+    stages, whole = result["stages"], result["gpu_ms"]
+    print(
+        f"{result['scene']}: {result['splats']:,} splats, {result['visible']:,} visible, {result['pairs']:,} pairs; "
+        f"step {whole:.3f} ms on the GPU, {result['wall_ms']:.3f} wall; {result['peak_gib']} GiB"
+    )
+    for stage, ms in stages.items():
+        print(f"  {stage:<18}{ms:8.3f} ms {100 * ms / whole:5.1f} %")
+    print(f"  {'unattributed':<18}{whole - sum(stages.values()):8.3f} ms", flush=True)
+
+
+def main() -> None:
+    """Reads the command line, measures, prints and writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenes", nargs="+")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--set", nargs="*", default=[], metavar="STAGE.NAME=VALUE")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    from splatscope.kernels.renderer import KernelStore
+
+    policy, kernels, results = Policy(), KernelStore(), []
+    for setting in options.set:
+        key, _, value = setting.partition("=")
+        stage, _, toggle = key.partition(".")
+        policy = policy.with_value(stage, toggle, value)
+    for name in options.scenes:
+        torch.cuda.reset_peak_memory_stats()
+        results.append(measure(make_scene(name), policy, options.steps, kernels))
+        print_table(results[-1])
+        if options.json is not None:
+            options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
