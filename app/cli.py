@@ -23,11 +23,13 @@ class View:
     path: Annotated[Path | None, Positional, arg(metavar="PATH")] = None
     """A splat file (.ply), a model folder, or a capture (COLMAP or transforms_train.json)."""
     backend: BackendChoice = "auto"
-    """Who renders: auto is the CPU for now; cuda needs an NVIDIA GPU."""
+    """Who renders: auto is the GPU where an NVIDIA GPU can be used, else the CPU."""
     size: Annotated[str, arg(metavar="WxH")] = "1600x1000"
     """Size of the window in pixels."""
     ui_scale: float = 0.0
     """Scale of text and controls; 0 follows the screen."""
+    nvtx: bool = False
+    """Name the GPU's stages for profilers (Nsight); with launch = direct each stage, else each replayed graph."""
 
 
 @dataclass(frozen=True)
@@ -40,34 +42,60 @@ class Train:
     """The same, by the option's older name."""
     out: Annotated[Path | None, arg(aliases=["-m", "--model-path", "--model_path"], metavar="FOLDER")] = None
     """Where results go; output/<capture>-<date> unless given."""
-    images: Annotated[str, arg(aliases=["-i"], metavar="NAME")] = "images"
-    """Folder of photographs inside a COLMAP capture."""
-    resolution: Annotated[int, arg(aliases=["-r"])] = -1
-    """1, 2, 4, 8 divide the size; another number is the target width; -1 caps the width at 1600."""
+    resume: Annotated[Path | None, arg(metavar="PATH")] = None
+    """Go on from a run's folder (its newest checkpoint), a checkpoint .pt, or begin with the splats of a .ply; the
+    capture and the settings are the run's own unless given."""
+    images: Annotated[str | None, arg(aliases=["-i"], metavar="NAME")] = None
+    """Folder of photographs inside a COLMAP capture; images unless given."""
+    resolution: Annotated[int | None, arg(aliases=["-r"])] = None
+    """1, 2, 4, 8 divide the size; another number is the target width; -1, the default, caps the width at 1600."""
     white_background: Annotated[bool, arg(aliases=["-w"])] = False
     """Train over white whatever the images are (RGBA captures are white anyway)."""
+    random_background: bool = False
+    """A new background colour every step, which RGBA captures show through; pictures keep the fixed one."""
+    alpha: Literal["background", "mask", "ignore"] | None = None
+    """Transparency of photographs: shows the background (default), leaves pixels out, or means nothing."""
     eval: bool = False
     """Hold out every 8th view and measure PSNR on those."""
-    iterations: int = 30_000
-    """Training steps."""
-    preset: Literal["inria", "inria2023"] = "inria"
-    """Recipe: inria2023 has the opacity rate of the first release (0.05)."""
-    sh_degree: int = 3
-    """Highest degree of the spherical harmonics."""
-    seed: int = 0
-    """Runs with the same seed are identical on the CPU."""
-    save_iterations: tuple[int, ...] = (7_000, 30_000)
-    """Iterations after which a PLY is written; the last one always is."""
-    test_iterations: tuple[int, ...] = ()
+    iterations: int | None = None
+    """Training steps; the recipe's own number unless given (30,000; fast: 12,000)."""
+    preset: Literal["inria", "inria2023", "mcmc", "fast"] | None = None
+    """Recipe: inria, the default, is the published one, inria2023 has the opacity rate of the first release (0.05),
+    mcmc a fixed budget of splats that move, fast a budget, small pictures first and few steps."""
+    max_splats: int | None = None
+    """Growth stops here; mcmc and fast reach it (1,000,000 unless given)."""
+    init: Literal["points", "random"] | None = None
+    """The first splats: on the capture's points, the default, or at random."""
+    num_downscales: int | None = None
+    """Halve the photographs this often at first; the size doubles every 3000 iterations."""
+    warmup_length: int | None = None
+    """Iterations before the first splat is added or removed; 500 unless given."""
+    sh_degree: int | None = None
+    """Highest degree of the spherical harmonics; 3 unless given."""
+    sh_degree_interval: int | None = None
+    """Iterations between two degrees; 1000 unless given."""
+    exposure: bool = False
+    """Learn an affine colour transform for each training photograph."""
+    patience: int | None = None
+    """End the run after this many scorings without a gain; 0, the default, never does."""
+    seed: int | None = None
+    """Runs with the same seed are identical on the CPU; 0 unless given."""
+    save_iterations: tuple[int, ...] | None = None
+    """Iterations after which a PLY is written, 7000 and 30000 unless given; the last one always is."""
+    test_iterations: tuple[int, ...] | None = None
     """More iterations after which PSNR and SSIM are measured; the last one always is."""
-    test_interval: int = 1_000
-    """Measure PSNR and SSIM this often; 0 turns the regular ones off."""
+    test_interval: int | None = None
+    """Measure PSNR and SSIM this often, 1000 unless given; 0 turns the regular ones off."""
+    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
+    """Any setting of the recipe by its name in settings.json, for example densify.interval=50."""
     headless: bool = False
     """No window: progress in the terminal."""
     paused: bool = False
     """Open the window without starting."""
     backend: BackendChoice = "auto"
-    """Who computes: auto is the CPU for now; cuda still computes loss and optimiser there."""
+    """Who computes: auto is the GPU where one can be used."""
+    nvtx: bool = False
+    """Name the GPU's stages for profilers (Nsight)."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +123,69 @@ class Render:
     stats: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Write counts and stage times as JSON."""
     backend: BackendChoice = "auto"
-    """Who renders."""
+    """Who renders: auto is the GPU where one can be used."""
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Score trained splats on held-out photographs: PSNR, SSIM, and LPIPS where its weights are installed."""
+
+    model: Annotated[Path, Positional, arg(metavar="MODEL")]
+    """A run's folder, a model folder, or a .ply file."""
+    dataset: Annotated[Path | None, arg(aliases=["-s", "--source-path"], metavar="CAPTURE")] = None
+    """The capture; that of the run unless given."""
+    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Where pictures and results.json go; the model's folder unless given."""
+    iteration: int | None = None
+    """Which iteration of a model folder; its highest unless given."""
+    split: Literal["test", "train"] = "test"
+    """Held-out views (the set's own, else every 8th by name), or those trained on."""
+    precision: Literal["8bit", "float"] = "8bit"
+    """Whether pictures are rounded to 8 bits before they are scored; most published figures are."""
+    images: Annotated[str | None, arg(aliases=["-i"], metavar="NAME")] = None
+    """Folder of photographs inside a COLMAP capture; the run's unless given."""
+    resolution: Annotated[int | None, arg(aliases=["-r"])] = None
+    """Size of the photographs, as for train; the run's unless given."""
+    white_background: Annotated[bool, arg(aliases=["-w"])] = False
+    """Score over white."""
+    backend: BackendChoice = "auto"
+    """Who renders: auto is the GPU where one can be used."""
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Write splats as another PLY: binary or ascii, fewer harmonics, without faint splats."""
+
+    source: Annotated[Path, Positional, arg(metavar="IN")]
+    """A splat file (.ply), a model folder (its highest iteration), or a run's checkpoint (.pt)."""
+    target: Annotated[Path, Positional, arg(metavar="OUT.ply")]
+    """The file to write."""
+    encoding: Literal["binary", "ascii"] = "binary"
+    """How numbers are written; both keep every bit."""
+    sh_degree: int | None = None
+    """Harmonics up to this degree; all of them unless given."""
+    min_opacity: float | None = None
+    """Leave out splats fainter than this."""
+    overwrite: bool = False
+    """Replace a file that is there."""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Look over a capture before training: what is there, what is odd, how long it will take."""
+
+    dataset: Annotated[Path, Positional, arg(metavar="CAPTURE")]
+    """The capture: a COLMAP folder or a folder with transforms.json or transforms_train.json."""
+    images: Annotated[str, arg(aliases=["-i"], metavar="NAME")] = "images"
+    """Folder of photographs inside a COLMAP capture."""
+    resolution: Annotated[int, arg(aliases=["-r"])] = -1
+    """Size of the photographs that time and memory are told for, as for train."""
+    iterations: int = 30_000
+    """Length of the run that time is told for."""
+    quick: bool = False
+    """Decode no photograph and measure nothing."""
+    backend: BackendChoice = "auto"
+    """Who computes while time is measured."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +205,16 @@ class Demo:
 def _subcommands() -> dict[str, type]:
     from splatscope.app.bench import BenchOptions
 
-    return {"view": View, "train": Train, "render": Render, "bench": BenchOptions, "demo": Demo}
+    return {
+        "view": View,
+        "train": Train,
+        "render": Render,
+        "eval": Eval,
+        "convert": Convert,
+        "bench": BenchOptions,
+        "doctor": Doctor,
+        "demo": Demo,
+    }
 
 
 def parse(arguments: Sequence[str]) -> object:

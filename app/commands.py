@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from splatscope.assets.capture import Capture
     from splatscope.kernels.api import Backend
     from splatscope.training.config import TrainConfig
-    from splatscope.training.trainer import Trainer
+    from splatscope.training.trainer import Beginning, Trainer
 
 
 def run(options: object) -> None:
@@ -27,6 +25,18 @@ def run(options: object) -> None:
             _train(options)
         case cli.Render():
             _render(options)
+        case cli.Eval():
+            from splatscope.app.evaluate import run_eval
+
+            run_eval(options)
+        case cli.Convert():
+            from splatscope.app.convert import run_convert
+
+            run_convert(options)
+        case cli.Doctor():
+            from splatscope.app.doctor import run_doctor
+
+            run_doctor(options)
         case cli.Demo():
             from splatscope.app.demo import run_demo
 
@@ -49,11 +59,6 @@ def display_is_present() -> bool:
     return True
 
 
-def default_out(name: str) -> Path:
-    """output/<name>-<date> below the current folder; never the same twice."""
-    return Path("output") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
 def _view(options: cli.View) -> None:
     from splatscope.app.window import open_window
     from splatscope.training.config import TrainConfig
@@ -66,6 +71,7 @@ def _view(options: cli.View) -> None:
         backend=options.backend,
         size=size,
         ui_scale=options.ui_scale,
+        nvtx=options.nvtx,
         training=lambda: TrainConfig(),
         images="images",
         out=None,
@@ -73,64 +79,43 @@ def _view(options: cli.View) -> None:
     )
 
 
-def training_config(options: cli.Train) -> TrainConfig:
-    """The recipe a `train` command line asks for."""
-    from splatscope.training.config import DataConfig, preset
-
-    data = DataConfig(options.images, options.resolution, options.white_background, options.eval)
-    return replace(
-        preset(options.preset),
-        iterations=options.iterations,
-        sh_degree=options.sh_degree,
-        seed=options.seed,
-        save_iterations=options.save_iterations,
-        test_iterations=options.test_iterations,
-        test_interval=options.test_interval,
-        data=data,
-    )
-
-
 def _train(options: cli.Train) -> None:
-    if options.dataset is not None and options.source_path is not None and options.dataset != options.source_path:
-        raise InputError(
-            f"The capture is given twice: {options.dataset} and --source-path {options.source_path}; give one."
-        )
-    path = options.dataset or options.source_path
-    if path is None:
-        raise InputError("train needs a capture: splatscope train FOLDER (a COLMAP folder or transforms_train.json).")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; give a capture folder: COLMAP or transforms_train.json.")
-    out = options.out or default_out(path.resolve().name)
+    from splatscope.app.training_setup import plan_training
+
+    plan = plan_training(options)
+    images = plan.config.data.images
     if not options.headless and display_is_present():
         from splatscope.app.window import open_window
 
         open_window(
-            path,
+            plan.capture,
             backend=options.backend,
             size=(1600, 1000),
             ui_scale=0.0,
-            training=lambda: training_config(options),
-            images=options.images,
-            out=out,
+            nvtx=options.nvtx,
+            training=lambda: plan.config,
+            images=images,
+            out=plan.out,
             autostart=not options.paused,
+            begin=plan.begin,
         )
         return
     from splatscope.app.headless import train_in_terminal
     from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
 
-    capture = open_capture(path, options.images)
-    train_in_terminal(make_trainer(capture, training_config(options), make_backend(options.backend), out))
+    capture = open_capture(plan.capture, images)
+    backend = make_backend(options.backend, training=True, nvtx=options.nvtx)
+    train_in_terminal(make_trainer(capture, plan.config, backend, plan.out, plan.begin))
 
 
-def make_trainer(capture: Capture, config: TrainConfig, backend: Backend, out: Path | None) -> Trainer:
-    """A trainer that writes below `out`, or below output/<capture>-<date>."""
-    from splatscope.training.trainer import Trainer
+def make_trainer(
+    capture: Capture, config: TrainConfig, backend: Backend, out: Path | None, begin: Beginning | None = None
+) -> Trainer:
+    """A trainer that writes below `out`, or below output/<capture>-<date>; `begin` is what it goes on from."""
+    from splatscope.app.plan import RunPlan
 
-    out = out or default_out(capture.path.resolve().name)
-    if (out / "point_cloud").exists():
-        raise InputError(f"{out} already holds a trained model; give another --out or remove that folder first.")
-    return Trainer(capture, config, backend, out)
+    return RunPlan(config, out, begin)(capture, backend)
 
 
 def _render(options: cli.Render) -> None:
@@ -138,7 +123,9 @@ def _render(options: cli.Render) -> None:
     from splatscope.app.scene import camera_of_view, fit_camera, home_camera, open_scene
     from splatscope.assets.cameras import read_camera
     from splatscope.assets.images import write_png
+    from splatscope.assets.recentre import camera_less
     from splatscope.kernels.api import make_backend
+    from splatscope.kernels.policy import Policy
     from splatscope.kernels.types import RenderSettings
     from splatscope.viewer import overlays
     from splatscope.viewer.messages import ViewRequest
@@ -161,15 +148,16 @@ def _render(options: cli.Render) -> None:
     for warning in scene.info.warnings:
         print(f"splatscope: warning: {warning}", file=sys.stderr)
     if options.camera is not None:
-        camera = read_camera(options.camera)
+        camera = camera_less(read_camera(options.camera), scene.offset)
     elif options.dataset is not None and options.view is not None:
-        camera = camera_of_view(options.dataset, options.view)
+        camera = camera_of_view(options.dataset, options.view, scene.offset)
     else:
         camera = home_camera(scene.info, size)
     if size is not None:
         camera = fit_camera(camera, *size)
     backend = make_backend(options.backend)
-    request = ViewRequest(camera, RenderSettings(background=background), overlay=options.overlay)
+    policy = Policy().with_value("project", "filter", scene.info.filter)
+    request = ViewRequest(camera, RenderSettings(background=background), policy, options.overlay)
     frame = backend.render(scene.gaussians, camera, request.settings, request.policy)
     written: list[Path] = []
     if options.out is not None:
@@ -185,6 +173,6 @@ def _render(options: cli.Render) -> None:
     if options.stats is not None:
         save_frame_stats(options.stats, frame, request, backend.name)
         written.append(options.stats)
-    skipped = f", {frame.skipped:,} not finite and skipped" if frame.skipped else ""
-    print(f"{frame.visible:,} of {scene.gaussians.count:,} splats visible, {frame.instances:,} instances{skipped}.")
+    unusable = f", {frame.skipped:,} skipped: a value not finite, or no rotation" if frame.skipped else ""
+    print(f"{frame.visible:,} of {scene.gaussians.count:,} splats visible, {frame.instances:,} instances{unusable}.")
     print("Wrote " + ", ".join(str(path) for path in written))

@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from splatscope.app.sentences import duration, sentence
+from splatscope.kernels.errors import InputError
 from splatscope.training import events
+from splatscope.training.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from splatscope.training.trainer import Trainer
@@ -58,11 +60,12 @@ def train_in_terminal(trainer: Trainer) -> None:
     )
     with _StopRequest() as stop, progress:
         task = progress.add_task("Training", total=trainer.config.iterations, figures="")
-        line = _Line(console, progress, task)
-        for event in trainer.run():
-            line.show(event)
-            if stop.asked:
-                break
+        line = _Line(console, progress, task, trainer.iteration)
+        problem = _pull_events(trainer, line, stop)
+    if problem is not None:
+        path = trainer.save()
+        console.print(f"{problem}\nSaved the splats of iteration {trainer.iteration:,}: {path}")
+        raise SystemExit(1)
     if stop.asked:
         path = trainer.save()
         console.print(f"Stopped at iteration {trainer.iteration:,}; saved {path}")
@@ -71,6 +74,20 @@ def train_in_terminal(trainer: Trainer) -> None:
         f"Trained {trainer.iteration:,} iterations in {duration(time.perf_counter() - start)}; {trainer.out_dir}"
     )
     sys.stdout.flush()
+    if line.unsaved is not None:
+        raise InputError(f"The result is not on disk. {line.unsaved.reason}")
+
+
+def _pull_events(trainer: Trainer, line: _Line, stop: _StopRequest) -> NotFiniteError | None:
+    """Runs until the end or a request to stop; returns what kept a step from being taken."""
+    try:
+        for event in trainer.run():
+            line.show(event)
+            if stop.asked:
+                break
+    except NotFiniteError as error:
+        return error
+    return None
 
 
 class _Line:
@@ -78,9 +95,11 @@ class _Line:
 
     PLAIN_SECONDS = 10.0
 
-    def __init__(self, console: Console, progress: Progress, task: TaskID) -> None:
+    def __init__(self, console: Console, progress: Progress, task: TaskID, first: int) -> None:
         self._console, self._progress, self._task = console, progress, task
-        self._rate_start = (time.perf_counter(), 0)
+        self._first = first  # iteration the run begins or goes on from
+        self.unsaved: events.SaveFailed | None = None  # why the newest splats are not on disk
+        self._rate_start = (time.perf_counter(), first)
         self._rate = 0.0
         self._loss = 0.0
         self._psnr = ""
@@ -97,7 +116,11 @@ class _Line:
                 for warning in event.warnings:
                     self._console.print(f"warning: {warning}")
             case events.Forecast():
-                self._rate_start = (time.perf_counter(), 0)
+                self._rate_start = (time.perf_counter(), self._first)
+            case events.SaveFailed(what="splats"):
+                self.unsaved = event
+            case events.Saved():
+                self.unsaved = None
             case _:
                 pass
         text = sentence(event)

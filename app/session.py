@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from splatscope.app.sentences import sentence
+from splatscope.kernels.errors import InputError
 from splatscope.training import events
+from splatscope.training.errors import NotFiniteError
 from splatscope.viewer.messages import Curve, TrainingState, TrainingStatus
 
 if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
@@ -59,26 +60,40 @@ class TrainingSession:
         self.state: TrainingState = "ready"
         self._log = log
         self._events: Iterator[events.Event] = trainer.run()
-        self._pause_after_step = False
+        self._pause_after = 0  # iteration; 0: none
         self._loss = CurveRecorder()
         self._psnr = CurveRecorder()
+        self._count = CurveRecorder()
+        self._step_ms = CurveRecorder()
         self._last_loss: float | None = None
         self._evaluated: events.Evaluated | None = None
-        self._stage_ms: dict[str, float] = {}
+        self.stage_ms: dict[str, float] = {}  # of the last step
         self._note = ""
         self._rate: float | None = None
         self._rate_start: tuple[float, int] | None = None
+        self._recall()
+
+    def _recall(self) -> None:
+        """Draws the curves of a run that goes on up to where it was."""
+        losses, scorings = self.trainer.history
+        for iteration, loss in enumerate(losses, self.trainer.iteration - len(losses) + 1):
+            self._loss.add(iteration, loss)
+        for scoring in scorings:
+            self._psnr.add(scoring.iteration, scoring.psnr)
+            self._evaluated = scoring
 
     @property
     def active(self) -> bool:
         """True while `advance` has something to do."""
         return self.state in ("running", "stopping")
 
-    def start(self) -> None:
-        """Begins or goes on."""
+    def start(self, until: int | None = None) -> None:
+        """Begins or goes on, up to an iteration if one is named. Raises InputError if that is behind already."""
+        if until is not None and until <= self.trainer.iteration:
+            raise InputError(f"Iteration {until:,} is behind: the run has reached {self.trainer.iteration:,}.")
         if self.state in ("ready", "paused"):
             self._set_state("running")
-        self._pause_after_step = False
+        self._pause_after = until or 0
 
     def pause(self) -> None:
         """Keeps everything; the step in flight is already over when this is called."""
@@ -89,7 +104,12 @@ class TrainingSession:
         """One iteration, then pause."""
         if self.state in ("ready", "paused"):
             self._set_state("running")
-            self._pause_after_step = True
+            self._pause_after = self.trainer.iteration + 1
+
+    @property
+    def has_begun(self) -> bool:
+        """True once anything was asked of the run; until then its recipe can change."""
+        return self.state != "ready" or self.trainer.iteration > 0
 
     def stop(self) -> None:
         """Saves what is there and ends the run."""
@@ -102,33 +122,45 @@ class TrainingSession:
         """Pulls one event. True if the splats changed. Errors end the run and are raised."""
         try:
             if self.state == "stopping":
-                self._finish(self.trainer.save())
-                return False
+                return self._stop()
             event = next(self._events, None)
+        except NotFiniteError:  # the splats are those of the step before; the run can go on
+            self._events = self.trainer.run()
+            self._set_state("paused")
+            raise
         except BaseException:
-            self._set_state("error")
+            if self.state != "paused":
+                self._set_state("error")
             raise
         if event is None:
             self._set_state("finished")
             return False
         return self._take(event)
 
-    def _finish(self, path: Path) -> None:
+    def _stop(self) -> bool:
+        try:
+            path = self.trainer.save()
+        except InputError:  # a full disk: paused, so that stopping can be tried again
+            self._set_state("paused")
+            raise
         self._note = f"Saved {path}"
         self._log("info", f"Training stopped at iteration {self.trainer.iteration}; saved {path}.")
         self._set_state("finished")
+        return False
 
     def _take(self, event: events.Event) -> bool:
         changed = False
         match event:
             case events.Stepped():
                 self._last_loss = event.loss
-                self._stage_ms = event.stage_ms
+                self.stage_ms = event.stage_ms
                 self._loss.add(event.iteration, event.loss)
+                self._count.add(event.iteration, event.count)
+                self._step_ms.add(event.iteration, sum(event.stage_ms.values()))
                 self._note = ""
                 self._measure_rate(event.iteration)
-                if self._pause_after_step:
-                    self._pause_after_step = False
+                if 0 < self._pause_after <= event.iteration:
+                    self._pause_after = 0
                     self._set_state("paused")
                 changed = True
             case events.Loading():
@@ -147,7 +179,7 @@ class TrainingSession:
                 pass
         text = sentence(event)
         if text is not None:
-            self._log("info", text)
+            self._log("warning" if isinstance(event, events.SaveFailed) else "info", text)
             self._note = text if isinstance(event, events.Forecast) else self._note
         return changed
 
@@ -184,7 +216,9 @@ class TrainingSession:
             out_dir=self.trainer.out_dir,
             loss_curve=self._loss.curve(),
             psnr_curve=self._psnr.curve(),
-            stage_ms=self._stage_ms,
+            count_curve=self._count.curve(),
+            step_curve=self._step_ms.curve(),
+            stage_ms=self.stage_ms,
             note=self._note,
             view_cost=view_cost if self.state == "running" else 0.0,
         )

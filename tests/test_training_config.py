@@ -14,8 +14,8 @@ from splatscope.training.config import (
     TrainConfig,
     config_from_dict,
     config_to_dict,
-    preset,
 )
+from splatscope.training.recipes import preset
 
 
 def test_settings_survive_json() -> None:

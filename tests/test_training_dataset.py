@@ -83,7 +83,7 @@ def test_hidden_colour_does_not_bleed_into_the_resized_photograph(tmp_path: Path
         pixels[2:4, 2:5] = (10, 250, 30, 255)
         path = tmp_path / f"{hidden}.png"
         Image.fromarray(pixels).save(path)
-        photograph = load_photograph(View(path.name, path, view("").camera), 2, (1, 1, 1))
+        photograph = load_photograph(View(path.name, path, view("").camera), DataConfig(resolution=2), (1, 1, 1))
         assert photograph.pixels.shape == (3, 4, 3)
         images.append(photograph.pixels)
     np.testing.assert_array_equal(images[0], images[1])
@@ -94,7 +94,7 @@ def test_the_camera_follows_the_size_the_photograph_got(tmp_path: Path) -> None:
     path = tmp_path / "odd.png"
     Image.fromarray(np.zeros((7, 9, 3), np.uint8)).save(path)
     camera = view("", size=(9, 7)).camera
-    resized = load_photograph(View("odd.png", path, camera), 2, (0, 0, 0)).camera
+    resized = load_photograph(View("odd.png", path, camera), DataConfig(resolution=2), (0, 0, 0)).camera
     assert (resized.width, resized.height) == (4, 4)
     assert resized.fx == pytest.approx(camera.fx * 4 / 9)
     assert resized.cy == pytest.approx(camera.cy * 4 / 7)
@@ -104,14 +104,16 @@ def test_a_photograph_of_another_size_than_its_camera_is_named(tmp_path: Path) -
     path = tmp_path / "small.png"
     Image.fromarray(np.zeros((3, 4, 3), np.uint8)).save(path)
     with pytest.raises(InputError, match=r"small\.png is 4x3 .* 8x6"):
-        load_photograph(View("small.png", path, view("").camera), 1, (0, 0, 0))
+        load_photograph(View("small.png", path, view("").camera), DataConfig(resolution=1), (0, 0, 0))
 
 
 def test_targets_span_zero_to_one(tmp_path: Path) -> None:
     path = tmp_path / "ramp.png"
     ramp = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, axis=2)
     Image.fromarray(ramp).save(path)
-    target = load_photograph(View("ramp.png", path, view("", size=(16, 16)).camera), 1, (0, 0, 0)).target()
+    target = load_photograph(
+        View("ramp.png", path, view("", size=(16, 16)).camera), DataConfig(resolution=1), (0, 0, 0)
+    ).target()
     assert target.dtype == np.float32
     np.testing.assert_allclose(target, ramp / 255, atol=1e-7)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,16 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from PIL import Image
 from plyfile import PlyData
 
-from splatscope.assets.capture import Capture, PointCloud, View
+from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
 from splatscope.kernels.api import Backend, make_backend
-from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Gaussians
 from splatscope.training import metrics
 from splatscope.training.config import DataConfig, DensifyConfig, TrainConfig, config_from_dict
-from splatscope.training.dataset import Dataset
+from splatscope.training.dataset import Dataset, Photograph
 from splatscope.training.events import (
     Densified,
     Evaluated,
@@ -39,36 +36,9 @@ from splatscope.training.events import (
 )
 from splatscope.training.forecast import suggest
 from splatscope.training.trainer import Trainer
+from tests.small_capture import SHORT, make_capture
 
 TUMBLER = Path(__file__).parents[2] / "shared" / "data" / "train" / "tumbler"
-SHORT = TrainConfig(
-    iterations=40,
-    sh_interval=15,
-    test_interval=20,
-    data=DataConfig(eval=True),
-    densify=DensifyConfig(start=5, interval=10, reset_interval=25),
-)
-
-
-def looking_at_origin(centre: np.ndarray) -> Camera:
-    forward = -centre / np.linalg.norm(centre)
-    right = np.cross(forward, (0, 0, 1.0))
-    right /= np.linalg.norm(right)
-    matrix = np.eye(4)
-    matrix[:3, :3] = np.stack((right, np.cross(forward, right), forward))
-    matrix[:3, 3] = -matrix[:3, :3] @ centre
-    return Camera.from_matrix(matrix, 72, 56, 80, 80, 36, 28)
-
-
-def true_splats(rng: np.random.Generator) -> Gaussians:
-    count = 120
-    return Gaussians(
-        means=rng.uniform(-0.7, 0.7, (count, 3)).astype(np.float32),
-        log_scales=np.log(rng.uniform(0.03, 0.2, (count, 3))).astype(np.float32),
-        quats=rng.standard_normal((count, 4)).astype(np.float32),
-        logit_opacities=rng.uniform(0, 4, count).astype(np.float32),
-        sh=((rng.random((count, 1, 3)) - 0.5) / SH_C0).astype(np.float32),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +47,8 @@ def backend() -> Backend:
 
 
 @pytest.fixture(scope="module")
-def capture(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    """Pictures of known splats from 24 cameras; the points lie near the splats but are grey."""
-    folder = tmp_path_factory.mktemp("capture")
-    rng = np.random.default_rng(5)
-    truth = true_splats(rng)
-    views = []
-    for i, angle in enumerate(np.linspace(0, 2 * np.pi, 24, endpoint=False)):
-        camera = looking_at_origin(np.array([3 * np.cos(angle), 3 * np.sin(angle), np.sin(3 * angle)]))
-        image = backend.render(truth, camera, RenderSettings((0, 0, 0))).image
-        path = folder / f"{i:02}.png"
-        Image.fromarray(np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)).save(path)
-        views.append(View(path.name, path, camera))
-    positions = truth.means + rng.normal(0, 0.03, truth.means.shape)
-    points = PointCloud(positions, np.full(positions.shape, 128, np.uint8))
-    return Capture(folder, "colmap", tuple(views), (), points, False, ("3 photographs are missing.",))
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return make_capture(tmp_path_factory.mktemp("capture"))
 
 
 def of_type(events: list[Event], kind: type) -> list[Any]:
@@ -199,7 +156,7 @@ def test_the_output_folder_opens_again(capture: Capture, backend: Backend, tmp_p
     scores = json.loads((out / "metrics.json").read_text())
     assert [s["iteration"] for s in scores["scores"]] == [20, 40]
     assert scores["views"] == ["00.png", "08.png", "16.png"]
-    assert not [p for p in out.rglob("*") if p.is_file() and p.suffix not in {".ply", ".json", ""}]
+    assert not [p for p in out.rglob("*") if p.is_file() and p.suffix not in {".ply", ".json", ".pt", ""}]
 
 
 def test_a_stopped_run_saves_what_is_there(capture: Capture, backend: Backend, tmp_path: Path) -> None:
@@ -232,7 +189,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_splats_are_touched(
     before = arrays(trainer.gaussians)
     view = trainer.dataset.training[0]
     poison = np.full((56, 72, 3), np.nan, np.float32)
-    trainer.dataset.training[:] = [_with_target(view, lambda: poison)]
+    trainer.dataset.training[:] = [_with_target(view, poison)]
     with pytest.raises(InputError, match=rf"iteration 1: the loss on {view.name}"):
         next(run)
     assert trainer.iteration == 0
@@ -247,8 +204,8 @@ def test_a_run_that_would_lose_every_splat_stops_with_them(capture: Capture, bac
     assert trainer.gaussians.count == 120
 
 
-def _with_target(view: Any, target: Callable[[], Float32]) -> Any:
-    return Namespace(name=view.name, camera=view.camera, target=target)
+def _with_target(view: Photograph, target: Float32) -> Any:
+    return Namespace(name=view.name, camera=view.camera, target=lambda background: target, weights=lambda: None)
 
 
 def test_a_folder_that_cannot_be_made_is_named(capture: Capture, backend: Backend, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.cpu.adam import adam_step
 from splatscope.kernels.types import Camera, Gaussians, Gradients
 from splatscope.training import ops
+from splatscope.training.adaptive import AdaptiveDensity
 from splatscope.training.config import DensifyConfig, InitialConfig, RateConfig
 from splatscope.training.initial import initial_points, splats_from_points
 from splatscope.training.optimizer import Optimizer, mean_rate
-from splatscope.training.strategy import AdaptiveDensity
 
 CAMERA = Camera.from_matrix(np.eye(4), 200, 100, 100, 100, 100, 50)
 PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
@@ -60,7 +60,7 @@ def refine(
     strategy = AdaptiveDensity(replace(DensifyConfig(), **changes), state.count, 1.0, False)  # pyright: ignore
     for lengths in steps:
         strategy.observe(pull(state.count, lengths), CAMERA)
-    return strategy.after_step(state, iteration, np.random.default_rng(0))
+    return strategy.after_step(state, iteration, torch.Generator().manual_seed(0))
 
 
 # ------------------------------------------------------------------------------------- first splats
@@ -210,7 +210,7 @@ def test_opacities_are_lowered_on_schedule(iteration: int, white: bool, lowered:
     state = state_of(2)
     state.raw.logit_opacities[1] = math.log(0.008 / 0.992)
     strategy = AdaptiveDensity(DensifyConfig(), 2, 1.0, white)
-    after, _ = strategy.after_step(state, iteration, np.random.default_rng(0))
+    after, _ = strategy.after_step(state, iteration, torch.Generator().manual_seed(0))
     expected = [0.01, 0.008] if lowered else [0.5, 0.008]
     np.testing.assert_allclose(torch.sigmoid(after.raw.logit_opacities).numpy(), expected, rtol=1e-5)
     assert bool(after.first.logit_opacities.any()) != lowered

@@ -1,21 +1,26 @@
-"""Every training setting, one frozen dataclass a group, with the values of the 2023 recipe.
+"""Every training setting, one frozen dataclass a group; the defaults are those of the 2023 recipe.
 
-Source: Kerbl, Kopanas et al. 2023 and the authors' later change of the opacity rate. Command line, window
-and settings file all read these fields; nothing here touches data. Read `trainer.py` next.
+Source: Kerbl, Kopanas et al. 2023 and the authors' later change of the opacity rate; other groups name theirs.
+Command line, window and settings file all read these fields; nothing here touches data. The named sets of values
+are in `recipes.py`; read `trainer.py` next.
 """
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from splatscope.assets.view_image import AlphaUse
 from splatscope.kernels.errors import InputError
+
+StrategyName = Literal["adaptive", "mcmc", "budget"]
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which photographs are trained on, and at which size."""
+    """Which photographs are trained on, at which size, and over what."""
 
     images: str = "images"  # folder of the photographs below the dataset (COLMAP)
     resolution: int = -1  # 1, 2, 4, 8: divide the size; -1: cap the width at 1600; else the width in pixels
@@ -23,15 +28,21 @@ class DataConfig:
     eval: bool = False  # hold out every 8th view by name (a set's own test split is always held out)
     holdout_interval: int = 8  # with eval, views whose index by name is a multiple of this are held out
     training_views_tested: int = 10  # without held-out views, this many training views are scored
+    background: tuple[float, ...] = ()  # RGB in [0, 1] to train over instead of black or white; empty: those
+    random_background: bool = False  # a new colour every step; scores and pictures keep the fixed one
+    alpha: AlphaUse = "background"  # of RGBA photographs: shows the background, weighs the loss, or is ignored
 
 
 @dataclass(frozen=True)
 class InitialConfig:
     """The first splats."""
 
+    source: Literal["points", "random"] = "points"  # random: as if the capture had no points
     random_count: int | None = None  # splats drawn without a point cloud; none: 100,000, on the CPU 20,000
     cube_half_width: float = 1.3  # world units; Blender sets draw from the cube of this half width
+    carve: bool = False  # of that cube, only where no cut-out photograph is transparent, in the colours it shows
     opacity: float = 0.1
+    scale_factor: float = 1.0  # times the distance to the nearest points
     smallest_square: float = 1e-7  # floor of the mean squared distance to the 3 nearest points
 
 
@@ -41,7 +52,8 @@ class RateConfig:
 
     means_start: float = 1.6e-4  # times the scene extent
     means_end: float = 1.6e-6  # times the scene extent, reached log-linearly
-    means_steps: int = 30_000  # iterations of that decay, whatever the length of the run
+    means_hold: int = 0  # iterations at means_start before the decay begins
+    means_steps: int = 30_000  # iteration at which the decay ends, whatever the length of the run
     sh_constant: float = 2.5e-3
     sh_rest_share: float = 0.05  # of sh_constant, for all higher rows
     opacity: float = 0.025  # 0.05 in the 2023 release
@@ -54,9 +66,9 @@ class RateConfig:
 
 @dataclass(frozen=True)
 class DensifyConfig:
-    """Adaptive density control: where splats are added and removed."""
+    """Strategy `adaptive`: where splats are added and removed (Kerbl, Kopanas et al. 2023, section 5.2)."""
 
-    enabled: bool = True
+    enabled: bool = True  # False: no strategy touches the splats, whichever is named
     start: int = 500  # refines after this iteration
     stop: int = 15_000  # and before this one; statistics are gathered from the first step
     interval: int = 100  # iterations between refines
@@ -72,6 +84,80 @@ class DensifyConfig:
 
 
 @dataclass(frozen=True)
+class McmcConfig:
+    """Strategy `mcmc`: a fixed budget that moves (Kheradmand et al. 2024, 3D Gaussian splatting as MCMC)."""
+
+    start: int = 500  # relocates and grows after this iteration
+    stop: int = 25_000  # and before this one
+    interval: int = 100
+    max_splats: int = 1_000_000
+    growth: float = 0.05  # share of the splats added at each refine until max_splats
+    dead_opacity: float = 0.005  # splats at or below are moved onto others
+    noise: float = 5e5  # times the rate of the means; noise is added after every step, to the end
+    noise_steepness: float = 100.0  # of the sigmoid that spares opaque splats, centred on dead_opacity
+    most_copies: int = 51  # splats that may share one place in the opacity formula
+
+
+@dataclass(frozen=True)
+class BudgetConfig:
+    """Strategy `budget`: a count that rises linearly to a budget, drawn by pull (after Taming 3DGS and LiteGS).
+
+    Parents stay; opacities are halved now and then instead of being reset.
+    """
+
+    start: int = 500  # refines after this iteration
+    stop: int = 15_000  # and before this one; the budget is reached at the last refine
+    interval: int = 200
+    max_splats: int = 1_000_000
+    dense_share: float = 0.01  # of the extent: a smaller splat is copied, a larger one gets a child beside it
+    child_shrink: float = 1.6  # the child's scales are divided by this
+    smallest_opacity: float = 0.005  # a fainter splat is pruned at a refine
+    halving_interval: int = 1_000  # iterations between halvings of all opacities; 0: none
+    halvings: int = 8  # at most so many
+    halving_floor: float = 1 / 128  # opacities are not halved below this
+
+
+@dataclass(frozen=True)
+class ResolutionConfig:
+    """Training on smaller pictures first. Halving is that of the gradient-free schedules in use since 2024;
+    `frequency` is DashGaussian's (Chen et al. 2025), which reads the schedule off the photographs' spectra."""
+
+    schedule: Literal["halving", "frequency"] = "halving"
+    num_downscales: int = 0  # halving: sizes are divided by 2 this often at first; 0: full size from the start
+    interval: int = 3_000  # halving: iterations until the size doubles
+    until: int = 0  # frequency: iteration from which pictures have their full size; 0: from the start
+    most: int = 4  # frequency: sizes are divided by this at most
+
+
+@dataclass(frozen=True)
+class ExposureConfig:
+    """An affine colour transform for each training photograph (as the 2023 authors' code has it since 2024)."""
+
+    enabled: bool = False
+    rate_start: float = 0.01
+    rate_end: float = 0.001  # reached log-linearly at the end of the run
+
+
+@dataclass(frozen=True)
+class PlateauConfig:
+    """Stops early when the scores no longer rise."""
+
+    patience: int = 0  # scorings without a gain before the run ends; 0: never
+    gain: float = 0.02  # dB above the best score so far that count as a gain
+    after: int = 15_000  # scorings up to this iteration are not judged: growth and resets make them jump
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept of a run so that it can go on after a crash. Written in the background."""
+
+    enabled: bool = True
+    seconds: float = 60.0  # at least this long between two; one also with every saved PLY. 0: no clock
+    interval: int = 0  # also every so many iterations; 0: no
+    keep: int = 2  # older ones are removed
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """A whole run."""
 
@@ -79,7 +165,10 @@ class TrainConfig:
     sh_degree: int = 3  # highest degree, 0 to 3
     sh_interval: int = 1_000  # iterations between two degrees
     dssim_weight: float = 0.2  # w of (1 - w) L1 + w (1 - SSIM)
+    opacity_penalty: float = 0.0  # times the mean opacity, added to the loss (MCMC: 0.01)
+    scale_penalty: float = 0.0  # times the mean half axis in world units, added to the loss (MCMC: 0.01)
     seed: int = 0
+    strategy: StrategyName = "adaptive"  # how splats are added and removed; constants are in the group it names
     save_iterations: tuple[int, ...] = (7_000, 30_000)  # the last iteration is always saved
     test_iterations: tuple[int, ...] = ()  # scored at these, and every test_interval, and at the end
     test_interval: int = 1_000  # 0: only at test_iterations and at the end
@@ -87,26 +176,20 @@ class TrainConfig:
     initial: InitialConfig = InitialConfig()
     rates: RateConfig = RateConfig()
     densify: DensifyConfig = DensifyConfig()
+    mcmc: McmcConfig = McmcConfig()
+    budget: BudgetConfig = BudgetConfig()
+    resolution: ResolutionConfig = ResolutionConfig()
+    exposure: ExposureConfig = ExposureConfig()
+    plateau: PlateauConfig = PlateauConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
     def check(self) -> None:
         """Raises InputError for a value no run can use."""
-        limits = (
-            ("iterations", self.iterations, 1, None),
-            ("sh_degree", self.sh_degree, 0, 3),
-            ("sh_interval", self.sh_interval, 1, None),
-            ("dssim_weight", self.dssim_weight, 0, 1),
-            ("seed", self.seed, 0, None),
-            ("test_interval", self.test_interval, 0, None),
-            ("data.holdout_interval", self.data.holdout_interval, 2, None),
-            ("data.training_views_tested", self.data.training_views_tested, 1, None),
-            ("initial.random_count", self.initial.random_count, 1, None),
-            ("densify.interval", self.densify.interval, 1, None),
-            ("densify.reset_interval", self.densify.reset_interval, 1, None),
-            ("densify.split_count", self.densify.split_count, 1, None),
-            ("densify.max_splats", self.densify.max_splats, 1, None),
-        )
-        for name, value, low, high in limits:
-            if value is not None and (value < low or (high is not None and value > high)):
+        for name, low, high in _LIMITS:
+            value: Any = self
+            for part in name.split("."):
+                value = getattr(value, part)
+            if value is not None and not (low <= value and (high is None or value <= high)):
                 allowed = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise InputError(f"{name} must be {allowed}, got {value}.")
         if self.data.resolution < 1 and self.data.resolution != -1:
@@ -114,19 +197,52 @@ class TrainConfig:
                 f"resolution (-r) must be 1, 2, 4, 8, a width in pixels or -1 (at most 1600 wide), "
                 f"got {self.data.resolution}."
             )
+        background = self.data.background
+        if background and (len(background) != 3 or not all(0 <= channel <= 1 for channel in background)):
+            raise InputError(f"data.background must be three numbers from 0 to 1, got {background}.")
+        if self.data.alpha != "background" and self.data.random_background:
+            raise InputError("data.random_background needs data.alpha=background: nothing else shows the background.")
 
 
-PRESETS = {
-    "inria": TrainConfig(),
-    "inria2023": TrainConfig(rates=RateConfig(opacity=0.05)),
-}
-
-
-def preset(name: str) -> TrainConfig:
-    """The named recipe; raises InputError listing those there are."""
-    if name not in PRESETS:
-        raise InputError(f"There is no training preset {name!r}; presets are {', '.join(PRESETS)}.")
-    return PRESETS[name]
+_LIMITS: tuple[tuple[str, float, float | None], ...] = (
+    ("iterations", 1, None),
+    ("sh_degree", 0, 3),
+    ("sh_interval", 1, None),
+    ("dssim_weight", 0, 1),
+    ("opacity_penalty", 0, None),
+    ("scale_penalty", 0, None),
+    ("seed", 0, None),
+    ("test_interval", 0, None),
+    ("data.holdout_interval", 2, None),
+    ("data.training_views_tested", 1, None),
+    ("initial.random_count", 1, None),
+    ("initial.opacity", 1e-4, 0.99),
+    ("initial.scale_factor", 1e-4, 100),
+    ("densify.interval", 1, None),
+    ("densify.reset_interval", 1, None),
+    ("densify.split_count", 1, None),
+    ("densify.max_splats", 1, None),
+    ("mcmc.interval", 1, None),
+    ("mcmc.max_splats", 1, None),
+    ("mcmc.growth", 0, None),
+    ("mcmc.dead_opacity", 1e-6, 0.5),
+    ("mcmc.noise", 0, None),
+    ("mcmc.most_copies", 2, 51),
+    ("budget.interval", 1, None),
+    ("budget.max_splats", 1, None),
+    ("budget.halving_interval", 0, None),
+    ("budget.halving_floor", 1e-4, 0.5),
+    ("resolution.num_downscales", 0, 6),
+    ("resolution.interval", 1, None),
+    ("resolution.until", 0, None),
+    ("resolution.most", 1, 8),
+    ("exposure.rate_start", 1e-9, 1),
+    ("exposure.rate_end", 1e-9, 1),
+    ("plateau.patience", 0, None),
+    ("checkpoint.seconds", 0, None),
+    ("checkpoint.interval", 0, None),
+    ("checkpoint.keep", 1, None),
+)
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
@@ -156,6 +272,7 @@ def config_from_dict(values: Mapping[str, Any], base: Any = TrainConfig(), where
 def _checked(path: str, value: Any, hint: Any) -> Any:
     """`value` as the field's type; JSON's lists become tuples and whole numbers may stand for floats."""
     whole = isinstance(value, int) and not isinstance(value, bool)
+    origin, choices = get_origin(hint), get_args(hint)
     if hint is bool and isinstance(value, bool):
         return value
     if hint is int and whole:
@@ -164,8 +281,13 @@ def _checked(path: str, value: Any, hint: Any) -> Any:
         return float(value)
     if hint is str and isinstance(value, str):
         return value
-    if hint == int | None and (value is None or whole):
+    if origin is Literal and value in choices:
         return value
-    if hint == tuple[int, ...] and isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value):
-        return tuple(value)
-    raise InputError(f"Training setting {path} must be {getattr(hint, '__name__', hint)}, got {value!r}.")
+    if origin in (Union, types.UnionType) and value is None and types.NoneType in choices:
+        return None
+    if origin in (Union, types.UnionType):
+        return _checked(path, value, choices[0])
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_checked(path, item, choices[0]) for item in value)
+    allowed = f"one of {', '.join(choices)}" if origin is Literal else getattr(hint, "__name__", hint)
+    raise InputError(f"Training setting {path} must be {allowed}, got {value!r}.")

@@ -2,7 +2,8 @@
 
 Pixels are kept as 8-bit RGB at the training size (a quarter of float32, and converting one view costs a
 fraction of a step). Transparent photographs are composited over the training background before they are
-resized, so that no hidden colour bleeds in at an edge. Reading files is the assets layer's business.
+resized, so that no hidden colour bleeds in at an edge; where the background changes with every step, alpha is
+kept beside them. Reading files is the assets layer's business.
 Read `initial.py` next.
 """
 
@@ -18,13 +19,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from splatscope.assets.capture import Capture, View
-from splatscope.assets.images import read_image
 from splatscope.assets.json_fields import SIZE_LIMIT
+from splatscope.assets.photographs import left_out, refuse_if_too_few
+from splatscope.assets.view_image import read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32
 from splatscope.training.config import DataConfig
 
 Color = tuple[float, float, float]
+BLACK: Color = (0.0, 0.0, 0.0)
 MEMORY_SHARE = 0.7  # of the machine's memory that decoded photographs may take
 WIDEST = 1600  # px; what -r -1 allows
 FAR_CAMERA = 5  # times the median distance to the centroid; cameras beyond do not set the extent
@@ -36,11 +39,31 @@ class Photograph:
 
     name: str
     camera: Camera
-    pixels: NDArray[np.uint8]  # [H, W, 3] over the training background
+    pixels: NDArray[np.uint8]  # [H, W, 3] over the training background, or over black if `coverage` is there
+    coverage: NDArray[np.uint8] | None = None  # [H, W] alpha, where the background is chosen step by step
+    weight: NDArray[np.uint8] | None = None  # [H, W] how much each pixel counts, of 255; None: all alike
 
-    def target(self) -> Float32:
-        """The colours in [0, 1], float32 [H, W, 3]."""
-        return np.multiply(self.pixels, np.float32(1 / 255), dtype=np.float32)
+    def target(self, background: Color = BLACK) -> Float32:
+        """The colours in [0, 1], float32 [H, W, 3]; `background` shows only through `coverage`."""
+        colors = np.multiply(self.pixels, np.float32(1 / 255), dtype=np.float32)
+        if self.coverage is not None:
+            behind = np.float32(1) - self.coverage[..., None] * np.float32(1 / 255)
+            colors += behind * np.array(background, np.float32)
+        return colors
+
+    def weights(self) -> Float32 | None:
+        """How much each pixel counts, float32 [H, W, 1] in [0, 1]; None if all count alike."""
+        return None if self.weight is None else self.weight[..., None] * np.float32(1 / 255)
+
+    def reduced(self, divisor: int) -> Photograph:
+        """The same view with width and height divided; each pixel is the mean of those it covers."""
+        size = max(1, round(self.camera.width / divisor)), max(1, round(self.camera.height / divisor))
+
+        def smaller(pixels: NDArray[np.uint8] | None) -> NDArray[np.uint8] | None:
+            return None if pixels is None else _resized(pixels, size, Image.Resampling.BOX)
+
+        pixels = _resized(self.pixels, size, Image.Resampling.BOX)
+        return Photograph(self.name, self.camera.resized(*size), pixels, smaller(self.coverage), smaller(self.weight))
 
 
 class Dataset:
@@ -53,34 +76,63 @@ class Dataset:
                 f"{capture.path} leaves no view to train on: {len(capture.views)} views, "
                 f"{len(self.held_out_views)} held out. Train without --eval or add photographs."
             )
-        white = config.white_background or capture.white_background
-        self.background: Color = (1.0, 1.0, 1.0) if white else (0.0, 0.0, 0.0)
+        self.background = fixed_background(capture, config)
         self.extent = scene_extent([view.camera for view in self.training_views])
         self.label = "held-out PSNR" if self.held_out_views else "training PSNR"
         self.training: list[Photograph] = []
         self.tested: list[Photograph] = []  # what scores are computed on
+        self.warnings: tuple[str, ...] = ()  # what was noticed while decoding
         self._config = config
+        self._reduced: tuple[int, list[Photograph]] = (0, [])  # divisor, training views
         _check_memory((*self.training_views, *self.held_out_views), config.resolution)
 
     def load(self) -> Iterator[tuple[int, int]]:
         """Decodes every photograph on all cores and yields (done, total) after each; then the lists are full.
 
-        Raises InputError if one cannot be read or has another size than its camera.
+        One that cannot be read, or no longer has the size of its camera, is left out and named in `warnings`.
+        Raises InputError if too few are left.
         """
         views = (*self.training_views, *self.held_out_views)
-        loaded: list[Photograph] = []
+        loaded: list[Photograph | None] = []
+        damaged: list[str] = []
         workers = min(len(views), os.cpu_count() or 1)
         with ThreadPoolExecutor(workers, thread_name_prefix="photographs") as pool:
-            waiting = [pool.submit(load_photograph, v, self._config.resolution, self.background) for v in views]
+            waiting = [pool.submit(load_photograph, view, self._config, self.background) for view in views]
             try:
-                for future in waiting:
-                    loaded.append(future.result())
+                for view, future in zip(views, waiting, strict=True):
+                    try:
+                        loaded.append(future.result())
+                    except InputError:
+                        loaded.append(None)
+                        damaged.append(view.name)
                     yield len(loaded), len(views)
             finally:
                 for future in waiting:
                     future.cancel()
-        self.training = loaded[: len(self.training_views)]
-        self.tested = loaded[len(self.training_views) :] or spread(self.training, self._config.training_views_tested)
+        self.training = [photograph for photograph in loaded[: len(self.training_views)] if photograph]
+        held_out = [photograph for photograph in loaded[len(self.training_views) :] if photograph]
+        refuse_if_too_few(damaged, len(views) if self.training else len(damaged))
+        self.tested = held_out or spread(self.training, self._config.training_views_tested)
+        self.label = "held-out PSNR" if held_out else "training PSNR"
+        self.warnings = (left_out(damaged),) if damaged else ()
+
+    def training_at(self, divisor: int) -> list[Photograph]:
+        """The training views with sides divided; those of the newest divisor are kept."""
+        if divisor == 1:
+            return self.training
+        if self._reduced[0] != divisor:
+            with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs") as pool:
+                self._reduced = divisor, list(pool.map(lambda view: view.reduced(divisor), self.training))
+        return self._reduced[1]
+
+
+def fixed_background(capture: Capture, config: DataConfig) -> Color:
+    """What pictures are rendered over, and trained over unless that is random."""
+    if config.background:
+        red, green, blue = config.background
+        return red, green, blue
+    cut_out = capture.white_background and config.alpha == "background"
+    return (1.0, 1.0, 1.0) if config.white_background or cut_out else BLACK
 
 
 def _check_memory(views: tuple[View, ...], resolution: int) -> None:
@@ -132,21 +184,23 @@ def training_size(width: int, height: int, resolution: int) -> tuple[int, int]:
     return target, max(1, int(height * target / width))
 
 
-def load_photograph(view: View, resolution: int, background: Color) -> Photograph:
+def load_photograph(view: View, config: DataConfig, background: Color) -> Photograph:
     """Decodes, composites and resizes one view, and scales its camera to the size it got."""
-    pixels = read_image(view.image_path)
-    height, width = pixels.shape[:2]
-    if (width, height) != (view.camera.width, view.camera.height):
-        raise InputError(
-            f"{view.image_path} is {width}x{height} pixels but its camera says "
-            f"{view.camera.width}x{view.camera.height}; use the photographs the cameras were made for."
-        )
-    rgb = composite(pixels, background)
-    size = training_size(width, height, resolution)
-    if size != (width, height):
-        # Bicubic with antialiasing: what the recipe's published scores were made with.
-        rgb = np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.BICUBIC))
-    return Photograph(view.name, view.camera.resized(*size), np.ascontiguousarray(rgb))
+    image = read_view(view, config.alpha)
+    size = training_size(view.camera.width, view.camera.height, config.resolution)
+    keeps_alpha = config.random_background and image.pixels.shape[2] == 4
+    # Bicubic with antialiasing: what the recipe's published scores were made with.
+    rgb = _resized(composite(image.pixels, BLACK if keeps_alpha else background), size, Image.Resampling.BICUBIC)
+    coverage = _resized(image.pixels[..., 3], size, Image.Resampling.BICUBIC) if keeps_alpha else None
+    weight = None if image.mask is None else _resized(image.mask * np.uint8(255), size, Image.Resampling.BOX)
+    return Photograph(view.name, view.camera.resized(*size), rgb, coverage, weight)
+
+
+def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], how: Image.Resampling) -> NDArray[np.uint8]:
+    """uint8 [H, W] or [H, W, 3] at `size` (width, height), contiguous."""
+    if size != (pixels.shape[1], pixels.shape[0]):
+        pixels = np.asarray(Image.fromarray(pixels).resize(size, how))
+    return np.ascontiguousarray(pixels)
 
 
 def composite(pixels: NDArray[np.uint8], background: Color) -> NDArray[np.uint8]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+SavedThing = Literal["splats", "checkpoint", "scores"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Densified:
     split: int  # parents that were replaced by their children
     pruned: int  # without those parents
     count: int  # afterwards
+    moved: int = 0  # transparent ones put where they are useful
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,50 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class SaveFailed:
+    """A result could not be written; training goes on."""
+
+    iteration: int
+    what: SavedThing
+    reason: str  # one sentence
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The run goes on from where an earlier one was."""
+
+    iteration: int
+    path: Path
+    remark: str = ""  # one sentence on what could not be taken over, empty if all was
+
+
+@dataclass(frozen=True)
+class Plateaued:
+    """The scores no longer rise, so the run ends here."""
+
+    iteration: int
+    best: float  # dB
+    scorings: int  # without a gain
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last event of a complete run."""
 
     iteration: int
 
 
-Event = Loading | Prepared | Forecast | Stepped | Densified | Evaluating | Evaluated | Saved | Finished
+Event = (
+    Loading
+    | Prepared
+    | Forecast
+    | Resumed
+    | Stepped
+    | Densified
+    | Evaluating
+    | Evaluated
+    | Saved
+    | SaveFailed
+    | Plateaued
+    | Finished
+)

@@ -25,19 +25,25 @@ PIXEL_POWER = 0.75  # step time grows as pixels to this power
 
 
 def forecast(
-    backend: Backend, gaussians: Gaussians, dataset: Dataset, settings: RenderSettings, config: TrainConfig
+    backend: Backend,
+    gaussians: Gaussians,
+    dataset: Dataset,
+    settings: RenderSettings,
+    config: TrainConfig,
+    begun: int = 0,
 ) -> Forecast:
-    """Times `PASSES` views after one to warm up and extrapolates over the run."""
+    """Times `PASSES` views after one to warm up and extrapolates over the run, or what is left after `begun`."""
     views, times = dataset.training, []
     for view in [views[0], *spread(views, PASSES)]:
-        target = view.target()
+        target = view.target(settings.background)
         start = time.perf_counter()
         frame, saved = backend.forward(gaussians, view.camera, settings)
         _, image_gradient = backend.loss(frame.image, target, config.dssim_weight)
         backend.backward(saved, image_gradient)
         times.append(time.perf_counter() - start)
     step = statistics.median(times[1:])
-    seconds = step * config.iterations * (mean_growth(config.iterations) if config.densify.enabled else 1)
+    growing = config.densify.enabled and not begun
+    seconds = step * (config.iterations - begun) * (mean_growth(config.iterations) if growing else 1)
     shrunk = dataset.training_views[0].camera.width / views[0].camera.width
     return Forecast(seconds, 1e3 * step, suggest(seconds, shrunk))
 

@@ -1,14 +1,17 @@
-"""Pure row operations on splats and their optimiser moments: clone, split, replace, reset.
+"""Pure row operations on splats and their optimiser moments: clone, split, replace, share, draw, reset.
 
-Every function returns new tensors and leaves its arguments alone, so a run can swap its state in one
-assignment and is never half changed. Which rows are concerned is decided in `strategy.py`; read it next.
+Every function returns new tensors, on the device of its arguments, and leaves those alone, so a run can swap its
+state in one assignment and is never half changed. Which rows are concerned is decided by a strategy; read
+`strategy.py` next.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -134,14 +137,127 @@ def rotation_matrices(quats: Tensor) -> Tensor:
     return torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
 
 
+def largest_scale(raw: SplatTensors) -> Tensor:
+    """The longest half axis of each splat [N], world units."""
+    return raw.log_scales.amax(dim=1).exp()
+
+
+def finite_rows(raw: SplatTensors) -> Tensor:
+    """Mask [N] of splats without a NaN or infinite number; an infinite opacity logit is a valid 0 or 1."""
+    finite = ~raw.logit_opacities.isnan()
+    for tensor in (raw.means, raw.log_scales, raw.quats, raw.sh.flatten(1)):
+        finite &= torch.isfinite(tensor.sum(dim=1))
+    return finite
+
+
+def copied_rows(raw: SplatTensors, sources: Tensor, targets: Tensor) -> SplatTensors:
+    """The rows `targets` [M] replaced by the rows `sources` [M]."""
+    return raw.map(lambda tensor: tensor.index_copy(0, targets, tensor[sources]))
+
+
+def without_momentum(state: SplatState, rows: Tensor) -> SplatState:
+    """Both moments of the given rows [M] cleared."""
+
+    def cleared(tensors: SplatTensors) -> SplatTensors:
+        return tensors.map(lambda tensor: tensor.index_fill(0, rows, 0))
+
+    return SplatState(state.raw, cleared(state.first), cleared(state.second))
+
+
+def draw_with_replacement(weights: Tensor, count: int, random: torch.Generator) -> Tensor:
+    """Rows [count] drawn in proportion to `weights` [N], as often as they come. Some weight must be positive."""
+    # Not torch.multinomial, which takes no more than 2^24 rows.
+    heights = weights.double().cumsum(0)
+    drawn = torch.rand(count, dtype=torch.float64, generator=random, device=random.device) * heights[-1]
+    return torch.searchsorted(heights, drawn, right=True).clamp(max=len(weights) - 1)
+
+
+def draw_without_replacement(weights: Tensor, count: int, random: torch.Generator) -> Tensor:
+    """Mask [N] of at most `count` rows drawn in proportion to `weights` [N]; rows of weight zero never.
+
+    The largest of log(u) / weight win (Efraimidis and Spirakis 2006).
+    """
+    uniform = 1 - torch.rand(len(weights), dtype=torch.float64, generator=random, device=random.device)
+    keys = torch.where(weights > 0, uniform.log() / weights.double(), -torch.inf)
+    rows = keys.topk(min(count, int((weights > 0).sum()))).indices
+    return torch.zeros_like(weights, dtype=torch.bool).index_fill(0, rows, True)
+
+
+def shared_opacity(raw: SplatTensors, copies: Tensor, smallest: float) -> SplatTensors:
+    """Splats that `copies` [N] equal ones are to stand for, at most 51: fainter and of another extent, so that the
+    copies together blend like the one did (Kheradmand et al. 2024, equation 9). Rows of one copy stay as they are;
+    opacities do not fall below `smallest`.
+
+    With o' = 1 - (1 - o)^(1/n), the scale is multiplied by o / sum over j = 1..n of C(n, j) (-1)^(j+1) o'^j / sqrt j:
+    the double sum of the paper, its inner one carried out.
+    """
+    rows = (copies > 1).nonzero()[:, 0]
+    opacity = torch.sigmoid(raw.logit_opacities[rows].double())
+    n = copies[rows]
+    shared = 1 - (1 - opacity) ** (1 / n)
+    order = torch.arange(1, MOST_COPIES + 1, dtype=torch.float64, device=rows.device)
+    signed = _signed_binomials().to(rows.device)[n] / order.sqrt()  # [M, 51]; zero beyond n
+    factor = opacity / (signed * shared[:, None] ** order).sum(dim=1)
+    kept = shared.clamp(smallest, 1 - 1e-6)
+    logits = torch.log(kept / (1 - kept)).float()
+    scales = raw.log_scales[rows] + factor.log().float()[:, None]
+    return replace(
+        raw,
+        logit_opacities=raw.logit_opacities.index_copy(0, rows, logits),
+        log_scales=raw.log_scales.index_copy(0, rows, scales),
+    )
+
+
+MOST_COPIES = 51
+
+
+@cache
+def _signed_binomials() -> Tensor:
+    """C(n, j) (-1)^(j+1) at [n, j - 1], n up to 51."""
+    rows = [[math.comb(n, j) * (-1) ** (j + 1) for j in range(1, MOST_COPIES + 1)] for n in range(MOST_COPIES + 1)]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def shaken_means(raw: SplatTensors, noise: Tensor, amount: float, centre: float, steepness: float) -> Tensor:
+    """Means [N, 3] after a random step along each splat's covariance, damped where it is opaque.
+
+    `noise` [N, 3] is standard normal; the step is covariance @ noise times `amount` times
+    sigmoid(-steepness (opacity - centre)). A splat whose extent overflows stays where it is.
+    """
+    damping = torch.sigmoid(-steepness * (torch.sigmoid(raw.logit_opacities) - centre)) * amount
+    rotation = rotation_matrices(raw.quats)
+    along_axes = (rotation.transpose(1, 2) @ noise[:, :, None])[:, :, 0] * (2 * raw.log_scales).exp()
+    step = (rotation @ along_axes[:, :, None])[:, :, 0] * damping[:, None]
+    return raw.means + torch.where(step.isfinite(), step, 0)
+
+
+def penalty_gradients(raw: SplatTensors, opacity_penalty: float, scale_penalty: float) -> tuple[Tensor, Tensor]:
+    """Gradients of opacity_penalty times the mean opacity, with respect to the logits [N], and of scale_penalty times
+    the mean half axis, with respect to the log scales [N, 3]."""
+    opacity = torch.sigmoid(raw.logit_opacities)
+    by_logit = opacity * (1 - opacity) * (opacity_penalty / max(raw.count, 1))
+    return by_logit, raw.log_scales.exp() * (scale_penalty / max(3 * raw.count, 1))
+
+
+def halve_opacity(state: SplatState, floor: float) -> SplatState:
+    """Opacities above `floor` halved, but not below it, and all opacity moments cleared."""
+    opacity = torch.sigmoid(state.raw.logit_opacities)
+    halved = torch.where(opacity > floor, (0.5 * opacity).clamp(min=floor), opacity)
+    logits = torch.where(opacity > floor, torch.log(halved / (1 - halved)), state.raw.logit_opacities)
+    return _with_fresh_opacity(state, logits)
+
+
 def lower_opacity(state: SplatState, ceiling: float) -> SplatState:
     """Opacities above `ceiling` brought down to it, and all opacity moments cleared."""
-    lowered = state.raw.logit_opacities.clamp(max=float(np.log(ceiling / (1 - ceiling))))
-    zeros = torch.zeros_like(lowered)
+    return _with_fresh_opacity(state, state.raw.logit_opacities.clamp(max=float(np.log(ceiling / (1 - ceiling)))))
+
+
+def _with_fresh_opacity(state: SplatState, logits: Tensor) -> SplatState:
+    """Other opacities [N], whose moments begin at zero."""
     return SplatState(
-        replace(state.raw, logit_opacities=lowered),
-        replace(state.first, logit_opacities=zeros),
-        replace(state.second, logit_opacities=zeros.clone()),
+        replace(state.raw, logit_opacities=logits),
+        replace(state.first, logit_opacities=torch.zeros_like(logits)),
+        replace(state.second, logit_opacities=torch.zeros_like(logits)),
     )
 
 

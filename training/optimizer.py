@@ -22,8 +22,11 @@ class Optimizer:
         self._rates = rates
         self._extent = extent
 
-    def step(self, backend: Backend, state: SplatState, gradients: Gradients, iteration: int) -> None:
-        """Changes the tensors of `state` in place. `iteration` counts from 1 and corrects Adam's bias."""
+    def step(
+        self, backend: Backend, state: SplatState, gradients: Gradients, iteration: int, moments_since: int = 0
+    ) -> None:
+        """Changes the tensors of `state` in place. `iteration` counts from 1 and decides the rates; Adam's bias is
+        that of moments which were zero after the iteration `moments_since`."""
         betas = (self._rates.beta1, self._rates.beta2)
         for name, rates in self.column_rates(iteration, state.raw.sh.shape[1]).items():
             width = rates.size
@@ -31,7 +34,9 @@ class Optimizer:
                 getattr(tensors, name).numpy().reshape(-1, width) for tensors in (state.raw, state.first, state.second)
             )
             gradient = getattr(gradients, name).reshape(-1, width)
-            backend.adam(parameter, gradient, first, second, rates, iteration, betas, self._rates.epsilon)
+            backend.adam(
+                parameter, gradient, first, second, rates, iteration - moments_since, betas, self._rates.epsilon
+            )
 
     def column_rates(self, iteration: int, sh_rows: int) -> dict[str, Float32]:
         """Parameter name -> learning rate of each of its columns."""
@@ -48,6 +53,13 @@ class Optimizer:
 
 
 def mean_rate(rates: RateConfig, iteration: int) -> float:
-    """Learning rate of positions for an extent of one: log-linear from start to end, then constant."""
-    share = min(max(iteration / rates.means_steps, 0.0), 1.0)
-    return math.exp((1 - share) * math.log(rates.means_start) + share * math.log(rates.means_end))
+    """Learning rate of positions for an extent of one: held, then log-linear from start to end, then constant."""
+    return log_linear(
+        rates.means_start, rates.means_end, iteration - rates.means_hold, rates.means_steps - rates.means_hold
+    )
+
+
+def log_linear(start: float, end: float, step: int, steps: int) -> float:
+    """From `start` at step 0 to `end` at `steps` by equal factors, constant beyond."""
+    share = min(max(step / max(steps, 1), 0.0), 1.0)
+    return math.exp((1 - share) * math.log(start) + share * math.log(end))

@@ -3,6 +3,9 @@
     point_cloud/iteration_N/point_cloud.ply   the splats
     cfg_args, cameras.json, input.ply         what others look for beside them
     settings.json, metrics.json               our settings and scores
+    checkpoints/iteration_N.pt                what `checkpoint.py` writes
+
+Positions are those of the capture's own files: what its reader took off to keep numbers small is added back.
 
 Every file is written under a temporary name and renamed, so a reader never meets half a file; folders are
 made as needed and a failure to write is an InputError. The PLY and camera formats themselves are in the
@@ -21,25 +24,26 @@ from plyfile import PlyData, PlyElement
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.cameras import write_cameras_json
-from splatscope.assets.capture import Capture, PointCloud
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud
 from splatscope.assets.ply import write_ply
 from splatscope.kernels.types import Gaussians
 from splatscope.training.config import TrainConfig, config_to_dict
 
 
-def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: PointCloud) -> None:
-    """Writes everything known before the first step."""
+def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: PointCloud | None) -> None:
+    """Writes everything known before the first step; `points` are the first splats' if they were placed on any."""
     _write_text(out_dir / "cfg_args", cfg_args(out_dir, capture, config))
     settings = {"source": str(capture.path.resolve()), "kind": capture.kind, "training": config_to_dict(config)}
     _write_text(out_dir / "settings.json", json.dumps(settings, indent=2))
-    write_cameras_json(out_dir / "cameras.json", (*capture.views, *capture.test_views))
-    write_points(out_dir / "input.ply", points)
+    write_cameras_json(out_dir / "cameras.json", (*capture.views, *capture.test_views), capture.offset)
+    if points is not None:
+        write_points(out_dir / "input.ply", points, capture.offset)
 
 
-def write_splats(out_dir: Path, iteration: int, gaussians: Gaussians) -> Path:
-    """Writes the splats of an iteration and returns where."""
+def write_splats(out_dir: Path, iteration: int, gaussians: Gaussians, offset: Offset) -> Path:
+    """Writes the splats of an iteration, `offset` away from where they are trained, and returns where."""
     path = out_dir / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply"
-    write_ply(path, gaussians)
+    write_ply(path, gaussians, offset=offset)
     return path
 
 
@@ -63,13 +67,14 @@ def cfg_args(out_dir: Path, capture: Capture, config: TrainConfig) -> str:
     return str(namespace)
 
 
-def write_points(path: Path, points: PointCloud) -> None:
-    """Coloured points with zero normals, binary PLY."""
-    names = [("x", "f4"), ("y", "f4"), ("z", "f4"), ("nx", "f4"), ("ny", "f4"), ("nz", "f4")]
+def write_points(path: Path, points: PointCloud, offset: Offset = NO_OFFSET) -> None:
+    """Coloured points with zero normals, binary PLY; positions are float64 if there is an offset to add to them."""
+    wide = "f4" if offset == NO_OFFSET else "f8"
+    names = [("x", wide), ("y", wide), ("z", wide), ("nx", "f4"), ("ny", "f4"), ("nz", "f4")]
     names += [("red", "u1"), ("green", "u1"), ("blue", "u1")]
     rows = np.zeros(len(points.positions), dtype=names)
     for axis, name in enumerate(("x", "y", "z")):
-        rows[name] = points.positions[:, axis]
+        rows[name] = points.positions[:, axis] + offset[axis]
     for channel, name in enumerate(("red", "green", "blue")):
         rows[name] = points.colors[:, channel]
     with atomic_path(path) as temporary:

@@ -2,49 +2,83 @@
 
 It is a generator of events. The command line prints them; the window's engine thread pulls one, draws a
 picture, pulls the next. Between two events the state is whole, so pausing is not pulling and stopping is
-closing the generator. Gradients come from the backend; there is no autograd graph. Read `strategy.py` and
-`optimizer.py` for what a step does to the splats.
+closing the generator. Read `step.py` for what a step does to the splats, `strategy.py` for what happens between
+two, `checkpoint.py` for how a run goes on later.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from splatscope.assets.capture import Capture
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud
+from splatscope.assets.recentre import rebased
 from splatscope.kernels.api import Backend
+from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics, ops, output
-from splatscope.training.config import TrainConfig
-from splatscope.training.dataset import Dataset, Photograph
+from splatscope.training.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    remove_half_written,
+    remove_old,
+    set_aside_later,
+    write_checkpoint,
+)
+from splatscope.training.config import TrainConfig, config_to_dict
+from splatscope.training.dataset import Dataset
+from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import (
     Densified,
     Evaluated,
-    Evaluating,
     Event,
     Finished,
     Loading,
     Prepared,
+    Resumed,
     Saved,
+    SaveFailed,
     Stepped,
 )
+from splatscope.training.exposure import Exposures
 from splatscope.training.forecast import forecast
 from splatscope.training.initial import initial_points, splats_from_points
-from splatscope.training.optimizer import Optimizer
-from splatscope.training.strategy import AdaptiveDensity
+from splatscope.training.ops import SplatState, SplatTensors
+from splatscope.training.resolution import ResolutionSchedule
+from splatscope.training.saving import BackgroundWriter
+from splatscope.training.scores import Scores
+from splatscope.training.step import HostStep
+from splatscope.training.strategy import make_strategy
+
+if TYPE_CHECKING:
+    from splatscope.training.device_step import DeviceStep
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """Where a run begins if not with a reconstruction's points: at a checkpoint, or with splats from a file."""
+
+    path: Path
+    checkpoint: Checkpoint | None = None
+    splats: Gaussians | None = None
+    iteration: int = 0  # of the splats, if their file says
+    offset: Offset = NO_OFFSET  # that was taken off the splats as they were read
 
 
 class Trainer:
     """One run: its splats, and the generator that improves them."""
 
-    def __init__(self, capture: Capture, config: TrainConfig, backend: Backend, out_dir: Path) -> None:
-        """Places the first splats; reads no photograph and writes nothing yet."""
+    def __init__(
+        self, capture: Capture, config: TrainConfig, backend: Backend, out_dir: Path, begin: Beginning | None = None
+    ) -> None:
+        """Places the first splats, or those of `begin`; reads no photograph and writes nothing yet."""
         config.check()
         self.capture = capture
         self.config = config
@@ -52,60 +86,174 @@ class Trainer:
         self.out_dir = out_dir
         self.dataset = Dataset(capture, config.data)
         self.iteration = 0
-        self._rng = np.random.default_rng(config.seed)
-        cameras = [view.camera for view in self.dataset.training_views]
-        extent = self.dataset.extent
-        on_cpu = backend.name != "cuda"
-        self._points = initial_points(capture, cameras, extent, config.initial, on_cpu, self._rng)
-        self._state = ops.from_gaussians(splats_from_points(self._points, extent, config.initial))
-        self._optimizer = Optimizer(config.rates, extent)
-        white = self.dataset.background == (1.0, 1.0, 1.0)
-        self._strategy = AdaptiveDensity(config.densify, self._state.count, extent, white)
+        self._begin = begin
+        self._points: PointCloud | None = None  # that the first splats were placed on
+        self._prepared = False
+        self._rng = np.random.default_rng(config.seed)  # first splats, order of views, backgrounds
+        self._settled = 0  # iteration after which density control has done its part
+        self._moments_since = 0  # iteration after which Adam's moments were zero
         self._epoch: list[int] = []  # training views still to come in this epoch, last first
-        self._scores: list[dict[str, Any]] = []
+        self._scores = Scores(config.plateau)
         self._training_seconds = 0.0
+        self._losses: list[float] = []  # of every iteration of this run, those before a resume included
+        self._writer = BackgroundWriter()
+        self._checkpointed = time.monotonic()
+        extent = self.dataset.extent
+        self._state = self._first_state(extent)
+        views = len(self.dataset.training_views)
+        self._exposures = Exposures(config.exposure, config.rates, views, config.iterations)
+        self._stepper = self._make_step(extent)
+        self._state = self._stepper.adopt(self._state, None)
+        self._random = torch.Generator(self._state.raw.means.device)  # the strategy's
+        self._random.manual_seed(config.seed)
+        white = self.dataset.background == (1.0, 1.0, 1.0)
+        self._strategy = make_strategy(config, self._state.count, extent, white)
+        self._remark = "" if begin is None or begin.checkpoint is None else self._restore(begin.checkpoint)
 
     @property
     def gaussians(self) -> Gaussians:
         """The splats as they are: views on the live tensors, valid until the next event."""
-        return ops.as_gaussians(self._state.raw)
+        return self._stepper.gaussians(self._state)
 
     @property
     def sh_degree(self) -> int:
         """The degree trained by now; the splats have just its rows."""
-        return self.gaussians.sh_degree
+        return SH_COEFFICIENTS[self._state.raw.sh.shape[1]]
 
     @property
     def settings(self) -> RenderSettings:
         """What the run renders with."""
         return RenderSettings(self.dataset.background, self.sh_degree)
 
+    @property
+    def history(self) -> tuple[list[float], list[Evaluated]]:
+        """The loss of each iteration so far, the newest last, and all scorings."""
+        views = len(self.dataset.held_out_views) or self.config.data.training_views_tested
+        rows = [(row["iteration"], row["psnr"], row["ssim"]) for row in self._scores.table]
+        return self._losses, [Evaluated(*row, self.dataset.label, views) for row in rows]
+
     def run(self) -> Iterator[Event]:
-        """Prepares, then steps, scores and saves until the last iteration."""
-        yield from self._prepare()
-        while self.iteration < self.config.iterations:
+        """Prepares, then steps, scores and saves until the last iteration. After a NotFiniteError it may be called
+        again: it goes on from the last good state."""
+        if not self._prepared:
+            yield from self._prepare()
+        last = self.iteration >= self.config.iterations
+        while not last:
             yield from self._step()
-            if self._due(self.config.test_iterations, self.config.test_interval):
+            last = self.iteration >= self.config.iterations
+            if last or self._due(self.config.test_iterations, self.config.test_interval):
                 yield from self._evaluate()
-            if self._due(self.config.save_iterations):
-                yield Saved(self.iteration, self.save())
+                plateau = None if last else self._scores.plateau()
+                if plateau is not None:
+                    last = True
+                    yield plateau
+            self._save_if_due(last)
+            yield from self._writer.finished(wait=last)
         yield Finished(self.iteration)
 
     def save(self) -> Path:
-        """Writes the splats of this iteration, with rows up to the run's full degree, and the scores so far."""
-        full = ops.as_gaussians(self._state.raw.with_sh_degree(self.config.sh_degree))
-        path = output.write_splats(self.out_dir, self.iteration, full)
+        """Writes the splats of this iteration, with rows up to the run's full degree, the scores so far and a
+        checkpoint, all before it returns the path of the splats. Raises InputError if one cannot be written."""
+        self._writer.finished(wait=True)
+        snapshot = self.snapshot()
+        path = self._write_splats(snapshot)
         self._write_metrics()
+        self._write_checkpoint(snapshot)
         return path
 
+    def snapshot(self) -> Checkpoint:
+        """A copy of everything the run consists of, after this iteration."""
+        self.settle()
+        state = self._state
+        parts: dict[str, Any] = {"strategy": self._strategy.statistics(), "exposure": self._exposures.state()}
+        for name in ("raw", "first", "second"):
+            tensors = getattr(state, name)
+            parts[name] = {f.name: getattr(tensors, f.name) for f in fields(SplatTensors)}
+        with ops.one_thread():
+            copies = {
+                f"{part}.{name}": t.to("cpu", copy=True) for part, group in parts.items() for name, t in group.items()
+            }
+        info = {
+            "iteration": self.iteration,
+            "settings": config_to_dict(self.config),
+            "source": str(self.capture.path.resolve()),
+            "offset": list(self.capture.offset),
+            "views": [view.name for view in self.dataset.training_views],
+            "settled": self._settled,
+            "moments_since": self._moments_since,
+            "random": self._rng.bit_generator.state,
+            "scores": self._scores.table,
+            "training_seconds": self._training_seconds,
+        }
+        rest = {"epoch": torch.tensor(self._epoch, dtype=torch.int64), "losses": torch.tensor(self._losses)}
+        return Checkpoint({**copies, **rest, "random": self._random.get_state()}, info)
+
+    def _make_step(self, extent: float) -> HostStep | DeviceStep:
+        """Steps on the GPU where the backend draws there; learned exposures are the host's."""
+        used = self._exposures if self.config.exposure.enabled else None
+        if self.backend.name != "cuda" or used is not None:
+            return HostStep(self.backend, self.config, extent, used)
+        from splatscope.training.device_step import DeviceStep
+
+        return DeviceStep(self.backend, self.config, extent, self._state)
+
+    # How it begins ------------------------------------------------------------------------------------------------
+
+    def _first_state(self, extent: float) -> SplatState:
+        """The splats of a checkpoint or file as they are, else those placed on points."""
+        begin = self._begin
+        if begin is not None and begin.checkpoint is not None:
+            groups = (SplatTensors(**begin.checkpoint.group(name)) for name in ("raw", "first", "second"))
+            return SplatState(*groups)
+        if begin is not None and begin.splats is not None:
+            self.iteration = self._settled = self._moments_since = begin.iteration
+            return ops.from_gaussians(rebased(begin.splats, begin.offset, self.capture.offset))
+        cameras = [view.camera for view in self.dataset.training_views]
+        on_cpu = self.backend.name != "cuda"
+        initial = self.config.initial
+        self._points = initial_points(self.capture, cameras, extent, initial, on_cpu, self._rng)
+        return ops.from_gaussians(splats_from_points(self._points, extent, initial))
+
+    def _restore(self, checkpoint: Checkpoint) -> str:
+        """Takes everything but the splats from a checkpoint. Returns what could not be taken, in one sentence."""
+        info = checkpoint.info
+        self.iteration = checkpoint.iteration
+        self._settled = info["settled"]
+        self._moments_since = info["moments_since"]
+        self._training_seconds = info["training_seconds"]
+        self._scores.table[:] = info["scores"]
+        self._losses = checkpoint.tensors["losses"].tolist()
+        self._rng.bit_generator.state = info["random"]
+        lost = []
+        if len(checkpoint.tensors["random"]) == len(self._random.get_state()):
+            self._random.set_state(checkpoint.tensors["random"])
+        else:
+            lost.append("random numbers are drawn on another device")
+        stored = info["settings"]
+        if (stored["strategy"], stored["densify"]["enabled"]) == (self.config.strategy, self.config.densify.enabled):
+            self._strategy.restore(checkpoint.group("strategy"))
+            self._stepper.resume(self._strategy)
+        else:
+            lost.append("another strategy begins with fresh statistics")
+        if info["views"] == [view.name for view in self.dataset.training_views]:
+            self._epoch = checkpoint.tensors["epoch"].tolist()
+            self._exposures.restore(checkpoint.group("exposure"))
+        else:
+            lost.append("the training views are others, so a new epoch begins")
+        return f"Not a mere continuation: {'; '.join(lost)}." if lost else ""
+
     def _prepare(self) -> Iterator[Event]:
+        remove_half_written(self.out_dir)
+        set_aside = set_aside_later(self.out_dir, self.iteration)
         output.write_start(self.out_dir, self.capture, self.config, self._points)
         for done, total in self.dataset.load():
             yield Loading(done, total)
+        photographs = self.dataset.training
+        self._resolution = ResolutionSchedule(self.config.resolution, [view.pixels for view in photographs])
         self.backend.warm_up(training=True)
-        first = self.dataset.training[0].camera
+        first = photographs[0].camera
         yield Prepared(
-            training_views=len(self.dataset.training_views),
+            training_views=len(self.dataset.training),
             held_out_views=len(self.dataset.held_out_views),
             width=first.width,
             height=first.height,
@@ -113,91 +261,135 @@ class Trainer:
             extent=self.dataset.extent,
             background=self.dataset.background,
             label=self.dataset.label,
-            warnings=self.capture.warnings,
+            warnings=(*self.capture.warnings, *self.dataset.warnings),
         )
+        begin = self._begin
+        if begin is not None:
+            missing = "It holds no moments, so Adam begins anew." if begin.splats is not None else ""
+            aside = f"{set_aside} later checkpoints are now named .pt.old." if set_aside else ""
+            remark = " ".join(part for part in (self._remark, missing, aside) if part)
+            yield Resumed(self.iteration, begin.path, remark)
+        self._prepared = True
         if self.backend.name != "cuda":
-            yield forecast(self.backend, self.gaussians, self.dataset, self.settings, self.config)
+            settings, done = self.settings, self.iteration
+            yield forecast(self.backend, self.gaussians, self.dataset, settings, self.config, done)
+
+    # Steps --------------------------------------------------------------------------------------------------------
 
     def _step(self) -> Iterator[Event]:
         """One iteration. What density control owes to the step before comes first, so that scores and saved
         files never catch splats whose opacities have just been lowered."""
         start = time.perf_counter()
-        densified = self._control_density()
+        with ops.one_thread():
+            densified = self._control_density()
         densify_ms = 1e3 * (time.perf_counter() - start)
         if densified:
             yield densified
-        yield self._descend(self._next_view(), densify_ms)
+        with ops.one_thread():
+            stepped = self._descend(densify_ms)
+        yield stepped
 
     def _control_density(self) -> Densified | None:
+        """What is due between iteration `self.iteration` and the next; nothing the second time it is called."""
+        if self._settled == self.iteration > 0:
+            return None
         degree = min((self.iteration + 1) // self.config.sh_interval, self.config.sh_degree)
-        with ops.one_thread():
-            state, densified = self._strategy.after_step(self._state, self.iteration, self._rng)
-            state = ops.raise_sh_degree(state, degree)
+        if self._strategy.due(self.iteration):
+            self.settle()
+        state, densified = self._strategy.after_step(self._state, self.iteration, self._random)
+        state = ops.raise_sh_degree(state, degree)
         if state.count == 0:
             raise InputError(
                 f"Training stopped at iteration {self.iteration}: every splat has become transparent and would be "
                 f"removed. Check that the photographs show something and that their cameras belong to them."
             )
-        self._state = state
+        before, now = (self._resolution.divisor(iteration) for iteration in (self.iteration, self.iteration + 1))
+        if before != now:  # how strongly splats are pulled depends on the size of the picture
+            self.settle()
+            self._strategy.forget(state.count)
+        if state is not self._state or before != now:
+            self._state = self._stepper.adopt(state, self._strategy)
+        self._settled = self.iteration
         return densified
 
-    def _descend(self, view: Photograph, densify_ms: float) -> Stepped:
-        """Forward, loss, backward, Adam on one view; the splats stay as they are if the loss is not finite."""
-        iteration, start = self.iteration + 1, time.perf_counter()
-        target = view.target()
-        frame, saved = self.backend.forward(self.gaussians, view.camera, self.settings)
-        loss_start = time.perf_counter()
-        loss, image_gradient = self.backend.loss(frame.image, target, self.config.dssim_weight)
-        if not math.isfinite(loss):
-            raise InputError(
-                f"Training stopped at iteration {iteration}: the loss on {view.name} is not a finite number. "
-                f"The splats of iteration {self.iteration} are intact; check that photograph and its camera, "
-                f"or lower the learning rates."
-            )
-        loss_ms = 1e3 * (time.perf_counter() - loss_start)
-        gradients = self.backend.backward(saved, image_gradient)
-        adam_start = time.perf_counter()
-        self._optimizer.step(self.backend, self._state, gradients, iteration)
-        self._strategy.observe(gradients, view.camera)
-        end = time.perf_counter()
+    def _descend(self, densify_ms: float) -> Stepped:
+        """A step on the next view; the splats stay as they are if a number in it is not finite."""
+        iteration = self.iteration + 1
+        settings = self.settings
+        if self.config.data.random_background:
+            red, green, blue = self._rng.random(3).tolist()
+            settings = replace(settings, background=(red, green, blue))
+        index = self._next_view()
+        view = self.dataset.training_at(self._resolution.divisor(iteration))[index]
+        since, strategy = self._moments_since, self._strategy
+        try:
+            taken = self._stepper.take(self._state, view, index, settings, iteration, since, strategy)
+        except NotFiniteError as error:
+            self.iteration = error.reached
+            raise
         self.iteration = iteration
+        del self._losses[iteration - 1 - self._moments_since :]  # of steps that had to be taken back
+        self._losses.append(taken.loss)
+        stages = {"densify": densify_ms, **taken.stage_ms}
+        self._training_seconds += 1e-3 * sum(stages.values())
+        return Stepped(iteration, taken.loss, self._state.count, stages)
 
-        stages = {"densify": densify_ms, **frame.stage_ms, "loss": loss_ms, **gradients.stage_ms}
-        stages["adam"] = 1e3 * (end - adam_start)
-        step_ms = densify_ms + 1e3 * (end - start)
-        stages["other"] = max(0.0, step_ms - sum(stages.values()))
-        self._training_seconds += 1e-3 * step_ms
-        return Stepped(iteration, loss, self._state.count, stages)
+    def settle(self) -> None:
+        """Waits until all steps taken are over. Raises NotFiniteError after going back to the step it is about."""
+        try:
+            self._stepper.settle(self._strategy)
+        except NotFiniteError as error:
+            self.iteration = error.reached
+            raise
 
-    def _next_view(self) -> Photograph:
-        """Views in random order, each once an epoch."""
+    def _next_view(self) -> int:
+        """Indices of training views in random order, each once an epoch."""
         if not self._epoch:
             self._epoch = self._rng.permutation(len(self.dataset.training)).tolist()
-        return self.dataset.training[self._epoch.pop()]
+        return self._epoch.pop()
+
+    # Scores and files ---------------------------------------------------------------------------------------------
 
     def _evaluate(self) -> Iterator[Event]:
-        views = self.dataset.tested
-        scores = []
-        for view in views:
-            frame = self.backend.render(self.gaussians, view.camera, self.settings)
-            scores.append(metrics.score(frame.image, view.target(), self.backend))
-            yield Evaluating(len(scores), len(views))
-        psnr, ssim = (float(v) for v in np.mean(scores, axis=0))
-        self._scores.append(
-            {
-                "iteration": self.iteration,
-                "psnr": psnr,
-                "ssim": ssim,
-                "splats": self._state.count,
-                "training_seconds": round(self._training_seconds, 3),
-            }
-        )
-        self._write_metrics()
-        yield Evaluated(self.iteration, psnr, ssim, self.dataset.label, len(views))
+        self.settle()
+        used = self._exposures if self.config.exposure.enabled else None
+        now = self.iteration, self._training_seconds
+        yield from self._scores.measure(self.backend, self.gaussians, self.dataset, self.settings, used, *now)
+        try:
+            self._write_metrics()
+        except InputError as error:
+            yield SaveFailed(self.iteration, "scores", str(error))
 
     def _due(self, iterations: tuple[int, ...], interval: int = 0) -> bool:
-        regular = interval > 0 and self.iteration % interval == 0
-        return regular or self.iteration in iterations or self.iteration == self.config.iterations
+        return (interval > 0 and self.iteration % interval == 0) or self.iteration in iterations
+
+    def _save_if_due(self, last: bool) -> None:
+        """Hands a snapshot to the writer: splats and checkpoint where asked for and at the end, else a checkpoint
+        when its time has come, unless one is being written still."""
+        c = self.config.checkpoint
+        with_splats = last or self._due(self.config.save_iterations)
+        waited = c.seconds > 0 and time.monotonic() - self._checkpointed >= c.seconds
+        alone = c.enabled and (waited or self._due((), c.interval)) and not self._writer.busy
+        if not with_splats and not alone:
+            return
+        snapshot, iteration = self.snapshot(), self.iteration
+        self._checkpointed = time.monotonic()
+        if with_splats:
+            self._writer.submit(iteration, "splats", lambda: Saved(iteration, self._write_splats(snapshot)))
+        if c.enabled:
+            self._writer.submit(iteration, "checkpoint", lambda: self._write_checkpoint(snapshot))
+
+    def _write_splats(self, snapshot: Checkpoint) -> Path:
+        """Writes the splats of a snapshot with rows up to the run's full degree. Called from any thread."""
+        raw = SplatTensors(**{f.name: snapshot.tensors[f"raw.{f.name}"] for f in fields(SplatTensors)})
+        full = ops.as_gaussians(raw.with_sh_degree(self.config.sh_degree))
+        return output.write_splats(self.out_dir, snapshot.iteration, full, self.capture.offset)
+
+    def _write_checkpoint(self, snapshot: Checkpoint) -> None:
+        """Writes a snapshot and removes the oldest. Called from any thread."""
+        if self.config.checkpoint.enabled:
+            write_checkpoint(checkpoint_path(self.out_dir, snapshot.iteration), snapshot)
+            remove_old(self.out_dir, self.config.checkpoint.keep)
 
     def _write_metrics(self) -> None:
         values = {
@@ -207,6 +399,6 @@ class Trainer:
             "iteration": self.iteration,
             "splats": self._state.count,
             "training_seconds": round(self._training_seconds, 3),
-            "scores": self._scores,
+            "scores": self._scores.table,
         }
         output.write_metrics(self.out_dir, values)

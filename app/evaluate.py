@@ -1,0 +1,146 @@
+"""`splatscope eval`: how close trained splats come to photographs they were not trained on.
+
+Finds the capture and settings of the run beside the splats and names the protocol. The scoring and the files are
+in `training/evaluation.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from splatscope.app import cli
+from splatscope.app.training_setup import default_out, run_settings
+from splatscope.assets.capture import Capture, View
+from splatscope.assets.formats import SplatFile, open_capture, open_path
+from splatscope.assets.model_folder import iterations, model_of
+from splatscope.assets.recentre import rebased
+from splatscope.kernels.api import make_backend
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import RenderSettings
+from splatscope.training.config import DataConfig
+from splatscope.training.dataset import fixed_background, split_views
+from splatscope.training.evaluation import ViewScore, mean, score_views, write_results
+from splatscope.training.perceptual import find_lpips
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which views are scored, and how that is called."""
+
+    views: tuple[View, ...]
+    words: str
+
+
+def run_eval(options: cli.Eval) -> None:
+    """Scores, prints a line a view and the means, writes pictures and JSON. Raises InputError."""
+    console = Console(highlight=False, soft_wrap=True)
+    splats = _open_splats(options)
+    model = model_of(splats.path)
+    out = options.out or (model[0] if model else default_out(splats.path.stem))
+    capture_path, data, is_known = _capture_and_data(options, splats, model[0] if model else splats.path.parent)
+    capture = open_capture(capture_path, data.images)
+    protocol = choose_views(capture, data, options.split, is_known)
+    method = f"ours_{splats.iteration}" if splats.iteration is not None else splats.path.stem
+    folder = out / options.split / method
+    background = fixed_background(capture, data)
+    rounding = "rendered to 8 bits" if options.precision == "8bit" else "float render, not rounded"
+    first = f"{protocol.words}; over RGB {', '.join(f'{c:g}' for c in background)}; {rounding}"
+    console.print(f"{splats.path}: {splats.gaussians.count:,} splats\n{first}")
+    _, missing = find_lpips()
+    if missing:
+        console.print(missing)
+    backend = make_backend(options.backend)
+    settings = RenderSettings(background, splats.gaussians.sh_degree)
+    gaussians = rebased(splats.gaussians, splats.offset, capture.offset)
+    scores: list[ViewScore] = []
+    for score in score_views(backend, gaussians, protocol.views, data, settings, options.precision, folder):
+        console.print(f"{score.name}: {_figures(score.psnr, score.ssim, score.lpips)}")
+        scores.append(score)
+    means = mean(scores)
+    details = {
+        "protocol": first,
+        "size": f"{scores[0].width}x{scores[0].height}",
+        "metrics": "means over views; PSNR over all channels; SSIM 11x11 sigma 1.5, zero padding",
+        "lpips": missing or "VGG, colours in [0, 1] as they are",
+        "splats": splats.gaussians.count,
+        "source": str(splats.path),
+        "capture": str(capture.path),
+        "backend": backend.name,
+    }
+    write_results(out, method, scores, details, folder)
+    words = _figures(means["PSNR"], means["SSIM"], means.get("LPIPS"))
+    console.print(f"Mean of {len(scores)} views: {words}\nWrote {out / 'results.json'}, {folder}")
+
+
+def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool) -> Protocol:
+    """The views to score. `is_known`: `data` is that of the run, so it is known what was held out."""
+    training, held_out = split_views(capture, replace(data, eval=True))
+    every = f"every {_ordinal(data.holdout_interval)} view by name"
+    if split == "train":
+        trained = (
+            training
+            if data.eval or capture.test_views or not is_known
+            else tuple(sorted((*training, *held_out), key=_name))
+        )
+        return Protocol(trained, f"{len(trained)} training views")
+    if capture.test_views:
+        return Protocol(held_out, f"the set's own {len(held_out)} test views")
+    if not held_out:
+        raise InputError(f"{capture.path} has no views to score.")
+    if is_known and not data.eval:
+        return Protocol(held_out, f"{len(held_out)} views, {every}, but trained on too: the run held out none")
+    known = "held out" if is_known else "held out if the run held out any"
+    return Protocol(held_out, f"{len(held_out)} views, {every}, {known}")
+
+
+def _open_splats(options: cli.Eval) -> SplatFile:
+    path = options.model
+    if options.iteration is not None:
+        stored = iterations(path)
+        if options.iteration not in stored:
+            known = ", ".join(map(str, stored)) or "none"
+            raise InputError(f"{path} has no iteration {options.iteration}; it has {known}.")
+        path = stored[options.iteration]
+    opened = open_path(path)
+    if not isinstance(opened, SplatFile):
+        raise InputError(f"{path} is a capture, not splats; eval takes a run's folder, a model folder or a .ply file.")
+    return opened
+
+
+def _capture_and_data(options: cli.Eval, splats: SplatFile, folder: Path) -> tuple[Path, DataConfig, bool]:
+    """Where the photographs are and how they are read; True if that is what the run itself did."""
+    is_known = (folder / "settings.json").is_file()
+    if is_known:
+        capture, config = run_settings(folder)
+        data = config.data
+    else:
+        capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
+    if options.dataset is not None:
+        capture = options.dataset
+    if capture is None:
+        raise InputError(f"It is not known which capture {options.model} was trained from; give --dataset FOLDER.")
+    if not os.path.exists(capture):
+        raise InputError(f"The capture {capture} does not exist any more; give --dataset FOLDER.")
+    if options.images is not None:
+        data = replace(data, images=options.images)
+    if options.resolution is not None:
+        data = replace(data, resolution=options.resolution)
+    if options.white_background:
+        data = replace(data, white_background=True, background=())
+    return capture, replace(data, random_background=False), is_known
+
+
+def _figures(psnr: float, ssim: float, lpips: float | None) -> str:
+    return f"PSNR {psnr:.2f} dB, SSIM {ssim:.4f}" + (f", LPIPS {lpips:.4f}" if lpips is not None else "")
+
+
+def _name(view: View) -> str:
+    return view.name
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{ {2: 'nd', 3: 'rd'}.get(number, 'th') }"

@@ -1,0 +1,145 @@
+"""The run as the window drives it: what goes wrong pauses it, and nothing is lost."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from splatscope.app.headless import train_in_terminal
+from splatscope.app.session import TrainingSession
+from splatscope.assets.capture import Capture
+from splatscope.assets.ply import read_ply
+from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Gradients
+from splatscope.training.checkpoint import checkpoints, newest_checkpoint
+from splatscope.training.errors import NotFiniteError
+from splatscope.training.events import Stepped
+from splatscope.training.trainer import Beginning, Trainer
+from tests.small_capture import SHORT, make_capture
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    return make_backend("cpu")
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return make_capture(tmp_path_factory.mktemp("capture"))
+
+
+class Poisoned:
+    """A backend whose gradients hold a NaN on one call."""
+
+    def __init__(self, backend: Backend, call: int) -> None:
+        self._backend, self._call = backend, call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def backward(self, saved: Any, image_gradient: Any) -> Gradients:
+        gradients = self._backend.backward(saved, image_gradient)
+        self._call -= 1
+        if self._call == 0:
+            gradients.sh[5, 0, 1] = np.nan
+        return gradients
+
+
+@contextmanager
+def small_disk() -> Iterator[None]:
+    """No file may grow past 20 kB, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def session_of(trainer: Trainer) -> tuple[TrainingSession, list[tuple[str, str]]]:
+    log: list[tuple[str, str]] = []
+    return TrainingSession(trainer, lambda level, text: log.append((level, text))), log
+
+
+def advance_until(session: TrainingSession, done: Callable[[], bool]) -> None:
+    while not done():
+        session.advance()
+
+
+def test_a_step_that_is_not_finite_pauses_the_run_and_start_goes_on(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    poisoned: Any = Poisoned(backend, 6 + 9)  # the forecast takes six
+    session, _ = session_of(Trainer(capture, SHORT, poisoned, tmp_path))
+    session.start()
+    with pytest.raises(NotFiniteError, match="iteration 9"):
+        advance_until(session, lambda: False)
+    assert (session.state, session.trainer.iteration) == ("paused", 8)
+    session.start()
+    advance_until(session, lambda: not session.active)
+    assert (session.state, session.trainer.iteration) == ("finished", 40)
+
+
+def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    whole = Trainer(capture, SHORT, backend, tmp_path)
+    losses = [event.loss for event in whole.run() if isinstance(event, Stepped)]
+    begin = Beginning(*newest_checkpoint(tmp_path))
+    session, _ = session_of(Trainer(capture, replace(SHORT, iterations=45), backend, tmp_path, begin))
+    status = session.status(0)
+    assert (status.iteration, status.psnr_label) == (40, "held-out PSNR")
+    assert status.loss_curve.x.tolist() == list(range(1, 41))
+    np.testing.assert_allclose(status.loss_curve.y, losses, rtol=1e-6)
+    assert status.psnr_curve.x.tolist() == [20, 40]
+    session.start()
+    advance_until(session, lambda: not session.active)
+    assert session.status(0).loss_curve.x.tolist() == list(range(1, 46))
+
+
+def test_stopping_with_a_full_disk_pauses_and_can_be_tried_again(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    session, log = session_of(Trainer(capture, SHORT, backend, tmp_path))
+    session.start()
+    advance_until(session, lambda: session.trainer.iteration == 12)
+    session.stop()
+    with small_disk(), pytest.raises(InputError, match="cannot be written"):
+        session.advance()
+    assert session.state == "paused"
+    session.stop()
+    session.advance()
+    assert session.state == "finished"
+    saved = read_ply(tmp_path / "point_cloud" / "iteration_12" / "point_cloud.ply")
+    np.testing.assert_array_equal(saved.means, session.trainer.gaussians.means)
+    assert list(checkpoints(tmp_path)) == [12]
+    assert log[-1][0] == "info"
+
+
+def test_in_the_terminal_the_last_good_state_is_saved_and_named(
+    capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    poisoned: Any = Poisoned(backend, 6 + 9)
+    with pytest.raises(SystemExit) as end:
+        train_in_terminal(Trainer(capture, SHORT, poisoned, tmp_path))
+    assert end.value.code == 1
+    text = capsys.readouterr().out
+    assert "the gradient of sh on" in text
+    assert "Saved the splats of iteration 8" in text
+    assert list(checkpoints(tmp_path)) == [8]
+
+
+def test_a_result_that_could_not_be_saved_is_no_success(
+    capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with small_disk(), pytest.raises(InputError, match=r"not on disk.*point_cloud\.ply cannot be written"):
+        train_in_terminal(Trainer(capture, SHORT, backend, tmp_path))
+    assert "splats not saved" in capsys.readouterr().out

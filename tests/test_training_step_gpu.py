@@ -1,0 +1,98 @@
+"""Training steps on a real GPU: against the CPU backend, and what the harness cannot show."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from splatscope.kernels.api import gpu_is_present
+from splatscope.kernels.cpu import CpuBackend
+from splatscope.kernels.cuda_buffers import Capacity
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.steps import changed, step
+from splatscope.kernels.training_step import IN_FLIGHT, StepRequest, TrainingStep
+from splatscope.kernels.types import RenderSettings
+from tests.cuda_training import PARAMETERS, RATES, Plain
+from tests.small_scenes import random_camera, random_scene
+
+pytestmark = pytest.mark.skipif(
+    not gpu_is_present() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"
+)
+
+CAMERA = random_camera(403, 277)
+SCENE = random_scene(CAMERA, 3000, seed=11, degree=3)
+SCENE.logit_opacities.clip(-8, 8, out=SCENE.logit_opacities)
+SETTINGS = RenderSettings(background=(0.2, 0.4, 0.7))
+IN_ORDER = changed(step("best"), {"blend_backward.reduce": "deterministic"})
+
+
+@cache
+def kernels() -> Any:
+    from splatscope.kernels.renderer import KernelStore
+
+    return KernelStore()
+
+
+@cache
+def photograph(seed: int) -> Any:
+    image = CpuBackend().render(random_scene(CAMERA, 2500, seed=100 + seed), CAMERA, SETTINGS).image
+    return np.round(255 * image.clip(0, 1)).astype(np.uint8)
+
+
+def training_of(policy: Policy = IN_ORDER, **options: Any) -> TrainingStep:
+    return TrainingStep(SCENE, policy, kernels=kernels(), **options)
+
+
+def run(training: TrainingStep, count: int) -> list[Any]:
+    targets = [training.targets.add(photograph(seed)) for seed in range(2)]
+    for number in range(count):
+        training.run(StepRequest(CAMERA, SETTINGS, targets[number % 2], RATES))
+    return training.outcomes(wait=True)
+
+
+def test_steps_follow_those_of_the_cpu_backend() -> None:
+    training, plain = training_of(), Plain(SCENE, CpuBackend())
+    losses = [plain.run(CAMERA, SETTINGS, photograph(number % 2), RATES, 0.2) for number in range(8)]
+    outcomes = run(training, 8)
+    assert [outcome.loss for outcome in outcomes] == pytest.approx(losses, rel=2e-4)
+    ours = training.splats.gaussians()
+    for name in PARAMETERS:
+        got, wanted, start = (getattr(g, name) for g in (ours, plain.gaussians, SCENE))
+        assert np.linalg.norm(got - wanted) < 0.03 * np.linalg.norm(wanted - start), name
+    assert (training.splats.seen.cpu().numpy() != plain.seen).mean() < 1e-3
+
+
+def test_a_run_repeats_to_the_bit_whatever_the_room_and_wherever_photographs_lie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = 3 * IN_FLIGHT
+    roomy = training_of()
+    wanted = run(roomy, steps)
+    monkeypatch.setattr(Capacity, "of", lambda count: Capacity(64, 4096))
+    narrow = training_of(target_budget=0)
+    got = run(narrow, steps)
+    assert [o.loss for o in got] == [o.loss for o in wanted]
+    assert [o.steps for o in got] == list(range(1, steps + 1))
+    for kind in ("raw", "first", "second"):
+        for name, tensor in narrow.splats.view(kind).items():
+            assert bool((tensor == roomy.splats.view(kind)[name]).all()), (kind, name)
+
+
+def test_a_loss_that_is_not_finite_leaves_the_splats_of_the_step_before() -> None:
+    training = training_of()
+    run(training, 3)
+    before = training.splats.gaussians()
+    target = training.targets.add(photograph(0))
+    bad = replace(SETTINGS, background=(float("nan"), 0.0, 0.0))
+    for settings in (bad, SETTINGS, SETTINGS):
+        training.run(StepRequest(CAMERA, settings, target, RATES))
+    outcomes = training.outcomes(wait=True)
+    assert [outcome.is_finite for outcome in outcomes] == [False]
+    np.testing.assert_array_equal(training.splats.gaussians().sh, before.sh)
+    training.resume()
+    assert run(training, 2)[-1].steps == 5

@@ -1,0 +1,170 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, in one file.
+
+`checkpoints/iteration_N.pt` is a flat dictionary of tensors, the states of both random generators, and one JSON text
+with the settings; nothing in it is code, and it is read with weights_only. Files appear whole or not at all. Read
+`trainer.py` for what is put in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from splatscope.assets.atomic import atomic_path
+from splatscope.kernels.errors import InputError
+
+FORMAT = "splatscope checkpoint 1"
+FOLDER = "checkpoints"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A run after `info["iteration"]` iterations."""
+
+    tensors: dict[str, Tensor]  # "raw.means", "first.means", …, "strategy.pull", "random", …
+    info: dict[str, Any]  # plain values, ready for JSON
+
+    @property
+    def iteration(self) -> int:
+        return int(self.info["iteration"])
+
+    def group(self, prefix: str) -> dict[str, Tensor]:
+        """Copies of the tensors whose name begins with `prefix.`, by the rest of their name."""
+        start = f"{prefix}."
+        return {name.removeprefix(start): t.clone() for name, t in self.tensors.items() if name.startswith(start)}
+
+
+def checkpoint_path(out_dir: Path, iteration: int) -> Path:
+    """Where the checkpoint of an iteration lies below a run's folder."""
+    return out_dir / FOLDER / f"iteration_{iteration}.pt"
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes the file whole, on disk before it gets its name. Raises InputError if it cannot be written."""
+    content = {"format": FORMAT, "info": json.dumps(checkpoint.info), **checkpoint.tensors}
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        keeper = _ErrorKeeper(file)
+        try:
+            torch.save(content, keeper)  # pyright: ignore[reportArgumentType]
+        except RuntimeError:
+            if keeper.error is not None:
+                raise keeper.error from None
+            raise
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class _ErrorKeeper:
+    """A file for torch, which turns a full disk into a RuntimeError of its own: keeps the real one."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Reads a file that `write_checkpoint` wrote; never runs code from it. Raises InputError."""
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # remarks on foreign pickles, which are refused below
+            content = _load(path, file)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path} does not exist; give a run's folder or one of its checkpoints/iteration_N.pt."
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}.") from error
+    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is not a checkpoint of splatscope; give one of its checkpoints/iteration_N.pt.")
+    try:
+        info = json.loads(content["info"])
+        iteration = int(info["iteration"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: its settings cannot be read. Use an earlier checkpoint.") from error
+    assert iteration >= 0
+    return Checkpoint({name: value for name, value in content.items() if isinstance(value, Tensor)}, info)
+
+
+def _load(path: Path, file: IO[bytes]) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except MemoryError as error:
+        raise InputError(f"{path} does not fit in memory.") from error
+    except Exception as error:  # torch: OSError, RuntimeError, UnpicklingError, EOFError, … by kind of damage
+        raise InputError(f"{path} is damaged, or not a checkpoint of splatscope; use an earlier one.") from error
+
+
+def checkpoints(out_dir: Path) -> dict[int, Path]:
+    """Iterations and files of a run's checkpoints, lowest first; empty if there are none."""
+    found = {}
+    for path in (out_dir / FOLDER).glob("iteration_*.pt"):
+        number = re.fullmatch(r"iteration_(\d{1,12})", path.stem)
+        if number:
+            found[int(number[1])] = path
+    return dict(sorted(found.items()))
+
+
+def newest_checkpoint(out_dir: Path) -> tuple[Path, Checkpoint]:
+    """The newest checkpoint below a run's folder that can be read. Raises InputError if there is none."""
+    stored = checkpoints(out_dir)
+    if not stored:
+        raise InputError(
+            f"{out_dir} holds no checkpoint ({FOLDER}/iteration_N.pt), so there is nothing to resume. A PLY can be "
+            f"started from: --resume FILE.ply."
+        )
+    problem: InputError | None = None
+    for path in reversed(stored.values()):
+        try:
+            return path, read_checkpoint(path)
+        except InputError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def remove_old(out_dir: Path, keep: int) -> None:
+    """Leaves the newest `keep` checkpoints."""
+    for path in list(checkpoints(out_dir).values())[:-keep]:
+        with suppress(OSError):  # next time, then
+            path.unlink()
+
+
+def set_aside_later(out_dir: Path, iteration: int) -> int:
+    """Renames checkpoints after that iteration to .pt.old, so that a run that goes on from an earlier one is not taken
+    for them; returns how many. Raises InputError if the folder cannot be written."""
+    later = [path for number, path in checkpoints(out_dir).items() if number > iteration]
+    for path in later:
+        try:
+            path.replace(path.with_name(f"{path.name}.old"))
+        except OSError as error:
+            raise InputError(f"{path} cannot be set aside: {error.strerror}. Give another --out.") from error
+    return len(later)
+
+
+def remove_half_written(out_dir: Path) -> None:
+    """Removes what a killed process left of files it was writing; only while nothing is being written."""
+    for pattern in (".*", f"{FOLDER}/.*", "point_cloud/*/.*"):
+        for path in out_dir.glob(pattern):
+            if re.fullmatch(r"\..+\.[0-9a-f]{8}(\.\w+)?", path.name):  # as atomic_path names them
+                with suppress(OSError):
+                    path.unlink()

@@ -1,0 +1,184 @@
+"""Training steps on a GPU: splats, loss, gradients and optimiser stay there, and the host runs ahead.
+
+`DeviceStep` has the methods of `step.HostStep`. A step is queued when it is taken; its loss is known some steps later,
+and so is whatever went wrong with it: nothing moves after that, and the trainer goes back to the iteration named. The
+trainer's state is made of views on the live tensors. Read `kernels/training_step.py` for the step itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from splatscope.kernels.cuda import CudaBackend
+from splatscope.kernels.splat_buffers import DeviceGaussians
+from splatscope.kernels.targets import Target
+from splatscope.kernels.training_step import AdamRates, StepOutcome, StepRequest, TrainingStep
+from splatscope.kernels.types import Gaussians, RenderSettings
+from splatscope.training import ops
+from splatscope.training.config import TrainConfig
+from splatscope.training.dataset import Photograph
+from splatscope.training.errors import NotFiniteError
+from splatscope.training.ops import SplatState, SplatTensors
+from splatscope.training.optimizer import mean_rate
+from splatscope.training.step import Taken
+from splatscope.training.strategy import PullStatistics, Strategy
+
+TARGET_SHARE = 0.25  # of the GPU's free memory that photographs may take; the others are uploaded step by step
+TIMED_EVERY = 64  # steps; events around the stages of all would cost some percent
+ROOM = 3  # times the first splats that there is room for at once
+KINDS = ("raw", "first", "second")
+
+
+class DeviceStep:
+    """Steps of one run. `training` is replaced in tests."""
+
+    def __init__(
+        self, backend: Any, config: TrainConfig, extent: float, state: SplatState, training: Any = None
+    ) -> None:
+        self._config, self._extent = config, extent
+        self._training: TrainingStep = training or _training_step(backend, state)
+        self._splats = self._training.splats
+        self._targets: dict[int, tuple[Photograph, Target]] = {}
+        self._queued: deque[tuple[int, str]] = deque()  # iterations and views of steps whose outcome is not known
+        self._steps: int | None = None  # of Adam, those queued included; None: to be set
+        self._skipped: dict[str, int] = {}
+        self._loss = 0.0
+        self._newest = (0, "")  # iteration and view of the newest step known
+        self._lent: Any = None  # the statistics a strategy was given
+        self.adopt(state, None)
+
+    def adopt(self, state: SplatState, strategy: Strategy | None) -> SplatState:
+        """Makes other splats the ones that are trained, and begins statistics anew if the strategy has. Returns the
+        state as views on the live tensors."""
+        self._training.assign({kind: _tensors(getattr(state, kind)) for kind in KINDS})
+        if isinstance(strategy, PullStatistics) and self._lent is not None and strategy.pull is not self._lent:
+            self._splats.forget()
+        self._lent = None
+        return SplatState(*(SplatTensors(**self._splats.view(kind)) for kind in KINDS))
+
+    def settle(self, strategy: Strategy) -> None:
+        """Waits for the steps in flight and hands their statistics to the strategy. Raises NotFiniteError."""
+        self._note(self._training.outcomes(wait=True))
+        self._training.flush()
+        if isinstance(strategy, PullStatistics):
+            self._lent = self._splats.pull
+            strategy.restore({**strategy.statistics(), "pull": self._lent, "seen": self._splats.seen})
+
+    def resume(self, strategy: Strategy) -> None:
+        """Begins with statistics that the strategy has from a checkpoint."""
+        if isinstance(strategy, PullStatistics) and len(strategy.pull) == self._splats.count:
+            self._splats.pull.copy_(strategy.pull)
+            self._splats.seen.copy_(strategy.seen)
+
+    def gaussians(self, state: SplatState) -> Gaussians:
+        """The live splats for pictures; their arrays are copied to the host when asked for."""
+        return DeviceGaussians(self._splats.scene, self._splats.sh_rows, self._training.flush)
+
+    def take(
+        self,
+        state: SplatState,
+        view: Photograph,
+        index: int,
+        settings: RenderSettings,
+        iteration: int,
+        moments_since: int,
+        strategy: Strategy,
+    ) -> Taken:
+        """Queues the step `iteration` on training view number `index`. What it returns is of the newest step known.
+
+        Raises NotFiniteError about an earlier step; the splats are then those before that one.
+        """
+        start = time.perf_counter()
+        done = iteration - 1 - moments_since
+        if self._steps != done:
+            self.settle(strategy)
+            self._training.set_steps(done, self._config.rates.beta1, self._config.rates.beta2)
+            self._skipped = {}
+        c = self._config
+        request = StepRequest(
+            view.camera,
+            settings,
+            self._target(index, view),
+            self._rates(iteration),
+            c.dssim_weight,
+            c.opacity_penalty,
+            c.scale_penalty,
+            collects=isinstance(strategy, PullStatistics),
+        )
+        self._training.run(request)
+        self._steps = done + 1
+        self._queued.append((iteration, view.name))
+        self._note(self._training.outcomes(wait=self._loss == 0.0))
+        # The host waits in here for the GPU whenever it is IN_FLIGHT steps ahead, so this is what a step takes.
+        step_ms, stages = 1e3 * (time.perf_counter() - start), self._training.stage_ms
+        return Taken(self._loss, {**stages, "other": max(0.0, step_ms - sum(stages.values()))})
+
+    def _rates(self, iteration: int) -> AdamRates:
+        r = self._config.rates
+        return AdamRates(
+            mean_rate(r, iteration) * self._extent,
+            r.log_scales,
+            r.quats,
+            r.opacity,
+            r.sh_constant,
+            r.sh_constant * r.sh_rest_share,
+            r.beta1,
+            r.beta2,
+            r.epsilon,
+        )
+
+    def _target(self, index: int, view: Photograph) -> Target:
+        """The photograph on the GPU, brought there when it first comes."""
+        known = self._targets.get(index)
+        if known is None or known[0] is not view:
+            if known is not None:
+                self._training.targets.remove(known[1])
+            self._targets[index] = (view, self._training.targets.add(view.pixels, view.coverage, view.weight))
+        return self._targets[index][1]
+
+    def _note(self, outcomes: list[StepOutcome]) -> None:
+        """Keeps the newest loss. Raises NotFiniteError about the first number that was not finite."""
+        for outcome in outcomes:
+            iteration, view = self._queued.popleft()
+            if not outcome.is_finite:
+                self._queued.clear()
+                self._steps = None
+                self._training.resume()
+                raise NotFiniteError("loss", view, iteration)
+            self._loss = outcome.loss
+            worse = [name for name, count in outcome.skipped.items() if count > self._skipped.get(name, 0)]
+            if worse:
+                self._skipped = outcome.skipped
+                raise self._left_out(worse[0])
+            self._newest = iteration, view
+
+    def _left_out(self, name: str) -> NotFiniteError:
+        """About a gradient of the step before the one just noted: its numbers were left out, others have moved."""
+        iteration, view = self._newest
+        error = NotFiniteError(f"gradient of {name}", view, iteration, ", and its numbers stay as they were")
+        self._training.outcomes(wait=True)
+        error.reached = self._queued[-1][0] if self._queued else iteration + 1
+        self._queued.clear()
+        self._steps = None
+        return error
+
+
+def _training_step(backend: CudaBackend, state: SplatState) -> TrainingStep:
+    """Kernels are shared with the backend that draws."""
+    free, _ = torch.cuda.mem_get_info()
+    return TrainingStep(
+        ops.as_gaussians(state.raw),
+        rows=ROOM * state.count,
+        timed_every=TIMED_EVERY,
+        target_budget=int(TARGET_SHARE * free),
+        kernels=backend.renderer.kernels,
+    )
+
+
+def _tensors(group: SplatTensors) -> dict[str, torch.Tensor]:
+    return {f.name: getattr(group, f.name) for f in fields(group)}

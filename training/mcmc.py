@@ -1,0 +1,94 @@
+"""3D Gaussian splatting as Markov chain Monte Carlo (Kheradmand et al. 2024): a budget of splats that moves.
+
+Nothing is split or reset. Splats that became transparent jump onto opaque ones, which share their opacity and
+extent so that the picture hardly changes; the count grows by a few percent until the cap; and after every step
+each mean takes a random step, large where a splat is faint. The penalties that make splats faint and small are
+`TrainConfig.opacity_penalty` and `scale_penalty`. Read `ops.py` for the formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from splatscope.kernels.types import Camera, Gradients
+from splatscope.training import ops
+from splatscope.training.config import McmcConfig, RateConfig
+from splatscope.training.events import Densified
+from splatscope.training.ops import SplatState
+from splatscope.training.optimizer import mean_rate
+
+
+class Mcmc:
+    """The policy. It keeps no statistics: opacities decide everything."""
+
+    def __init__(self, config: McmcConfig, rates: RateConfig, extent: float) -> None:
+        self._config = config
+        self._rates = rates
+        self._extent = extent
+
+    def observe(self, gradients: Gradients, camera: Camera) -> None:
+        """Nothing of a step is needed."""
+
+    def due(self, iteration: int) -> bool:
+        """Whether splats are relocated and added; the noise of every step needs no notice."""
+        c = self._config
+        return c.start < iteration < c.stop and iteration % c.interval == 0
+
+    def forget(self, count: int) -> None:
+        """There is nothing to forget."""
+
+    def statistics(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, statistics: dict[str, Tensor]) -> None:
+        """There is nothing to restore."""
+
+    def after_step(
+        self, state: SplatState, iteration: int, random: torch.Generator
+    ) -> tuple[SplatState, Densified | None]:
+        """The state after what is due at this iteration, and what was done."""
+        c = self._config
+        if iteration == 0:
+            return state, None
+        report = None
+        if c.start < iteration < c.stop and iteration % c.interval == 0:
+            state, moved = self._relocate(state, random)
+            state, added = self._grow(state, random)
+            report = Densified(iteration, added, 0, 0, state.count, moved)
+        amount = c.noise * mean_rate(self._rates, iteration) * self._extent
+        if amount > 0:
+            noise = torch.randn(state.raw.means.shape, generator=random, device=random.device)
+            means = ops.shaken_means(state.raw, noise, amount, c.dead_opacity, c.noise_steepness)
+            state = replace(state, raw=replace(state.raw, means=means))
+        return state, report
+
+    def _relocate(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
+        """Dead splats onto places drawn among the living by opacity; both lose their momentum."""
+        opacities = torch.sigmoid(state.raw.logit_opacities)
+        alive = (opacities > self._config.dead_opacity) & ops.finite_rows(state.raw)
+        dead = (~alive).nonzero()[:, 0]
+        if len(dead) == 0 or not alive.any():
+            return state, 0
+        places = ops.draw_with_replacement(torch.where(alive, opacities, 0), len(dead), random)
+        shared = self._shared(state, places)
+        raw = ops.copied_rows(shared, places, dead)
+        return ops.without_momentum(replace(state, raw=raw), torch.cat((places, dead))), len(dead)
+
+    def _grow(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
+        """New splats on places drawn by opacity; only the new ones begin without momentum."""
+        added = min(self._config.max_splats, int((1 + self._config.growth) * state.count)) - state.count
+        if added <= 0:
+            return state, 0
+        places = ops.draw_with_replacement(torch.sigmoid(state.raw.logit_opacities).nan_to_num(0), added, random)
+        shared = self._shared(state, places)
+        kept = torch.ones(state.count, dtype=torch.bool, device=places.device)
+        born = shared.map(lambda tensor: tensor[places])
+        return ops.replace_rows(replace(state, raw=shared), kept, born), added
+
+    def _shared(self, state: SplatState, places: Tensor) -> ops.SplatTensors:
+        """The splats with opacity and extent at each of `places` shared among the original and its copies."""
+        copies = 1 + torch.bincount(places, minlength=state.count).clamp(max=self._config.most_copies - 1)
+        return ops.shared_opacity(state.raw, copies, self._config.dead_opacity)

@@ -1,0 +1,66 @@
+"""By how much the photographs are reduced at each iteration: small ones first, full size in the end.
+
+`halving` doubles the size at regular intervals. `frequency` reads the schedule off the photographs (Chen et al.
+2025, DashGaussian): as long as training is young only low frequencies matter, and the number of pixels grows with
+the share of the spectrum that should be seen by now. Read `dataset.py` for the reduced photographs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.training.config import ResolutionConfig
+
+LEVELS = 32  # equal steps of the visible share of the spectrum
+FIRST_SHARE = 0.25  # of the spectrum's magnitude that the smallest pictures still hold
+SPECTRA = 16  # photographs whose spectra are looked at
+BINS = 1024
+
+
+class ResolutionSchedule:
+    """Iteration -> the whole number by which widths and heights are divided."""
+
+    def __init__(self, config: ResolutionConfig, photographs: Sequence[NDArray[np.uint8]]) -> None:
+        """`photographs` are [H, W, 3] at full training size; only `frequency` looks at them."""
+        self._config = config
+        self._times = self._inverse_squares = np.ones(1)
+        if config.schedule == "frequency" and config.until > 0:
+            some = photographs[:: max(1, len(photographs) // SPECTRA)][:SPECTRA]
+            self._times, self._inverse_squares = _frequency_levels(some, config.until, config.most)
+
+    def divisor(self, iteration: int) -> int:
+        """What sizes are divided by in the step `iteration`, counted from 1."""
+        c = self._config
+        if c.schedule == "halving":
+            return 2 ** max(c.num_downscales - (iteration - 1) // c.interval, 0)
+        inverse_square = np.interp(iteration, self._times, self._inverse_squares)
+        return max(1, int(1 / np.sqrt(inverse_square) + 1e-9))
+
+
+def _frequency_levels(
+    photographs: Sequence[NDArray[np.uint8]], until: int, most: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Iterations at which levels begin, and 1 / divisor^2 there; between them it rises linearly."""
+    sums = np.array([_visible_magnitude(picture) for picture in photographs])
+    share = 1 / np.linspace(1 / BINS, 1, BINS)  # divisor that leaves each bin's frequencies and those below
+    coarsest = [share[np.searchsorted(row, FIRST_SHARE * row[-1])] for row in sums]
+    largest = float(np.clip(min(coarsest), 1, most))
+    visible = sums.mean(axis=0)
+    first = np.interp(1 / largest, 1 / share, visible)
+    levels = np.linspace(first, visible[-1], LEVELS)
+    divisors = 1 / np.interp(levels, visible, 1 / share)
+    times = until * np.log(levels / first) / max(np.log(visible[-1] / first), 1e-9)
+    return times, 1 / divisors**2
+
+
+def _visible_magnitude(picture: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Magnitude of the spectrum at and below each of `BINS` shares of the highest frequency, channels summed."""
+    spectrum = np.abs(np.fft.fft2(picture.astype(np.float32), axes=(0, 1))).sum(axis=2)
+    rows = 2 * np.abs(np.fft.fftfreq(picture.shape[0]))
+    columns = 2 * np.abs(np.fft.fftfreq(picture.shape[1]))
+    frequency = np.maximum(rows[:, None], columns[None])
+    sums, _ = np.histogram(frequency, BINS, (0, 1), weights=spectrum)
+    return np.cumsum(sums)

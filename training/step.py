@@ -1,0 +1,102 @@
+"""One training step on one photograph: picture, loss, gradients, Adam. The splats change in place, or not at all.
+
+Gradients come from the backend; there is no autograd graph. What a step does not decide is in `trainer.py`: which
+photograph, at which size, and what becomes of the splats between two steps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from splatscope.kernels.api import Backend
+from splatscope.kernels.types import Gaussians, Gradients, RenderSettings
+from splatscope.training import ops
+from splatscope.training.config import TrainConfig
+from splatscope.training.dataset import Photograph
+from splatscope.training.exposure import Exposures
+from splatscope.training.guard import check_gradients, check_loss
+from splatscope.training.metrics import weighted
+from splatscope.training.ops import SplatState
+from splatscope.training.optimizer import Optimizer
+from splatscope.training.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a step measured."""
+
+    loss: float  # without penalties
+    stage_ms: dict[str, float]  # in order
+
+
+class HostStep:
+    """Steps whose loss and optimiser run on arrays of the host, whatever renders."""
+
+    def __init__(self, backend: Backend, config: TrainConfig, extent: float, exposures: Exposures | None) -> None:
+        self._backend = backend
+        self._config = config
+        self._optimizer = Optimizer(config.rates, extent)
+        self._exposures = exposures
+
+    def adopt(self, state: SplatState, strategy: Strategy | None) -> SplatState:
+        """Takes note that other splats are trained from now on. Returns them as `take` wants them."""
+        return state
+
+    def settle(self, strategy: Strategy) -> None:
+        """Until all steps are over and the strategy knows of them: they are."""
+
+    def resume(self, strategy: Strategy) -> None:
+        """Begins with what the strategy has from a checkpoint."""
+
+    def gaussians(self, state: SplatState) -> Gaussians:
+        """The splats for pictures: views on the live tensors."""
+        return ops.as_gaussians(state.raw)
+
+    def take(
+        self,
+        state: SplatState,
+        view: Photograph,
+        index: int,
+        settings: RenderSettings,
+        iteration: int,
+        moments_since: int,
+        strategy: Strategy,
+    ) -> Taken:
+        """The step `iteration`, counted from 1, on training view number `index`; `strategy` sees its gradients.
+
+        Raises NotFiniteError, and then nothing has changed, if the loss or a gradient is not finite.
+        """
+        start = time.perf_counter()
+        target, weights = view.target(settings.background), view.weights()
+        frame, saved = self._backend.forward(ops.as_gaussians(state.raw), view.camera, settings)
+        loss_start = time.perf_counter()
+        exposures = self._exposures
+        picture = frame.image if exposures is None else exposures.apply(index, frame.image)
+        compared = weighted(picture, weights), weighted(target, weights)
+        loss, image_gradient = self._backend.loss(*compared, self._config.dssim_weight)
+        check_loss(loss, view.name, iteration)
+        image_gradient = weighted(image_gradient, weights)
+        below = image_gradient if exposures is None else exposures.through(index, image_gradient)
+        loss_ms = 1e3 * (time.perf_counter() - loss_start)
+        gradients = self._backend.backward(saved, below)
+        adam_start = time.perf_counter()
+        self._add_penalties(state, gradients)
+        check_gradients(gradients, view.name, iteration)
+        self._optimizer.step(self._backend, state, gradients, iteration, moments_since)
+        if exposures is not None:
+            exposures.step(index, frame.image, image_gradient, iteration)
+        strategy.observe(gradients, view.camera)
+        end = time.perf_counter()
+        stages = {**frame.stage_ms, "loss": loss_ms, **gradients.stage_ms, "adam": 1e3 * (end - adam_start)}
+        stages["other"] = max(0.0, 1e3 * (end - start) - sum(stages.values()))
+        return Taken(loss, stages)
+
+    def _add_penalties(self, state: SplatState, gradients: Gradients) -> None:
+        c = self._config
+        if c.opacity_penalty or c.scale_penalty:
+            by_logit, by_scale = ops.penalty_gradients(state.raw, c.opacity_penalty, c.scale_penalty)
+            torch.as_tensor(gradients.logit_opacities).add_(by_logit)
+            torch.as_tensor(gradients.log_scales).add_(by_scale)
