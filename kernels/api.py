@@ -5,13 +5,19 @@ Importing this module loads neither torch nor numba: a backend is imported when 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.schedule import CostModel, Machine
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
 
 BackendName = Literal["auto", "cpu", "cuda", "reference"]
+Span = tuple[str, float, float]  # stage, beginning and end in seconds of time.perf_counter
+AUTO_TRAINS_ON_GPU = True
 
 
 class Backend(Protocol):
@@ -68,6 +74,38 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class LiveBackend(Backend, Protocol):
+    """A backend that compiles beside its pictures, makes them ready for a screen, and knows when its stages ran."""
+
+    def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
+        """Stages for which a picture would wait for the compiler, which begins beside it. Raises InputError."""
+        ...
+
+    def show(
+        self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
+    ) -> tuple[NDArray[np.uint8], Frame]:
+        """One picture for the screen, uint8 [H, W, 4], and its frame."""
+        ...
+
+    def start_clock(self) -> None:
+        """From now on `newest_spans` tells when stages ran. Waits for the device."""
+        ...
+
+    def newest_spans(self) -> list[Span]:
+        """When the stages of the newest picture ran."""
+        ...
+
+
+@runtime_checkable
+class BlendingBackend(Backend, Protocol):
+    """A backend that says what blends its tiles, and honours schedule.record."""
+
+    def blend_machine(self) -> tuple[Machine, CostModel]:
+        """What ran the newest picture's blend stage, as a scheduler sees it, and what units of work cost there."""
+        ...
+
+
 def gpu_is_present() -> bool:
     """True if the NVIDIA driver lists a GPU. Asks NVML, so neither torch nor CUDA is loaded."""
     try:
@@ -81,9 +119,15 @@ def gpu_is_present() -> bool:
     return count > 0
 
 
-def make_backend(name: BackendName = "auto") -> Backend:
-    """The backend of that name; `auto` is the CPU until training runs whole on the GPU."""
-    if name in ("auto", "cpu"):
+def make_backend(name: BackendName = "auto", training: bool = False, nvtx: bool = False) -> Backend:
+    """The backend of that name; `auto` is the GPU where one can be used, for what it is good at.
+
+    `nvtx` gives profilers the names of stages, where the backend has a GPU.
+    """
+    if name == "auto":
+        wants_gpu = AUTO_TRAINS_ON_GPU or not training
+        name = "cuda" if wants_gpu and gpu_is_present() and _cuda_problem() is None else "cpu"
+    if name == "cpu":
         from splatscope.kernels.cpu import CpuBackend
 
         return CpuBackend()
@@ -94,5 +138,20 @@ def make_backend(name: BackendName = "auto") -> Backend:
     if name == "cuda":
         from splatscope.kernels.cuda import CudaBackend
 
-        return CudaBackend()
+        return CudaBackend(nvtx=nvtx)
     raise InputError(f"--backend must be auto, cpu, cuda or reference, got {name!r}.")
+
+
+def why_not_gpu() -> str | None:
+    """Why `auto` does not use the GPU that this machine has, or None; asks the libraries, which takes seconds."""
+    return _cuda_problem() if gpu_is_present() else None
+
+
+def _cuda_problem() -> str | None:
+    from splatscope.kernels.cuda import need_gpu
+
+    try:
+        need_gpu()
+    except InputError as error:
+        return str(error)
+    return None

@@ -12,9 +12,12 @@ import ctypes
 import hashlib
 import importlib.util
 import json
+import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -31,7 +34,7 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capability × 10: Turi
 # kernels must agree to the bit they call __fmul_rn and __fmaf_rn.
 # A generic lambda in a kernel is device code too; NVRTC before 13.2 wants to be told.
 OPTIONS = ("-std=c++20", "-lineinfo", "-default-device")
-KEPT_BINARIES = 2000  # on disk, the newest
+KEPT_BYTES, KEPT_DAYS = 400 << 20, 30  # on disk: those used last, and none that was not used for so long
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _REPORT = re.compile(
@@ -159,6 +162,8 @@ def compile_kernels(source: Source, instantiations: Sequence[str], architecture:
     file = _cache_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
     if file.is_file():
         stored = json.loads(file.read_text())
+        with suppress(OSError):  # another process may prune at this moment
+            os.utime(file)  # used now: pruning goes by that
         reports = {name: KernelReport(**report) for name, report in stored["reports"].items()}
         return Compiled(bytes.fromhex(stored["image"]), stored["symbols"], reports)
     compiled = _nvrtc().compile(source, unit, instantiations, architecture)
@@ -167,9 +172,21 @@ def compile_kernels(source: Source, instantiations: Sequence[str], architecture:
     with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".part", delete=False) as part:
         json.dump(stored, part)
     Path(part.name).replace(file)
-    for old in sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_BINARIES]:
-        old.unlink(missing_ok=True)
     return compiled
+
+
+def prune_cache() -> None:
+    """Removes compiled kernels that have not been used for long, and the oldest beyond a total size."""
+    kept, oldest = 0, time.time() - KEPT_DAYS * 86400
+    files: list[tuple[float, int, Path]] = []
+    for path in _cache_folder().iterdir():
+        with suppress(OSError):  # another process may have removed it
+            facts = path.stat()
+            files.append((facts.st_mtime, facts.st_size, path))
+    for used, size, path in sorted(files, reverse=True):
+        kept += size
+        if used < oldest or kept > KEPT_BYTES:
+            path.unlink(missing_ok=True)
 
 
 def compile_report(source: Source, instantiations: Sequence[str], architecture: int) -> dict[str, KernelReport]:
@@ -293,7 +310,8 @@ def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, Kerne
         found[match["symbol"]] = KernelReport(
             int(match["registers"]), spill, int(match["stack"]), int(shared[1]) if shared else 0, code[match["symbol"]]
         )
-    return {name: found[symbol] for name, symbol in symbols.items()}
+    # The compiler says nothing of a kernel that it finds in a cache of its own.
+    return {name: found[symbol] for name, symbol in symbols.items() if symbol in found}
 
 
 def _code_sections(image: bytes) -> Iterator[tuple[str, int]]:

@@ -1,24 +1,31 @@
 """`CudaBackend`: the GPU behind the protocol of `api.py`, NumPy in and out, for the window, the command line and tests.
 
-Every call waits for the GPU: it has to hand out arrays. Who must not wait uses `renderer.py` itself; read it next.
-Loss and optimiser are the CPU's until they have kernels of their own.
+Every call waits for the GPU once: it has to hand out arrays. `show` is for a window: the picture comes as bytes, the
+rest of the frame when asked for. Who must not wait uses `renderer.py` itself; read it next. Loss and optimiser are
+the CPU's until they have kernels of their own.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import threading
+import time
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from splatscope.kernels.api import Backend
+from splatscope.kernels.api import Backend, Span
+from splatscope.kernels.cuda_pictures import DeviceFrame, RgbaConverter, copy_to_host
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.passes import Scene
+from splatscope.kernels.passes import Scene, frame_dtype
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.renderer import Renderer
-from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
+from splatscope.kernels.schedule import CostModel, Machine
+from splatscope.kernels.splat_buffers import DeviceGaussians
+from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, Int32, RenderSettings
 
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 _LOCK = threading.RLock()
@@ -37,12 +44,14 @@ class CudaBackend:
 
     name = "cuda"
 
-    def __init__(self, renderer: Renderer | None = None) -> None:
-        self.renderer = renderer or _first_renderer()
+    def __init__(self, renderer: Renderer | None = None, nvtx: bool = False) -> None:
+        self.renderer = renderer or _first_renderer(nvtx)
         self.device = _device_name(self.renderer)
         self.compiling = False  # true while a call waits for the compiler; any thread may read it
         self._uploaded: tuple[Gaussians | None, Scene] | None = None  # None for arrays that may change in place
         self._passes = 0
+        self._rgba = RgbaConverter()
+        self._clock = 0.0  # time.perf_counter() when the GPU's clock was started
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles, or loads from disk, by rendering one small picture."""
@@ -53,9 +62,60 @@ class CudaBackend:
         else:
             self.render(splats, camera)
 
-    def is_ready(self, camera: Camera, policy: Policy, training: bool = False) -> bool:
-        """True if a call with this policy need not wait for the compiler; if not, compiling begins beside it."""
-        return self.renderer.is_ready(policy, training, True, camera)
+    def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
+        """Stages for which a picture would wait for the compiler, which begins beside it. Raises InputError."""
+        policy.check("cuda")
+        return self.renderer.compiling(policy, False, True, camera)
+
+    def show(
+        self,
+        gaussians: Gaussians,
+        camera: Camera,
+        settings: RenderSettings = _DEFAULT_SETTINGS,
+        policy: Policy = _DEFAULT_POLICY,
+    ) -> tuple[NDArray[np.uint8], Frame]:
+        """One picture for the screen, uint8 [H, W, 4], and its frame, whose float arrays are fetched when asked for.
+
+        The arrays of `gaussians` are read once: do not change them between calls.
+        """
+        with _LOCK:
+            scene, renderer = self._begin(gaussians, camera, policy, training=False), self.renderer
+            try:
+                while True:
+                    out = renderer.forward(scene, camera, settings, policy, wants_depth=True)
+                    arrays = copy_to_host([self._rgba(out.image), out.tile_starts, renderer.pipeline.frame])
+                    record = arrays[2].view(frame_dtype())[0]
+                    if not record["overflow"]:
+                        break
+                    renderer.grow(record)
+            finally:
+                self.compiling = False
+            assert out.depth is not None
+            tensors = {name: getattr(out, name).clone() for name in ("image", "depth", "transmittance")}
+            counts = _tile_counts(arrays[1], camera)
+            recording = renderer.read_recording()
+            return arrays[0], DeviceFrame.of(tensors, counts, record, renderer.stage_times(), recording)
+
+    def blend_machine(self) -> tuple[Machine, CostModel]:
+        """The GPU as the blend kernel of the newest picture finds it, and what units of work cost there."""
+        with _LOCK:
+            return self.renderer.blend_machine()
+
+    def start_clock(self) -> None:
+        """From now on `newest_spans` tells when stages ran."""
+        with _LOCK:
+            if self.renderer.memory.device == "cuda":
+                import torch
+
+                torch.cuda.synchronize()  # so that the event passes at the moment that the host reads its clock
+            self.renderer.start_clock()
+            self._clock = time.perf_counter()
+
+    def newest_spans(self) -> list[Span]:
+        """(stage, beginning, end) of the newest picture in seconds of time.perf_counter."""
+        with _LOCK:
+            spans = self.renderer.stage_spans()
+        return [(name, self._clock + start / 1e3, self._clock + end / 1e3) for name, start, end in spans]
 
     def render(
         self,
@@ -137,41 +197,58 @@ class CudaBackend:
 
         return CpuBackend()
 
+    def _begin(self, gaussians: Gaussians, camera: Camera, policy: Policy, training: bool) -> Scene:
+        """Before each pass: the scene on the GPU, and whether the compiler will be waited for."""
+        self._passes += 1
+        scene = self._scene(gaussians, training)
+        self.compiling = not self.renderer.is_ready(policy, training, True, camera)
+        return scene
+
     def _draw(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings, policy: Policy, training: bool
     ) -> Frame:
-        self._passes += 1
-        scene, renderer = self._scene(gaussians, training), self.renderer
-        self.compiling = not renderer.is_ready(policy, training, True, camera)
+        scene, renderer = self._begin(gaussians, camera, policy, training), self.renderer
         try:
             out, record = renderer.complete(
                 lambda: renderer.forward(scene, camera, settings, policy, training, wants_depth=True)
             )
         finally:
             self.compiling = False
-        rows, columns = camera.tiles
-        counts = np.diff(out.tile_starts.cpu().numpy().view(np.uint32).astype(np.int64))
-        assert out.depth is not None
-        # Copies: where the device is this processor, .cpu() would hand out the renderer's own memory.
-        image, depth, transmittance = (t.cpu().numpy().copy() for t in (out.image, out.depth, out.transmittance))
+        image, depth, transmittance, starts = copy_to_host([out.image, out.depth, out.transmittance, out.tile_starts])
         return Frame(
             image,
             depth,
             transmittance,
-            counts.reshape(rows, columns).astype(np.int32),
+            _tile_counts(starts, camera),
             int(record["visible"]),
             int(record["instances"]),
             int(record["skipped"]),
-            _stages(renderer.stage_ms, backward=False),
+            _stages(renderer.stage_ms, backward=False) if training else renderer.stage_times(),
+            renderer.read_recording(),
         )
 
     def _scene(self, gaussians: Gaussians, training: bool) -> Scene:
-        """The scene on the GPU; uploaded when it is another one than last time, or may have changed."""
-        if training or self._uploaded is None or self._uploaded[0] is not gaussians:
+        """The scene on the GPU; brought there when it is another one than last time, or may have changed."""
+        if isinstance(gaussians, DeviceGaussians):
+            scene = gaussians.scene
+            self.renderer.renew_words(scene)
+            return scene
+        known, may_change = self._uploaded, training
+        if known is not None and known[0] is gaussians and not may_change:
+            return known[1]
+        if known is not None and self.renderer.refresh(known[1], gaussians):
+            scene = known[1]
+        else:
             self.renderer.forget()
-            self._uploaded = None  # before the new one is allocated
-            self._uploaded = (None if training else gaussians, self.renderer.upload(gaussians))
-        return self._uploaded[1]
+            known = self._uploaded = None  # before the new one is allocated
+            scene = self.renderer.upload(gaussians)
+        self._uploaded = (None if may_change else gaussians, scene)
+        return scene
+
+
+def _tile_counts(starts: NDArray[Any], camera: Camera) -> Int32:
+    """[Ty, Tx] of the starts of the tiles' lists, 32-bit words."""
+    return np.diff(starts.view(np.uint32).astype(np.int64)).reshape(camera.tiles).astype(np.int32)
 
 
 def _stages(stage_ms: dict[str, float], backward: bool) -> dict[str, float]:
@@ -192,11 +269,17 @@ def need_gpu() -> None:
 
     if not torch.cuda.is_available():
         raise InputError("The CUDA backend found no NVIDIA GPU that torch can use; use --backend cpu.")
+    try:
+        import cupy  # pyright: ignore[reportMissingImports]
+
+        cupy.cuda.Device().compute_capability  # noqa: B018  (finds the driver and its libraries)
+    except Exception as error:  # whatever a broken installation raises
+        raise InputError(f"CuPy cannot use the GPU ({error}); mend the installation, or use --backend cpu.") from error
 
 
-def _first_renderer() -> Renderer:
+def _first_renderer(nvtx: bool) -> Renderer:
     need_gpu()
-    return Renderer(timed=True)
+    return Renderer(timed=True, nvtx=nvtx)
 
 
 def _device_name(renderer: Renderer) -> str:

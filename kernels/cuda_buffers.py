@@ -26,6 +26,7 @@ class Memory(Protocol):
     """What the pipeline asks of the machine that runs its kernels. Arrays are NumPy's or torch's."""
 
     multiprocessors: int
+    architecture: int  # compute capability times 10, 0 where kernels run on the processor
 
     def empty(self, name: str, shape: Shape, dtype: str) -> Any:
         """A new array; `dtype` as NumPy writes it: f4, u4, u8, u2, u1."""
@@ -109,6 +110,10 @@ class Buffers:
             self._arrays[name] = array
         return array[:size].reshape(shape)
 
+    def find(self, name: str) -> Any | None:
+        """The whole array of that name, if there is one."""
+        return self._arrays.get(name)
+
     def clear(self, names: tuple[str, ...]) -> None:
         """Zeros in those arrays that exist."""
         for name in names:
@@ -124,15 +129,18 @@ def address(array: Any, offset: int = 0) -> int:
 class TorchMemory:
     """Device memory and the few operations on it that are not kernels of ours, on torch's current stream."""
 
-    SLOTS = 64  # frames whose record the host may write ahead of the GPU
+    SLOTS = 64  # records that the host may write ahead of the GPU
+    SLOT_BYTES = 1024  # at most, each
 
     def __init__(self, device: str = "cuda") -> None:
         import torch
 
         self.device = device
-        self.multiprocessors = 1
+        self.multiprocessors, self.architecture = 1, 0
         if device == "cuda":
-            self.multiprocessors = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+            properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+            self.multiprocessors = properties.multi_processor_count
+            self.architecture = 10 * properties.major + properties.minor
         self._types = {
             "f4": torch.float32,
             "u4": torch.int32,
@@ -164,18 +172,40 @@ class TorchMemory:
         array.zero_()
 
     def write(self, array: Any, record: NDArray[Any]) -> None:
-        """By way of a pinned slot; waits only if the GPU is SLOTS frames behind."""
+        """By way of a pinned slot; waits only if the GPU is SLOTS records behind."""
         import torch
 
         if not self._slots:
-            self._slots = [torch.empty(array.numel(), dtype=torch.uint8, pin_memory=True) for _ in range(self.SLOTS)]
+            self._slots = [torch.empty(self.SLOT_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(self.SLOTS)]
             self._events = [torch.cuda.Event() for _ in self._slots]
-        slot, event = self._slots[self._next], self._events[self._next]
+        slot, event = self._slots[self._next][: array.numel()], self._events[self._next]
         event.synchronize()  # returns at once for an event never recorded
         self._next = (self._next + 1) % self.SLOTS
         slot.numpy()[:] = record.view(np.uint8)
         array.copy_(slot, non_blocking=True)
         event.record()
+
+    def shared_with_host(self, name: str, size: int) -> Any:
+        """Bytes [size] in pinned memory, which kernels may write and the host then read."""
+        import torch
+
+        if self.device != "cuda":
+            return self.empty(name, (size,), "u1")
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def event(self) -> Any:
+        """Something to `record` behind what has been launched, and to `query` or `synchronize`; None on a processor,
+        which is done at once."""
+        import torch
+
+        return torch.cuda.Event() if self.device == "cuda" else None
+
+    def wait(self) -> None:
+        """Until everything launched is done."""
+        import torch
+
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def read(self, array: Any) -> NDArray[np.uint8]:
         """The bytes of a tensor; waits for the GPU."""

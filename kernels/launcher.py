@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,6 +49,10 @@ class Marks:
             times[name] = times.get(name, 0.0) + start.elapsed_time(end)
         return times
 
+    def spans(self, base: Event) -> list[tuple[str, float, float]]:
+        """(stage, beginning, end) in milliseconds since an earlier event; the GPU must be done."""
+        return [(name, base.elapsed_time(start), base.elapsed_time(end)) for name, start, end in self.pairs]
+
 
 class Timeline:
     """Stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
@@ -59,6 +63,13 @@ class Timeline:
         self._current = Marks([])
         self._pending: deque[Marks] = deque()
         self._frames = frames
+        self.newest = Marks([])  # of the frame that ended last; good until the next one begins
+
+    def mark(self) -> Event:
+        """An event of the caller's own, recorded now."""
+        event = self._make_event()
+        event.record()
+        return event
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -78,7 +89,8 @@ class Timeline:
 
     def end_frame(self) -> None:
         """What follows belongs to the next frame."""
-        self._pending.append(self.take_frame())
+        self.newest = self.take_frame()
+        self._pending.append(self.newest)
         while len(self._pending) > self._frames:
             self._give_back(self._pending.popleft())
 
@@ -107,12 +119,12 @@ class Graph:
 
     def __init__(self, graph: Any, marks: Marks) -> None:
         self._graph = graph
-        self._marks = marks
+        self.marks = marks  # of the newest replay
         self._replayed = False
 
     def replay(self) -> dict[str, float] | None:
         """Starts it once more. Returns the stage times of the previous replay if the GPU was done with it."""
-        times = self._marks.read() if self._replayed else None
+        times = self.marks.read() if self._replayed else None
         self._graph.replay()
         self._replayed = True
         return times
@@ -125,6 +137,7 @@ class Launcher:
         self.timeline = timeline
         self.nvtx = nvtx
         self._streams: dict[int, Any] = {}  # CuPy's view of torch's streams, by address
+        self._beside: Any = None  # a second stream, once needed
         self._large_shared: dict[str, int] = {}  # dynamic shared bytes granted so far, by kernel
 
     def launch(
@@ -150,8 +163,25 @@ class Launcher:
     def stage(self, name: str) -> Iterator[None]:
         """Names and, with a timeline, times what the body launches."""
         times = self.timeline.stage(name) if self.timeline else nullcontext()
-        with _nvtx_range(name) if self.nvtx else nullcontext(), times:
+        with self.range(name), times:
             yield
+
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """Names the body for profilers, and does nothing else; a graph has no stages for them, only its replay."""
+        return _nvtx_range(name) if self.nvtx else nullcontext()
+
+    def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:
+        """Lets what both launch run at once. Blocks of `first` are preferred: it has a stream of high priority."""
+        import torch
+
+        if self._beside is None:
+            self._beside = torch.cuda.Stream(priority=-1)
+        current, side = torch.cuda.current_stream(), self._beside
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            first()
+        second()
+        current.wait_stream(side)
 
     def capture(self, work: Callable[[], None]) -> Graph:
         """Captures what `work` launches, its stages included. Everything must have been compiled and run before."""

@@ -51,7 +51,8 @@ def instantiation(file: str, kernel: str, policy: Policy, **own: str) -> tuple[s
     A field of the kernel's policy takes its value from `own`, else from the toggle of that name, else from C++.
     """
     aggregate = "".join(part.capitalize() for part in kernel.removesuffix("_pass").split("_")) + "Policy"
-    values = {row.name: row.spelled(policy.value(row.stage, row.name)) for row in toggle_table("cuda") if row.cpp} | own
+    rows = [row for row in toggle_table("cuda", ablations=True) if row.cpp]
+    values = {row.name: row.spelled(policy.value(row.stage, row.name)) for row in rows} | own
     fields = [f".{name} = {values[name]}" for name in policy_fields(file, aggregate) if name in values]
     return file, f"{kernel}<{aggregate}{{{', '.join(fields)}}}>"
 
@@ -64,6 +65,8 @@ class Pass:
     training: bool
     wants_depth: bool
     tiles: int
+    gradients: bool = True  # False: the optimiser takes them from registers, and no arrays hold them
+    lazy_sh: bool = False  # harmonics may be behind (cuda/lazy.cuh), and the scene says what they have missed
 
     @property
     def key_bytes(self) -> int:
@@ -89,25 +92,65 @@ class Pass:
         mode = {"training": _bool(self.training), "wants_depth": _bool(self.wants_depth)}
         mode |= {} if self.training else {"compaction": "false", "cmask": "false"}
         found = {
-            "project": instantiation("project.cuh", "project", policy),
+            "project": instantiation("project.cuh", "project", policy, lazy_sh=_bool(self.lazy_sh)),
+            "offsets": instantiation("bin.cuh", "offsets", policy),
             "emit": instantiation("bin.cuh", "emit", policy, **key),
             "ranges": instantiation("bin.cuh", "ranges", policy, **key),
             "blend": instantiation("blend.cuh", "blend", policy, **mode),
         }
-        if policy.sort.sorter == "onesweep":
+        if self.is_scheduled:
+            found["plan"] = instantiation("schedule.cuh", "plan", policy)
+            found |= self._of_units("blend", found["blend"])
+        if policy.sort.sorter == "onesweep" or policy.schedule.sched == "lpt":
             sizes = {"threads": str(SORT_THREADS), "items": str(SORT_ITEMS)}
             depths = {"key_bytes": "4"}
             found["sort tiles"] = instantiation("sort.cuh", "sort_pass", policy, **key, **sizes, iota="false")
-            if policy.sort.sort == "two_stage":
+            if policy.sort.sort == "two_stage" or policy.schedule.sched == "lpt":
                 found["histogram"] = instantiation("sort.cuh", "histogram", policy, **depths)
                 for role, iota in (("sort depths first", "true"), ("sort depths", "false")):
                     found[role] = instantiation("sort.cuh", "sort_pass", policy, **depths, **sizes, iota=iota)
         if self.training:
             deterministic = _bool(policy.blend_backward.reduce == "deterministic")
             found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy)
+            if self.is_scheduled:
+                found |= self._of_units("blend_backward", found["blend_backward"])
             found["project_backward"] = instantiation(
                 "project_backward.cuh", "project_backward", policy, deterministic=deterministic
             )
+        return found
+
+    @property
+    def is_scheduled(self) -> bool:
+        """False where tiles are handed out as they lie, all of them whole."""
+        schedule = self.policy.schedule
+        return (schedule.sched, schedule.chunk) != ("grid", "off") or self.is_recorded
+
+    @property
+    def is_recorded(self) -> bool:
+        """True where units leave a record of themselves."""
+        return self.policy.schedule.record == "on" and not self.training
+
+    def _of_units(self, kernel: str, whole: tuple[str, str]) -> dict[str, tuple[str, str]]:
+        """The kernels that take units of a plan in place of one that takes a tile a block."""
+        schedule = self.policy.schedule
+        has_chunks, is_forward = schedule.chunk != "off", kernel == "blend"
+        own = {
+            "chunks": _bool(has_chunks),
+            "chunks_last": _bool(schedule.chunk == "catgs"),
+            "is_sorted": _bool(schedule.sched == "lpt"),
+            "records_work": _bool(schedule.sched == "exact_work" and is_forward),
+            "record": _bool(self.is_recorded),
+            # What makes no difference is not compiled twice.
+            "coexec": f"Coexec::{'fused' if has_chunks and schedule.coexec == 'fused' else 'queue'}",
+            "exact_stop": _bool(not has_chunks or self.training or schedule.exact_stop == "on"),
+            "sat_flag": _bool(not has_chunks or not is_forward or schedule.sat_flag == "on"),
+        }
+        is_apart = has_chunks and schedule.coexec in ("off", "streams")
+        found = {}
+        for role, part in ((kernel, "tiles"), (f"{kernel} chunks", "chunks")) if is_apart else ((kernel, "both"),):
+            dispatch = instantiation("dispatch.cuh", "dispatch", self.policy, **own, part=f"Part::{part}")[1]
+            name = f"{kernel}_queue{whole[1].removeprefix(kernel)[:-1]}, {dispatch.removeprefix('dispatch<')}"
+            found[role] = f"{kernel}_queue.cuh", name
         return found
 
 
@@ -123,10 +166,12 @@ def frame_dtype() -> np.dtype[Any]:
 
 # ---- A scene and a frame ---------------------------------------------------------------------------------------------
 
+LAZY = ("first", "second", "stepped", "reach", "state")  # members of LazySh (cuda/lazy.cuh)
+
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Raw parameters in device memory. `sh` holds 16 rows of harmonics by dtype: f32, or bf16 as 16-bit words."""
+    """Raw parameters in device memory. `sh` holds 16 rows of harmonics by sh_dtype (`sh_words.py`)."""
 
     count: int
     sh_degree: int
@@ -135,6 +180,7 @@ class Scene:
     quats: Any  # [N, 4]
     logit_opacities: Any  # [N]
     sh: dict[str, Any] = field(default_factory=dict)  # [N, 16, 3]
+    lazy: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(LAZY))  # for harmonics that may be behind
 
 
 def frame_record(

@@ -30,15 +30,21 @@ from splatscope.kernels.passes import (
     frame_dtype,
     frame_record,
 )
+from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, schedule_dtype
 from splatscope.kernels.types import Camera, RenderSettings
 
 SUM_ROW = 12  # floats of sums a slot
 BINS = 1 << DIGIT_BITS
 PART = SORT_THREADS * SORT_ITEMS
+PROJECT_THREADS = 128
+OFFSETS_PART, CHUNK = 2048, 1024  # bin.cuh: splats a block of offsets sums, places a block of emit fills at a time
+EMIT_BLOCKS = 4  # that fit a multiprocessor
 LAUNCHES_PER_LOOK_BACK = 8  # scan.cuh
 EPOCHS = 1 << 19  # scan.cuh: frames until look-back words must be cleared
-LOOK_BACKS = ("project look-back", "emit look-back", "sort look-back")
-BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128}
+LOOK_BACKS = ("project look-back", "offsets look-back", "sort look-back", "order look-back")
+# Of a block, by blend.map: forward and backward.
+BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 256}
+BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128}
 GRADIENT_SHAPES = {
     "means": 3,
     "log_scales": 3,
@@ -55,6 +61,7 @@ class Launches(Protocol):
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], arguments: np.ndarray) -> None: ...
     def stage(self, name: str) -> AbstractContextManager[None]: ...
+    def together(self, first: Callable[[], None], second: Callable[[], None]) -> None: ...
 
 
 # ---- Steps -----------------------------------------------------------------------------------------------------------
@@ -85,7 +92,19 @@ class Call:
         self.work()
 
 
-Step = Launch | Call
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Two launches that may run at once; blocks of the first are preferred."""
+
+    stage: str
+    first: Launch
+    second: Launch
+
+    def run(self, launches: Launches) -> None:
+        launches.together(lambda: self.first.run(launches), lambda: self.second.run(launches))
+
+
+Step = Launch | Call | Together
 
 
 def run_steps(steps: Sequence[Step], launches: Launches) -> None:
@@ -104,7 +123,7 @@ class Outputs:
     transmittance: Any  # [H, W]
     depth: Any | None  # [H, W] if asked for
     tile_starts: Any  # [T + 1]
-    warp_slots: Any  # [ceil(N / 32), 2] visible lanes, slot of the first
+    warp_slots: Any  # [ceil(N / 32), 2] visible lanes, first slot of the 32
     image_gradient: Any | None  # [H, W, 3] for the caller to fill, training only
     gradients: dict[str, Any]  # training only
 
@@ -142,11 +161,16 @@ class Pipeline:
         """The frame record as the kernels left it: counters and flags. Waits for them."""
         return self.memory.read(self.frame).view(frame_dtype())[0]
 
+    def read_schedule(self) -> np.void | None:
+        """What the newest plan decided, None before there is one. Waits for the kernels."""
+        record = self.buffers.find("schedule")
+        return None if record is None else self.memory.read(record).view(schedule_dtype())[0]
+
     def plan(self, scene: Scene, width: int, height: int, made_for: Pass, capacity: Capacity) -> Plan:
         """All steps of a pass. Compiles and allocates what is missing. Raises InputError for what cannot be."""
         made_for.policy.check("cuda")
         if made_for.training and made_for.policy.blend.cmask == "on":
-            slots = 1 << (32 - BLEND_THREADS[made_for.policy.blend.map] // 32)
+            slots = 1 << (32 - BLEND_BACKWARD_THREADS[made_for.policy.blend.map] // 32)
             if capacity.visible > slots:
                 raise InputError(
                     f"{capacity.visible:,} visible splats do not fit blend.cmask, which leaves room for {slots:,}; "
@@ -180,6 +204,7 @@ class _Planner:
         self.capacity, self.kernels = capacity, kernels
         self.steps: list[Step] = []
         self.tickets = self.sorts = 0
+        self.scheduled: Scheduled | None = None
 
     def plan(self) -> Plan:
         splats = self._project()
@@ -187,18 +212,31 @@ class _Planner:
         self._bin(order)
         image, transmittance, depth = self._blend(splats)
         forward, self.steps = self.steps, []
-        image_gradient, gradients = self._backward(splats, transmittance) if self.made_for.training else (None, {})
+        image_gradient, gradients = (None, {})
+        if self.made_for.training:
+            image_gradient, gradients = self._backward(splats, image, transmittance)
         outputs = Outputs(image, transmittance, depth, self.tile_starts, self.warp_slots, image_gradient, gradients)
         return Plan(self.made_for, self.capacity, forward, self.steps, outputs)
 
-    def _add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None:
+    def add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None:
         kernel = self.kernels[role]
         packed = kernel.arguments.pack(frame=self.frame, **arguments)
         self.steps.append(Launch(stage, kernel, (blocks,), (threads,), packed))
 
-    def _ticket(self) -> int:
+    def put_together(self) -> None:
+        """Makes the last two launches one step in which they may run at once."""
+        first, second = self.steps[-2:]
+        assert isinstance(first, Launch)
+        assert isinstance(second, Launch)
+        self.steps[-2:] = [Together(second.stage, first, second)]
+
+    def ticket(self) -> int:
         self.tickets += 1
         return self.tickets - 1
+
+    def _each(self, count: int, threads: int, most: int) -> int:
+        """How many of `count` things a thread takes, as long as so many threads a multiprocessor have work."""
+        return min(max(count // (threads * self.memory.multiprocessors), 1), most)
 
     def _counter(self, name: str) -> int:
         """The address of a counter of the frame."""
@@ -217,12 +255,16 @@ class _Planner:
         splats = self.take("splats", (room, 12), "f4")
         self.extents = self.take("extents", (room, 8), "f4")
         self.depth_bits = self.take("depth_bits", (room,), "u4")
+        self.tile_counts = self.take("tile counts", (room,), "u4")
         self.warp_slots = self.take("warp_slots", (-(-count // 32), 2), "u4")
-        self._add(
+        self.slot_lanes = self.take("slot_lanes", (-(-count // 32),), "u4")
+        rounds = self._each(count, 20 * PROJECT_THREADS, most=8)
+        parts = -(-count // (PROJECT_THREADS * rounds))
+        self.add(
             "project",
             "project",
-            -(-count // 256),
-            256,
+            parts,
+            PROJECT_THREADS,
             means=scene.means,
             log_scales=scene.log_scales,
             quats=scene.quats,
@@ -230,10 +272,14 @@ class _Planner:
             sh=scene.sh[self.policy.project.sh_dtype],
             splats=splats,
             extents=self.extents,
+            tile_counts=self.tile_counts,
             depth_bits=self.depth_bits,
             warp_slots=self.warp_slots,
-            look_back=self.take("project look-back", (-(-count // 256),), "u8", zeroed=True),
-            ticket=self._ticket(),
+            slot_lanes=self.slot_lanes,
+            look_back=self.take("project look-back", (parts,), "u8", zeroed=True),
+            lazy=scene.lazy,
+            rounds=rounds,
+            ticket=self.ticket(),
         )
         return splats
 
@@ -242,29 +288,29 @@ class _Planner:
         room, bits = self.capacity.visible, 32
         orders = [self.take(f"order {i}", (room,), "u4") for i in range(2)]
         if self.policy.sort.sorter == "torch":
-            self._sort_by_torch("depth_sort", self.depth_bits, None, "visible", 31, orders[0])
+            self._sort_by_torch("depth_sort", self.depth_bits, None, "slots", 31, orders[0])
             return orders[0]
         keys = [self.take(f"depth keys {i}", (room,), "u4") for i in range(2)]
         passes = bits // DIGIT_BITS
         starts = self.take("depth bin starts", (passes, BINS), "u4")
-        self._add(
+        self.add(
             "depth_sort",
             "histogram",
             min(-(-room // PART), 2 * self.memory.multiprocessors),
             512,
             keys=self.depth_bits,
-            count=self._counter("visible"),
+            count=self._counter("slots"),
             bins=self.take("bins", (8, BINS), "u4", zeroed=True),
             bin_starts=starts,
             passes=passes,
-            ticket=self._ticket(),
+            ticket=self.ticket(),
         )
         source: tuple[Any, Any] = (self.depth_bits, None)
         for number in range(passes):
             is_last = number == passes - 1
             target = (None if is_last else keys[number % 2], orders[number % 2])
             role = "sort depths" if number else "sort depths first"
-            self._sort_pass("depth_sort", role, source, target, "visible", room, starts, number, bits)
+            self._sort_pass("depth_sort", role, source, target, "slots", room, starts, number, bits)
             source = target
         return source[1]
 
@@ -284,7 +330,7 @@ class _Planner:
         parts = -(-max(self.capacity.visible, self.capacity.instances) // PART)
         self.sorts += 1
         assert self.sorts <= LAUNCHES_PER_LOOK_BACK
-        self._add(
+        self.add(
             stage,
             role,
             -(-room // PART),
@@ -299,7 +345,7 @@ class _Planner:
             shift=DIGIT_BITS * number,
             digit_bits=min(DIGIT_BITS, bits - DIGIT_BITS * number),
             launch=self.sorts - 1,
-            ticket=self._ticket(),
+            ticket=self.ticket(),
         )
 
     def _sort_by_torch(self, stage: str, keys: Any, values: Any, counter: str, bits: int, out: Any) -> None:
@@ -318,22 +364,31 @@ class _Planner:
         keys = [self.take(f"{dtype} keys {i}", (room,), dtype) for i in range(2)]
         slots = [self.take(f"slots {i}", (room,), "u4") for i in range(2)]
         starts = self.take("tile bin starts", (made_for.key_passes, BINS), "u4")
-        self._add(
+        places = {
+            "order": order,
+            "begins": self.take("begins", (self.capacity.visible,), "u4"),
+            "chunk_splats": self.take("chunk splats", (-(-room // CHUNK),), "u4"),
+        }
+        parts = -(-self.capacity.visible // OFFSETS_PART)
+        sums = {
+            "tile_counts": self.tile_counts,
+            "look_back": self.take("offsets look-back", (parts,), "u8", zeroed=True),
+        }
+        self.add("emit", "offsets", parts, 256, ticket=self.ticket(), **sums, **places)
+        self.add(
             "emit",
             "emit",
-            min(-(-self.capacity.visible // 256), 8 * self.memory.multiprocessors),
+            min(-(-room // CHUNK), EMIT_BLOCKS * self.memory.multiprocessors),
             256,
+            **places,
             extents=self.extents,
-            order=order,
             depth_bits=self.depth_bits,
             keys=keys[0],
             slots=slots[0],
             bins=self.take("bins", (8, BINS), "u4", zeroed=True),
             bin_starts=starts,
-            look_back=self.take("emit look-back", (-(-self.capacity.visible // 256),), "u8", zeroed=True),
             passes=made_for.key_passes,
-            ticket=self._ticket(),
-            finished_ticket=self._ticket(),
+            finished_ticket=self.ticket(),
         )
         last = made_for.key_passes % 2
         if self.policy.sort.sorter == "torch":
@@ -347,7 +402,8 @@ class _Planner:
                 )
         self.slots = slots[last]
         self.tile_starts = self.take("tile starts", (made_for.tiles + 1,), "u4")
-        self._add("ranges", "ranges", room // 256 + 1, 256, keys=keys[last], tile_starts=self.tile_starts)
+        blocks = min(room // (256 * 16 // made_for.key_bytes) + 1, 8 * self.memory.multiprocessors)
+        self.add("ranges", "ranges", blocks, 256, keys=keys[last], tile_starts=self.tile_starts)
 
     def _sort_tiles_by_torch(self, keys: list[Any], slots: list[Any]) -> None:
         def work() -> None:
@@ -366,24 +422,26 @@ class _Planner:
         training = self.made_for.training
         self.last = self.take("last", (height, width), "u4") if training else None
         self.entry_counts = self.take("entry counts", (self.made_for.tiles,), "u4") if training else None
-        self._add(
-            "blend",
-            "blend",
-            self.made_for.tiles,
-            BLEND_THREADS[self.policy.blend.map],
-            splats=splats,
-            depths=address(self.depth_bits),  # camera z, whose bits these are
-            tile_start=self.tile_starts,
-            list=self.slots,
-            entry_counts=self.entry_counts,
-            image=image,
-            transmittance=transmittance,
-            depth=depth,
-            last=self.last,
-        )
+        arguments = {
+            "splats": splats,
+            "depths": address(self.depth_bits),  # camera z, whose bits these are
+            "tile_start": self.tile_starts,
+            "list": self.slots,
+            "entry_counts": self.entry_counts,
+            "image": image,
+            "transmittance": transmittance,
+            "depth": depth,
+            "last": self.last,
+        }
+        threads = BLEND_THREADS[self.policy.blend.map]
+        if self.made_for.is_scheduled:
+            self.scheduled = add_plan(self, threads)
+            add_units(self, "blend", "blend", threads, self.scheduled, arguments)
+        else:
+            self.add("blend", "blend", self.made_for.tiles, threads, **arguments)
         return image, transmittance, depth
 
-    def _backward(self, splats: Any, transmittance: Any) -> tuple[Any, dict[str, Any]]:
+    def _backward(self, splats: Any, image: Any, transmittance: Any) -> tuple[Any, dict[str, Any]]:
         (height, width), policy, scene = self.size, self.policy, self.scene
         count, room = scene.count, self.capacity.visible
         is_exact = policy.blend_backward.reduce == "deterministic"
@@ -396,27 +454,26 @@ class _Planner:
             "touched": self.take("touched", (room,), "u1", zeroed=True),
         }
         image_gradient = self.take("image gradient", (height, width, 3), "f4")
-        gradients = {name: self.take(f"gradient {name}", (count, size), "f4") for name, size in GRADIENT_SHAPES.items()}
-        dtype = "u2" if policy.project.sh_dtype == "bf16" else "f4"
-        gradients["sh"] = self.take(f"gradient sh {dtype}", (count, SH_ROWS, 3), dtype)
-        if policy.project_backward.zero == "memset":
+        gradients = self._gradient_arrays(count)
+        if policy.project_backward.zero == "memset" and self.made_for.gradients:
             self._clear(list(gradients.values()))
-        self._add(
-            "blend_backward",
-            "blend_backward",
-            self.made_for.tiles,
-            BLEND_THREADS[policy.blend.map],
-            splats=splats,
-            tile_start=self.tile_starts,
-            list=self.slots,
-            entry_counts=self.entry_counts,
-            last=self.last,
-            transmittance=transmittance,
-            image_gradient=image_gradient,
+        arguments = {
+            "splats": splats,
+            "tile_start": self.tile_starts,
+            "list": self.slots,
+            "entry_counts": self.entry_counts,
+            "last": self.last,
+            "transmittance": transmittance,
+            "image_gradient": image_gradient,
             **sums,
-        )
+        }
+        role, blend_threads = "blend_backward", BLEND_BACKWARD_THREADS[policy.blend.map]
+        if self.scheduled is not None:
+            add_units(self, role, role, blend_threads, self.scheduled, arguments, image=image)
+        else:
+            self.add(role, role, self.made_for.tiles, blend_threads, **arguments)
         threads = room if policy.project_backward.by_slot == "on" else count
-        self._add(
+        self.add(
             "project_backward",
             "project_backward",
             -(-threads // 128),
@@ -428,7 +485,15 @@ class _Planner:
             sh=scene.sh[policy.project.sh_dtype],
             splats=splats,
             warp_slots=self.warp_slots,
+            slot_lanes=self.slot_lanes,
             **sums,
             **{f"{name}_gradient": array for name, array in gradients.items()},
         )
         return image_gradient, gradients
+
+    def _gradient_arrays(self, count: int) -> dict[str, Any]:
+        if not self.made_for.gradients:  # an optimiser takes them
+            return dict.fromkeys((*GRADIENT_SHAPES, "sh"))
+        gradients = {name: self.take(f"gradient {name}", (count, size), "f4") for name, size in GRADIENT_SHAPES.items()}
+        dtype = "f4" if self.policy.project.sh_dtype == "f32" else "u2"
+        return gradients | {"sh": self.take(f"gradient sh {dtype}", (count, SH_ROWS, 3), dtype)}

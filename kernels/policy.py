@@ -4,89 +4,22 @@ A toggle is one field: its values, one sentence, the seed step it comes from, th
 needs, and its identity class against the default: B bit-identical image, R rounding only, Q small stated change. The
 window, the command line, the benchmark and the tests all iterate over `toggle_table()`; on a GPU a field is a field of
 the stage's C++ policy, and a value the name of its enumerator. The ladder as policies: `steps.py`. How a policy
-becomes kernels: `passes.py`.
+becomes kernels: `passes.py`. What a toggle is: `toggles.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.toggles import CPU_AND_CUDA, Need, Switch, Toggle, toggle
 
-Identity = Literal["B", "R", "Q"]
-Switch = Literal["off", "on"]
 Reduction = Literal[
     "atomic", "butterfly", "scatter", "pair", "deferred_pair", "deferred_quad", "transposed", "deterministic"
 ]
-CPU_AND_CUDA, CUDA = ("cpu", "cuda"), ("cuda",)
-
-
-@dataclass(frozen=True)
-class Need:
-    """One value of a toggle that works only while another toggle has one of some values."""
-
-    value: str
-    stage: str
-    name: str
-    allowed: tuple[str, ...]
-    reason: str  # completes "blend.cmask = on needs blend.compaction = on: …"
-
-    def sentence(self, owner: str) -> str:
-        """What to switch on first; `owner` is the toggle, as stage.name."""
-        allowed = " or ".join(self.allowed)
-        return (
-            f"{owner} = {self.value} needs {self.stage}.{self.name} = {allowed}: {self.reason}; "
-            f"set {self.stage}.{self.name} to {allowed} first."
-        )
-
-
-@dataclass(frozen=True)
-class Toggle:
-    """One row of the table: where the field lives and what it says about itself."""
-
-    stage: str  # field of Policy
-    name: str  # field of the stage's policy
-    values: tuple[str, ...]
-    default: str
-    sentence: str
-    step: str  # seed step that introduced it
-    identity: Identity
-    backends: tuple[str, ...]
-    needs: tuple[Need, ...]
-    cpp: str | None  # C++ type of the field; None where Python alone acts on it
-
-    @property
-    def key(self) -> str:
-        """blend.subtile"""
-        return f"{self.stage}.{self.name}"
-
-    @property
-    def is_switch(self) -> bool:
-        """True for off and on: a checkbox rather than a choice."""
-        return self.values == get_args(Switch)
-
-    def spelled(self, value: str) -> str:
-        """The value as C++ has it: true, Subtile::ellipse."""
-        return {"off": "false", "on": "true"}[value] if self.cpp == "bool" else f"{self.cpp}::{value}"
-
-
-def toggle(
-    default: str,
-    sentence: str,
-    step: str,
-    identity: Identity,
-    cpp: str | None = "bool",
-    needs: tuple[Need, ...] = (),
-    backends: tuple[str, ...] = CUDA,
-) -> Any:
-    """Declares a policy field with what the window and the documents say of it."""
-    row = {"sentence": sentence, "step": step, "identity": identity, "cpp": cpp, "needs": needs, "backends": backends}
-    return field(default=default, metadata=row)
-
-
 _MASKS = ("aabb", "ellipse")
 
 
@@ -109,9 +42,19 @@ class BinPolicy:
 class ProjectPolicy:
     """How splats come to the image plane and get their colour."""
 
+    filter: Literal["plain", "compensated", "mip"] = toggle(
+        "plain",
+        "How splats are kept from slipping between pixels: widened by 0.3 px²; likewise, their opacity lowered by as "
+        "much as they grew; or by 0.1 px² and lowered (Mip-Splatting). A scene looks right under the one it was "
+        "trained with.",
+        step="own",
+        identity="Q",
+        cpp="Filter",
+        backends=CPU_AND_CUDA,
+    )
     sh_gate: Literal["all", "visible"] = toggle(
         "visible",
-        "Splats whose harmonics are evaluated: all in front of the culls, or only those that reach a tile.",
+        "Splats whose harmonics are evaluated: all whose sphere reaches the image, or only those that reach a tile.",
         step="s01e",
         identity="B",
         cpp="ShGate",
@@ -123,12 +66,20 @@ class ProjectPolicy:
         identity="B",
         cpp="ShLoad",
     )
-    sh_dtype: Literal["f32", "bf16"] = toggle(
+    sh_dtype: Literal["f32", "bf16", "split"] = toggle(
         "f32",
-        "Harmonics and their gradients in single precision, or in bfloat16 at half the bytes.",
+        "Harmonics and their gradients in single precision, or in bfloat16 at half the bytes; split keeps the lower "
+        "halves of the numbers in an array of their own, so that an optimiser loses nothing.",
         step="s06_bf16",
         identity="Q",
         cpp="ShDtype",
+    )
+    layout: Literal["soa", "packed48"] = toggle(
+        "packed48",
+        "How splats on the image plane lie in memory: each number in an array of its own, or 48 bytes a splat.",
+        step="s01c",
+        identity="B",
+        cpp="Layout",
     )
 
 
@@ -155,12 +106,77 @@ class SortPolicy:
 
 
 @dataclass(frozen=True)
+class SchedulePolicy:
+    """In which order tiles are blended, and which of them by several blocks (Ryu and Yoo 2026)."""
+
+    sched: Literal["grid", "lpt", "lpt_binned", "lpt_reverse", "exact_work"] = toggle(
+        "grid",
+        "Tiles are handed out as they lie, longest first by a sort or by bins of an eighth of an octave, shortest "
+        "first, or by what each took in the frame before.",
+        step="own",
+        identity="B",
+        cpp="Sched",
+    )
+    chunk: Literal["off", "all", "fixed", "catgs", "policy"] = toggle(
+        "off",
+        "Tiles split into chunks of depth for several blocks: none, all into k, the h heaviest into k, those above "
+        "twice the mean into parts of the mean, or what a cost model says each frame.",
+        step="own",
+        identity="R",
+        cpp="Chunked",
+    )
+    chunk_h: Literal["4", "16", "64", "256"] = toggle("16", "h of fixed chunks.", step="own", identity="R", cpp=None)
+    chunk_k: Literal["2", "4", "8", "16", "64"] = toggle("4", "k of fixed chunks.", step="own", identity="R", cpp=None)
+    policy: Literal["seed", "length"] = toggle(
+        "length",
+        "The cost model chooses how many tiles and into how many parts each, as published, or one length of chunks.",
+        step="own",
+        identity="R",
+        cpp="ChunkPolicy",
+    )
+    exact_stop: Switch = toggle(
+        "on",
+        "A chunk learns what is left of its pixels before it, so that they stop where they would in one walk; training "
+        "always does.",
+        step="own",
+        identity="Q",
+    )
+    sat_flag: Switch = toggle(
+        "on", "A chunk stops once an earlier one has ended all pixels of its tile.", step="own", identity="B"
+    )
+    coexec: Literal["off", "streams", "fused", "queue"] = toggle(
+        "queue",
+        "Chunks are launched before the tiles, or beside them on a stream of their own, or with them: half of the "
+        "blocks begin with chunks, or one queue has both.",
+        step="own",
+        identity="B",
+        cpp="Coexec",
+        needs=(Need("fused", "schedule", "take", ("ticket",), "only blocks that stay can help each other out"),),
+    )
+    take: Literal["hardware", "ticket"] = toggle(
+        "hardware",
+        "The hardware starts a block for each tile or chunk, or as many blocks as fit stay and count on.",
+        step="own",
+        identity="B",
+        cpp="Taking",
+    )
+    record: Switch = toggle(
+        "off",
+        "Pictures come with what ran when: each block or thread writes down what it blended, where and how long.",
+        step="own",
+        identity="B",
+        backends=CPU_AND_CUDA,
+    )
+
+
+@dataclass(frozen=True)
 class BlendPolicy:
     """How a tile's list becomes pixels. The backward pass shares what decides which pixel a splat reaches."""
 
-    map: Literal["columns_8x4", "columns_8x8"] = toggle(
-        "columns_8x8",
-        "Pixels of a warp: 8 x 4, one a thread in blocks of 256, or 8 x 8, two a thread in blocks of 128.",
+    map: Literal["columns_8x4", "columns_8x8", "mixed"] = toggle(
+        "mixed",
+        "Pixels of a warp: 8 x 4, one a thread in blocks of 256, or 8 x 8, two a thread in blocks of 128; mixed takes "
+        "the first forward and the second backward.",
         step="s06",
         identity="R",
         cpp="Map",
@@ -173,12 +189,48 @@ class BlendPolicy:
         identity="B",
         cpp="Subtile",
     )
+    splat_fetch: Literal["shared", "shuffle"] = toggle(
+        "shared",
+        "Where lanes find the splat whose turn it is: in shared memory, or in the lane that holds it.",
+        step="own",
+        identity="B",
+        cpp="Fetch",
+    )
+    subtile_list: Literal["ballot", "compacted"] = toggle(
+        "compacted",
+        "A warp goes forward through the bits of 32 staged splats at a time, or lists what may reach its pixels, a "
+        "whole batch at once.",
+        step="own",
+        identity="B",
+        cpp="SubtileList",
+        needs=(Need("compacted", "blend", "subtile", _MASKS, "without masks the list would be the tile's own"),),
+    )
     exp: Literal["expf", "ex2"] = toggle(
         "ex2",
         "The falloff by expf, or by the hardware's power of two on a conic scaled beforehand.",
         step="s01e",
         identity="R",
         cpp="Exponential",
+    )
+    alpha_cap: Literal["cap99", "cap999", "none"] = toggle(
+        "cap99",
+        "The largest alpha of a splat at a pixel: 0.99 as in 2023, 0.999, or as good as 1.",
+        step="own",
+        identity="Q",
+        cpp="AlphaCap",
+        backends=CPU_AND_CUDA,
+        needs=tuple(
+            Need(value, "blend", "stop", ("inclusive",), "a splat dropped at the end could be a tenth of the pixel")
+            for value in ("cap999", "none")
+        ),
+    )
+    stop: Literal["exclusive", "inclusive"] = toggle(
+        "exclusive",
+        "The splat that takes a pixel's transmittance below 1e-4 is left out, or blended as the last one.",
+        step="own",
+        identity="Q",
+        cpp="Stop",
+        backends=CPU_AND_CUDA,
     )
     log2_opacity: Switch = toggle(
         "on",
@@ -195,11 +247,22 @@ class BlendPolicy:
         needs=(Need("on", "blend", "subtile", _MASKS, "without masks most lanes would work for nothing"),),
     )
     sign_T: Switch = toggle(
-        "on",
+        "off",
         "The sign of the transmittance says that a pixel is done, instead of a flag of its own.",
         step="s06",
         identity="B",
         needs=(Need("on", "blend", "branchless", ("on",), "it replaces the flag of the branchless loop"),),
+    )
+    running_T: Switch = toggle(
+        "on",
+        "Transmittance runs on below the stop, beside what is left for the background: a weight is what that lost, and "
+        "no flag is needed.",
+        step="own",
+        identity="R",
+        needs=(
+            Need("on", "blend", "branchless", ("on",), "it replaces the flag of the branchless loop"),
+            Need("on", "blend", "sign_T", ("off",), "both say when a pixel is done"),
+        ),
     )
     compaction: Switch = toggle(
         "on",
@@ -250,7 +313,7 @@ class BlendBackwardPolicy:
         "The moments of a thread's two rows come from one product each.",
         step="s06",
         identity="B",
-        needs=(Need("on", "blend", "map", ("columns_8x8",), "only there a thread has two rows"),),
+        needs=(Need("on", "blend", "map", ("columns_8x8", "mixed"), "only there a thread has two rows"),),
     )
     touched: Switch = toggle(
         "on",
@@ -258,6 +321,13 @@ class BlendBackwardPolicy:
         step="s04",
         identity="B",
         needs=(Need("on", "blend", "cmask", ("on",), "it marks what compaction kept"),),
+    )
+    ablate: Literal["off", "no_atomics", "no_reductions", "loop_floor"] = toggle(
+        "off",
+        "Left out to see what it costs, with wrong gradients: atomics; sums over a warp as well; all but the walk.",
+        step="ablation",
+        identity="B",
+        cpp="Ablate",
     )
 
 
@@ -290,6 +360,29 @@ class ProjectBackwardPolicy:
     )
 
 
+_FUSED = ("fused", "lazy_sh", "sparse")
+_WHOLE_ROWS = "a warp must have whole rows of gradients"
+
+
+@dataclass(frozen=True)
+class OptimizerPolicy:
+    """How a training step on the GPU moves the parameters. Pictures and gradients do not depend on it."""
+
+    adam: Literal["separate", "fused", "lazy_sh", "sparse"] = toggle(
+        "fused",
+        "Adam goes over arrays of gradients in a launch of its own, or takes each gradient where the backward pass has "
+        "it, so that no array holds them; lazy_sh leaves the higher harmonics of unseen splats alone and catches them "
+        "up, exactly, when they are seen; sparse moves seen splats only, which changes the outcome (-0.1 to -0.2 dB).",
+        step="own",
+        identity="B",
+        cpp=None,
+        needs=(
+            *(Need(value, "project_backward", "sh_bwd", ("staged",), _WHOLE_ROWS) for value in _FUSED),
+            Need("lazy_sh", "project", "sh_load", ("staged",), "rows are caught up where a warp has them together"),
+        ),
+    )
+
+
 @dataclass(frozen=True)
 class LaunchPolicy:
     """How kernels are started."""
@@ -310,9 +403,11 @@ class Policy:
     bin: BinPolicy = BinPolicy()
     project: ProjectPolicy = ProjectPolicy()
     sort: SortPolicy = SortPolicy()
+    schedule: SchedulePolicy = SchedulePolicy()
     blend: BlendPolicy = BlendPolicy()
     blend_backward: BlendBackwardPolicy = BlendBackwardPolicy()
     project_backward: ProjectBackwardPolicy = ProjectBackwardPolicy()
+    optimizer: OptimizerPolicy = OptimizerPolicy()
     launch: LaunchPolicy = LaunchPolicy()
 
     def value(self, stage: str, name: str) -> str:
@@ -346,9 +441,9 @@ class Policy:
             raise InputError(" ".join(problems))
 
 
-def toggle_table(backend: str = "cpu") -> Iterator[Toggle]:
-    """The toggles that a backend honours, stage by stage, in the order they are declared."""
-    return (row for row in _rows() if backend in row.backends)
+def toggle_table(backend: str = "cpu", ablations: bool = False) -> Iterator[Toggle]:
+    """The toggles that a backend honours, stage by stage, in the order they are declared; ablations if asked for."""
+    return (row for row in _rows() if backend in row.backends and (ablations or not row.is_ablation))
 
 
 @cache

@@ -25,18 +25,22 @@ from torch.utils.checkpoint import checkpoint
 from splatscope.kernels import reference_training
 from splatscope.kernels.constants import (
     ALPHA_CAP,
+    ALPHA_CAPS,
     ALPHA_MIN,
+    COMPENSATION_MIN,
     DILATION,
     JACOBIAN_MARGIN,
+    MIP_DILATION,
     SH_C0,
     SH_C1,
     SH_C2,
     SH_C3,
     SH_COEFFICIENTS,
+    SPHERE_SIGMAS,
     TILE,
     TRANSMITTANCE_STOP,
 )
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.policy import BlendPolicy, Policy
 from splatscope.kernels.reference_tiles import TileLists, keep_splats, list_tiles
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
 
@@ -122,7 +126,7 @@ class Stages:
 def render(parameters: Parameters, camera: Camera, settings: RenderSettings, policy: Policy) -> Stages:
     """The picture. Splats that cannot be used are dropped and counted; nothing else is an error."""
     clock = _Clock()
-    projected, skipped = project(parameters, camera)
+    projected, skipped = project(parameters, camera, policy.project.filter)
     clock.lap("project")
     projected = projected.rows(depth_order(projected.depth))
     clock.lap("sort")
@@ -140,7 +144,8 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
     colors = shade(parameters.rows(projected.index), camera, settings.sh_degree)
     clock.lap("color")
 
-    blended = blend(projected, colors, lists, camera, settings.background)
+    rule = BlendRule.of(policy.blend)
+    blended = blend(projected, colors, lists, camera, settings.background, rule)
     clock.lap("blend")
     return Stages(projected, colors, lists, blended, skipped, clock.stage_ms)
 
@@ -148,24 +153,38 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
 # ------------------------------------------------------------------------------------------- project
 
 
-def project(parameters: Parameters, camera: Camera) -> tuple[Projected, int]:
+def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tuple[Projected, int]:
     """Splats in front of the near plane that can reach 1/255, in scene order, and how many were unusable.
 
-    Rows to keep are chosen without gradients and evaluated again with them, so that a value which is not
-    finite cannot leak into the gradient of anything.
+    Of those with values no splat can have, the ones are counted that have no place or size, and those whose place
+    and size would bring them near the image. Rows to keep are chosen without gradients and evaluated again with
+    them, so that a value which is not finite cannot leak into the gradient of anything.
     """
     with torch.no_grad():
-        everything = _to_image_plane(parameters, torch.arange(len(parameters.means)), camera)
+        everything = _to_image_plane(parameters, torch.arange(len(parameters.means)), camera, filter)
         usable = _is_usable(parameters)
         seen = usable & (everything.depth > camera.near) & (everything.opacity >= ALPHA_MIN)
         finite = _finite(everything.mean_px) & _finite(everything.covariance)
-        skipped = int((~usable).sum() + (seen & ~finite).sum())
+        counted = ~_has_place(parameters) | _may_be_seen(parameters, everything, camera)
+        skipped = int((counted & ~usable).sum() + (seen & ~finite).sum())
         index = (seen & finite).nonzero()[:, 0]
-    return _to_image_plane(parameters.rows(index), index, camera), skipped
+    return _to_image_plane(parameters.rows(index), index, camera, filter), skipped
 
 
-def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera) -> Projected:
-    """Perspective for the mean, its first-order approximation (EWA) for the covariance."""
+def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -> Tensor:
+    """[N] false for splats behind the near plane, or whose sphere projects to a disc beside the tiles."""
+    focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
+    ratio = (projected.mean_px - torch.tensor([camera.cx, camera.cy], dtype=torch.float64)) / focal
+    spread = 1 + held_ratio(ratio, focal, camera).square().sum(1)
+    sigma = focal.max() / projected.depth * torch.exp(parameters.log_scales.max(1).values)
+    reach = (SPHERE_SIGMAS * torch.sqrt(sigma.square() * spread + DILATION) + 1)[:, None]
+    far_corner = TILE * torch.tensor([camera.tiles[1], camera.tiles[0]], dtype=torch.float64)
+    beside = (projected.mean_px + reach < 0) | (projected.mean_px - reach > far_corner)
+    return (projected.depth > camera.near) & ~beside.any(1)
+
+
+def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filter: str) -> Projected:
+    """Perspective for the mean, its first-order approximation (EWA) for the covariance, widened by the filter."""
     rotation = torch.from_numpy(camera.matrix[:3, :3])
     translation = torch.from_numpy(camera.matrix[:3, 3])
     focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
@@ -182,9 +201,13 @@ def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera) -> Pr
     xx, xy, yy = (row_x * row_x).sum(1), (row_x * row_y).sum(1), (row_y * row_y).sum(1)
     # xx yy - xy^2 = |row_x x row_y|^2 (Lagrange): positive for the thinnest needle, nothing cancels.
     area = torch.linalg.cross(row_x, row_y).square().sum(1)
-    determinant = area + DILATION * (xx + yy) + DILATION * DILATION
-    covariance = torch.stack((xx + DILATION, xy, yy + DILATION), 1)
+    dilation = MIP_DILATION if filter == "mip" else DILATION
+    determinant = area + dilation * (xx + yy) + dilation * dilation
+    covariance = torch.stack((xx + dilation, xy, yy + dilation), 1)
     opacity = torch.sigmoid(parameters.logit_opacities)
+    if filter != "plain":
+        # What a splat gains in area it loses in opacity (Yu et al. 2024, "Mip-Splatting").
+        opacity = opacity * torch.sqrt(torch.clamp(area / determinant, min=COMPENSATION_MIN * COMPENSATION_MIN))
     return Projected(index, ratio * focal + center, covariance, determinant, depth, opacity)
 
 
@@ -194,12 +217,17 @@ def _jacobian(ratio: Tensor, depth: Tensor, focal: Tensor, camera: Camera) -> Te
     Far outside the image the linear approximation explodes, so here, and only here, x/z and y/z are held
     within the image plus a margin; outside it the derivative of the clamp is zero.
     """
+    held = held_ratio(ratio, focal, camera)
+    diagonal = torch.diag_embed(focal / depth[:, None])  # [M, 2, 2]
+    return torch.cat((diagonal, (-focal * held / depth[:, None])[:, :, None]), 2)
+
+
+def held_ratio(ratio: Tensor, focal: Tensor, camera: Camera) -> Tensor:
+    """x/z and y/z [M, 2] held within the image plus a margin."""
     size = torch.tensor([camera.width, camera.height], dtype=torch.float64)
     center = torch.tensor([camera.cx, camera.cy], dtype=torch.float64)
     margin = JACOBIAN_MARGIN * 0.5 * size / focal
-    held = torch.clamp(ratio, -center / focal - margin, (size - center) / focal + margin)
-    diagonal = torch.diag_embed(focal / depth[:, None])  # [M, 2, 2]
-    return torch.cat((diagonal, (-focal * held / depth[:, None])[:, :, None]), 2)
+    return torch.clamp(ratio, -center / focal - margin, (size - center) / focal + margin)
 
 
 def rotation_matrices(quats: Tensor) -> Tensor:
@@ -215,14 +243,13 @@ def rotation_matrices(quats: Tensor) -> Tensor:
 
 def _is_usable(parameters: Parameters) -> Tensor:
     """[N] false for values no splat can have. An infinite opacity logit is an opacity of 0 or 1: usable."""
-    return (
-        _finite(parameters.means)
-        & _finite(parameters.log_scales)
-        & _finite(torch.exp(parameters.log_scales))
-        & _finite(parameters.quats)
-        & (parameters.quats != 0).any(1)
-        & ~parameters.logit_opacities.isnan()
-    )
+    has_rotation = _finite(parameters.quats) & (parameters.quats != 0).any(1)
+    return _has_place(parameters) & has_rotation & ~parameters.logit_opacities.isnan()
+
+
+def _has_place(parameters: Parameters) -> Tensor:
+    """[N] true where position and scales are numbers."""
+    return _finite(parameters.means) & _finite(parameters.log_scales) & _finite(torch.exp(parameters.log_scales))
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -273,8 +300,29 @@ def sh_basis(direction: Tensor) -> Tensor:
 # --------------------------------------------------------------------------------------------- blend
 
 
+@dataclass(frozen=True)
+class BlendRule:
+    """The two toggles that decide what a pixel is: the largest alpha, and which splat is the last."""
+
+    alpha_cap: float = ALPHA_CAP
+    is_inclusive: bool = False
+
+    @staticmethod
+    def of(policy: BlendPolicy) -> BlendRule:
+        """What the toggles of a policy say."""
+        return BlendRule(ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive")
+
+
+DEFAULT_RULE = BlendRule()
+
+
 def blend(
-    projected: Projected, colors: Tensor, lists: TileLists, camera: Camera, background: tuple[float, float, float]
+    projected: Projected,
+    colors: Tensor,
+    lists: TileLists,
+    camera: Camera,
+    background: tuple[float, float, float],
+    rule: BlendRule = DEFAULT_RULE,
 ) -> Blended:
     """Blends each tile's list front to back over the background."""
     height, width = camera.height, camera.width
@@ -291,7 +339,7 @@ def blend(
             centers = torch.stack((part % width, part // width), 1) + 0.5
             places.append(part)
             # Recomputed for the gradient rather than kept: memory stays that of one tile.
-            results.append(checkpoint(blend_pixels, per_tile[tile], centers, use_reentrant=False))
+            results.append(checkpoint(blend_pixels, per_tile[tile], centers, rule, use_reentrant=False))
 
     untouched = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64).expand(height * width, 6)
     pixels = untouched.index_copy(0, torch.cat(places), torch.cat(results)).reshape(height, width, 6)
@@ -300,35 +348,37 @@ def blend(
     return Blended(image, transmittance, weighted_depth / weight)
 
 
-def blend_pixels(records: Tensor, centers: Tensor) -> Tensor:
+def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> Tensor:
     """[P, 6] sum of weight times colour, transmittance, sum of weight, sum of weight times depth.
 
     `records` [n, 11] holds the splats of a tile nearest first, `centers` [P, 2] pixel centres in px.
     """
-    weights, transmittance = blend_weights(records, centers)  # [n, P], [P]
+    weights, transmittance = blend_weights(records, centers, rule)  # [n, P], [P]
     depth, colors = records[:, 7], records[:, 8:11]
     return torch.cat(
         (weights.T @ colors, transmittance[:, None], weights.sum(0)[:, None], (weights.T @ depth)[:, None]), 1
     )
 
 
-def blend_weights(records: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> tuple[Tensor, Tensor]:
     """Share of each pixel taken by each splat, [n, P], and what is left for the background, [P].
 
     A splat below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance
-    under 1e-4: that one is not blended, nor is any after it.
+    under 1e-4, or with an inclusive stop after it: nothing further is blended.
     """
-    alpha = splat_alpha(records, centers)
+    alpha = splat_alpha(records, centers, rule.alpha_cap)
     alpha = torch.where(alpha >= ALPHA_MIN, alpha, 0.0)
     going_on = torch.cumprod(1 - alpha.detach(), 0) >= TRANSMITTANCE_STOP  # never true again once false
+    if rule.is_inclusive:
+        going_on = torch.cat((torch.ones_like(going_on[:1]), going_on[:-1]), 0)
     alpha = torch.where(going_on, alpha, 0.0)
     after = torch.cumprod(1 - alpha, 0)
     before = torch.cat((torch.ones_like(after[:1]), after[:-1]), 0)
     return alpha * before, after[-1]
 
 
-def splat_alpha(records: Tensor, centers: Tensor) -> Tensor:
-    """[n, P] alpha = min(0.99, opacity exp(-q / 2)); the gradient ignores the cap.
+def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP) -> Tensor:
+    """[n, P] alpha = min(cap, opacity exp(-q / 2)); the gradient ignores the cap.
 
     q = d^T covariance^-1 d is written as the y marginal plus x given y, which stays exact for needles.
     """
@@ -336,7 +386,7 @@ def splat_alpha(records: Tensor, centers: Tensor) -> Tensor:
     dx, dy = centers[:, 0] - mean_x, centers[:, 1] - mean_y
     q = dy * dy / yy + (dx - dy * xy / yy) ** 2 * yy / determinant
     alpha = opacity * torch.exp(-0.5 * q)
-    return alpha + (alpha.clamp(max=ALPHA_CAP) - alpha).detach()
+    return alpha + (alpha.clamp(max=cap) - alpha).detach()
 
 
 # ------------------------------------------------------------------------------------------- backend
@@ -413,18 +463,8 @@ class ReferenceBackend:
         visible = torch.zeros(len(leaves[0]), dtype=torch.bool)
         visible[projected.index] = True
         means2d = torch.zeros((len(leaves[0]), 2), dtype=torch.float64).index_copy(0, projected.index, mean_gradient)
-        means, log_scales, quats, logit_opacities, sh = (g.numpy().astype(np.float32) for g in gradients)
-        stage_ms = {"backward": 1000 * (perf_counter() - started)}
-        return Gradients(
-            means,
-            log_scales,
-            quats,
-            logit_opacities,
-            sh,
-            means2d.numpy().astype(np.float32),
-            visible.numpy(),
-            stage_ms,
-        )
+        arrays = (g.numpy().astype(np.float32) for g in (*gradients, means2d))
+        return Gradients(*arrays, visible=visible.numpy(), stage_ms={"backward": 1000 * (perf_counter() - started)})
 
     def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
         """(1 - w) L1 + w (1 - SSIM) and its gradient with respect to `image` [H, W, 3]."""

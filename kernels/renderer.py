@@ -14,19 +14,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from splatscope.kernels.compiler import Kernel, compile_kernels, load
+from splatscope.kernels.compiler import Kernel, compile_kernels, load, prune_cache
 from splatscope.kernels.cuda_buffers import Capacity, TorchMemory
-from splatscope.kernels.launcher import Graph, Launcher, Timeline
+from splatscope.kernels.launcher import Event, Graph, Launcher, Marks, Timeline
 from splatscope.kernels.passes import SH_ROWS, Pass, Scene, source
-from splatscope.kernels.pipeline import Outputs, Pipeline, Plan, run_steps
+from splatscope.kernels.pipeline import Launch, Outputs, Pipeline, Plan, Together, run_steps
+from splatscope.kernels.pipeline_schedule import costs_of, machine_of, read_recording
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.schedule import CostModel, Machine
+from splatscope.kernels.sh_words import words_of
+from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
 
 KEPT_PLANS = 256  # views of one capture differ in size; each plan is some kilobytes and two graphs
+SCENE_ARRAYS = ("means", "log_scales", "quats", "logit_opacities")
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 
 
@@ -34,15 +40,18 @@ _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 
 
 class KernelStore:
-    """Compiled and loaded kernels of the current GPU. Compiling may happen on other threads, loading on the owner's."""
+    """Compiled and loaded kernels of one GPU. Compiling may happen on other threads, loading on the owner's.
 
-    def __init__(self) -> None:
-        import cupy  # pyright: ignore[reportMissingImports]
+    `architecture` is the current GPU's unless given; `compiler` is replaced in tests.
+    """
 
-        self._architecture = int(cupy.cuda.Device().compute_capability)
+    def __init__(self, architecture: int | None = None, compiler: Callable[..., object] = compile_kernels) -> None:
+        self._architecture = architecture or _current_architecture()
+        self._compiler = compiler
         self._loaded: dict[tuple[str, str], Kernel] = {}
         self._compiling: dict[tuple[str, str], Future[None]] = {}
         self._threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="nvrtc")
+        self._threads.submit(prune_cache)
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]:
         """Loaded kernels; waits for the compiler. Raises CompileError."""
@@ -61,12 +70,23 @@ class KernelStore:
             self._start(file, name)
         return all(self._compiling[key].done() for key in wanted)
 
+    def compiling(self, made_for: Pass) -> tuple[str, ...]:
+        """Stages of a pass that wait for the compiler; `start` has been called for it."""
+        waiting = (file for file, name in made_for.kernels().values() if not self._compiling[file, name].done())
+        return tuple(dict.fromkeys(Path(file).stem for file in waiting))
+
     def _start(self, file: str, name: str) -> None:
         if (file, name) not in self._compiling:
             self._compiling[file, name] = self._threads.submit(self._compile, file, name)
 
     def _compile(self, file: str, name: str) -> None:
-        compile_kernels(source(file), [name], self._architecture)
+        self._compiler(source(file), [name], self._architecture)
+
+
+def _current_architecture() -> int:
+    import cupy  # pyright: ignore[reportMissingImports]
+
+    return int(cupy.cuda.Device().compute_capability)
 
 
 class Starter(Protocol):
@@ -74,6 +94,7 @@ class Starter(Protocol):
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]: ...
     def start(self, made_for: Pass) -> bool: ...
+    def compiling(self, made_for: Pass) -> tuple[str, ...]: ...
 
 
 # ---- Tensors in, tensors out -----------------------------------------------------------------------------------------
@@ -110,13 +131,32 @@ class Renderer:
         self.stage_ms: dict[str, float] = {}  # newest known time of each stage
         self._plans: OrderedDict[Any, _Prepared] = OrderedDict()
         self._newest: _Prepared | None = None
+        self._marks = Marks([])  # of the newest forward pass for viewing
+        self._base: Event | None = None
 
     def upload(self, gaussians: Gaussians) -> Scene:
         """Copies a scene to the GPU, its harmonics padded to 16 rows."""
-        arrays = {n: self._tensor(getattr(gaussians, n)) for n in ("means", "log_scales", "quats", "logit_opacities")}
+        arrays = {name: self._tensor(getattr(gaussians, name)) for name in SCENE_ARRAYS}
         sh = self.memory.empty("the scene", (gaussians.count, SH_ROWS, 3), "f4").zero_()
         sh[:, : gaussians.sh.shape[1]] = self._tensor(gaussians.sh)
         return Scene(gaussians.count, gaussians.sh_degree, sh={"f32": sh}, **arrays)
+
+    def refresh(self, scene: Scene, gaussians: Gaussians) -> bool:
+        """Copies splats over a scene, whose plans go on; False if number or degree differ and it cannot be done."""
+        if (scene.count, scene.sh_degree) != (gaussians.count, gaussians.sh_degree):
+            return False
+        for name in SCENE_ARRAYS:
+            getattr(scene, name).copy_(_from_host(getattr(gaussians, name)))
+        scene.sh["f32"][:, : gaussians.sh.shape[1]] = _from_host(gaussians.sh)
+        self.renew_words(scene)
+        return True
+
+    def renew_words(self, scene: Scene) -> None:
+        """Brings what a scene keeps of its harmonics in 16 bits up to date, after they have changed in place."""
+        for dtype in ("bf16", "split"):
+            if dtype in scene.sh:
+                for name, words in words_of(scene.sh["f32"], dtype).items():
+                    scene.sh[name].copy_(words)
 
     def forward(
         self,
@@ -163,6 +203,22 @@ class Renderer:
             raise ValueError("Nothing has been drawn yet.")
         return self._newest.plan
 
+    def blend_machine(self) -> tuple[Machine, CostModel]:
+        """The GPU as the blend kernel of the newest forward pass finds it, and what units cost there."""
+        plan, memory = self.newest_plan, self.memory
+        step = next(step for step in reversed(plan.forward) if step.stage == "blend")
+        launch = step.second if isinstance(step, Together) else step
+        assert isinstance(launch, Launch)
+        costs = costs_of(plan.made_for.policy.schedule, plan.made_for.training, memory)
+        return machine_of(launch.kernel, launch.block[0], memory), costs
+
+    def read_recording(self) -> Recording | None:
+        """What the units of the newest forward pass did, if its policy records them. Waits for the GPU."""
+        if not self.newest_plan.made_for.is_recorded:
+            return None
+        pipeline = self.pipeline
+        return read_recording(self.memory, pipeline.buffers.find, pipeline.read_frame(), self.blend_machine()[0])
+
     def complete(self, forward: Callable[[], Outputs]) -> tuple[Outputs, np.void]:
         """Calls `forward` until its frame fits: (tensors, the frame record with its counters). Waits for the GPU."""
         while True:
@@ -186,6 +242,25 @@ class Renderer:
         """True if no kernel is left to compile; else compiling has begun on other threads."""
         return self.kernels.start(_pass(policy, training, wants_depth, camera))
 
+    def compiling(self, policy: Policy, training: bool, wants_depth: bool, camera: Camera) -> tuple[str, ...]:
+        """Stages that wait for the compiler, which begins on other threads; empty if all kernels are there."""
+        wanted = _pass(policy, training, wants_depth, camera)
+        return () if self.kernels.start(wanted) else self.kernels.compiling(wanted)
+
+    def stage_times(self) -> dict[str, float]:
+        """Milliseconds a stage of the newest forward pass for viewing; empty while the GPU is not done with it."""
+        return self._marks.read() or {}
+
+    def start_clock(self) -> bool:
+        """From now on `stage_spans` counts; the caller has waited for the GPU. False if nothing is timed."""
+        timeline = getattr(self.launcher, "timeline", None)
+        self._base = timeline.mark() if timeline is not None else None
+        return self._base is not None
+
+    def stage_spans(self) -> list[tuple[str, float, float]]:
+        """(stage, beginning, end) of the newest forward pass for viewing, in ms since `start_clock`; it is finished."""
+        return self._marks.spans(self._base) if self._base is not None else []
+
     def _make_room(self, wanted: Capacity) -> None:
         room = Capacity(max(self.capacity.visible, wanted.visible), max(self.capacity.instances, wanted.instances))
         if room != self.capacity:
@@ -195,8 +270,8 @@ class Renderer:
     def _prepared(self, scene: Scene, camera: Camera, policy: Policy, training: bool, wants_depth: bool) -> _Prepared:
         key = (scene, camera.width, camera.height, policy, training, wants_depth)
         if key not in self._plans:
-            if policy.project.sh_dtype == "bf16" and "bf16" not in scene.sh:
-                scene.sh["bf16"] = _bf16_words(scene.sh["f32"])
+            if policy.project.sh_dtype not in scene.sh:
+                scene.sh.update(words_of(scene.sh["f32"], policy.project.sh_dtype))
             made_for = _pass(policy, training, wants_depth, camera)
             policy.check("cuda")
             self.kernels.start(made_for)
@@ -214,36 +289,40 @@ class Renderer:
             run_steps(steps, self.launcher)
 
         prepared.runs[half] += 1
-        if prepared.plan.made_for.policy.launch.launch == "direct" or prepared.runs[half] == 1:
-            work()
-            return
-        if half not in prepared.graphs:
-            prepared.graphs[half] = self.launcher.capture(work)
-        if times := prepared.graphs[half].replay():
-            self.stage_ms |= times
+        self._marks = Marks([])
+        with self.launcher.range(half):
+            if prepared.plan.made_for.policy.launch.launch == "direct" or prepared.runs[half] == 1:
+                work()
+                return
+            if half not in prepared.graphs:
+                prepared.graphs[half] = self.launcher.capture(work)
+            graph = prepared.graphs[half]
+            if times := graph.replay():
+                self.stage_ms |= times
+            self._marks = graph.marks
 
     def _end_frame(self) -> None:
         timeline = getattr(self.launcher, "timeline", None)
         if timeline is not None:
             timeline.end_frame()
+            if timeline.newest.pairs:  # launched one by one, not replayed
+                self._marks = timeline.newest
             for times in timeline.read_finished():
                 self.stage_ms |= times
 
     def _tensor(self, array: Float32) -> Any:
-        import torch
+        return _from_host(array).to(self.memory.device, copy=True)
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a mapped file is read-only; we only read
-            return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.memory.device, copy=True)
+
+def _from_host(array: Float32) -> Any:
+    """A tensor in the same memory, to copy from."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a mapped file is read-only; we only read
+        return torch.from_numpy(np.ascontiguousarray(array, np.float32))
 
 
 def _pass(policy: Policy, training: bool, wants_depth: bool, camera: Camera) -> Pass:
     rows, columns = camera.tiles
     return Pass(policy, training, wants_depth, rows * columns)
-
-
-def _bf16_words(sh: Any) -> Any:
-    """The nearest bfloat16 of each number, as a 16-bit word."""
-    import torch
-
-    return sh.to(torch.bfloat16).view(torch.int16)

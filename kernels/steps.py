@@ -1,7 +1,7 @@
 """The ladder: each step of the seeds as one policy, and `best`, the default. A table, not files.
 
 A step is the one before it and what it changes. `launch` is no step: all of them replay a graph, so that what differs
-is the kernels. The packed splat (s01c) is how kernels pass splats on and cannot be switched off. Fields: `policy.py`.
+is the kernels. Fields: `policy.py`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ _BASELINE = {
     "bin.bounds": "circle3s",
     "project.sh_gate": "all",
     "project.sh_load": "scalar",
+    "project.layout": "soa",
     "sort.sort": "single64",
     "blend.map": "columns_8x4",
     "blend.subtile": "off",
+    "blend.subtile_list": "ballot",
     "blend.exp": "expf",
     "blend.log2_opacity": "off",
     "blend.branchless": "off",
     "blend.sign_T": "off",
+    "blend.running_T": "off",
     "blend.compaction": "off",
     "blend.cmask": "off",
     "blend_backward.reduce": "atomic",
@@ -41,6 +44,7 @@ _BASELINE = {
     "blend_backward.touched": "off",
     "project_backward.sh_bwd": "regs",
     "project_backward.zero": "memset",
+    "optimizer.adam": "separate",
 }
 _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("s00", "As the 2023 rasteriser: square bounds, one 64-bit sort, an atomic for each lane and sum.", _BASELINE),
@@ -50,7 +54,11 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
         {"blend_backward.reduce": "butterfly"},
     ),
     ("s01b", "A splat is listed only in tiles that its 1/255 ellipse meets.", {"bin.bounds": "row_span"}),
-    ("s01c", "A warp skips splats that do not meet its own pixels.", {"blend.subtile": "ellipse"}),
+    (
+        "s01c",
+        "A warp skips splats that do not meet its own pixels, and a splat is 48 bytes in one piece.",
+        {"blend.subtile": "ellipse", "project.layout": "packed48"},
+    ),
     ("s01d", "Depth is sorted once a splat, then pairs by tile alone.", {"sort.sort": "two_stage"}),
     (
         "s01e",

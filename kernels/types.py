@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.constants import NEAR, SH_COEFFICIENTS, TILE
+
+if TYPE_CHECKING:
+    from splatscope.kernels.sm_timeline import Recording
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -111,8 +114,9 @@ class Frame:
     tile_counts: Int32  # [Ty, Tx] splats listed per tile
     visible: int  # V: splats that reach at least one tile
     instances: int  # I: (splat, tile) pairs listed; sum of tile_counts
-    skipped: int = 0  # splats dropped because a value was NaN or not finite
+    skipped: int = 0  # splats dropped because a value is not finite or the quaternion is zero
     stage_ms: dict[str, float] = field(default_factory=dict)  # stage name -> milliseconds, in order
+    recording: Recording | None = None  # what ran when, if schedule.record is on
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,8 +87,13 @@ def picture(
     background: tuple[float, float, float] = (0.0, 0.0, 0.0),
     degree: int = 3,
     square: bool = False,
+    cap: float = float(np.float32(0.99)),
+    inclusive: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Image [H, W, 3], depth [H, W], transmittance [H, W]; `square` cuts tails as `circle3s` does."""
+    """Image [H, W, 3], depth [H, W], transmittance [H, W]; `square` cuts tails as `circle3s` does.
+
+    `cap` is the largest alpha; `inclusive` blends the splat that ends a pixel.
+    """
     found = (footprint(gaussians, i, camera, degree) for i in range(gaussians.count))
     splats = sorted((s for s in found if s is not None), key=lambda s: s.z)
     image = np.zeros((camera.height, camera.width, 3))
@@ -100,12 +105,10 @@ def picture(
                 if square and not in_square(splat, column, row):
                     continue
                 offset = np.array([column + 0.5, row + 0.5]) - splat.center
-                alpha = min(
-                    float(np.float32(0.99)), splat.opacity * math.exp(-0.5 * float(offset @ splat.conic @ offset))
-                )
+                alpha = min(cap, splat.opacity * math.exp(-0.5 * float(offset @ splat.conic @ offset)))
                 if alpha < 1 / 255:
                     continue
-                if left * (1 - alpha) < 1e-4:
+                if (left if inclusive else left * (1 - alpha)) < 1e-4:
                     break
                 color = color + left * alpha * splat.color
                 weight_sum += left * alpha

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from splatscope.kernels import reference
-from splatscope.kernels.constants import ALPHA_MIN, TRANSMITTANCE_STOP
+from splatscope.kernels.constants import ALPHA_CAP, ALPHA_MIN, TRANSMITTANCE_STOP
 from splatscope.kernels.types import Camera, Gradients
 
 PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh", "means2d")
@@ -93,7 +93,11 @@ def assert_gradients_close(
 
 
 def settled_pixels(
-    stages: reference.Stages, camera: Camera, alpha_margin: float = 1e-4, stop_margin: float = 2e-3
+    stages: reference.Stages,
+    camera: Camera,
+    alpha_margin: float = 1e-4,
+    stop_margin: float = 2e-3,
+    cap: float = ALPHA_CAP,
 ) -> NDArray[np.bool_]:
     """[H, W] true where no alpha is within a relative margin of 1/255 and no transmittance of 1e-4.
 
@@ -111,7 +115,7 @@ def settled_pixels(
     settled = torch.ones(camera.height * camera.width, dtype=torch.bool)
     for pixels in torch.arange(len(settled)).split(4096):
         centers = torch.stack((pixels % camera.width, pixels // camera.width), 1) + 0.5
-        alpha = reference.splat_alpha(records, centers)
+        alpha = reference.splat_alpha(records, centers, cap)
         near_cutoff = (alpha / ALPHA_MIN - 1).abs() < alpha_margin
         after = torch.cumprod(1 - torch.where(alpha >= ALPHA_MIN, alpha, 0.0), 0)
         near_stop = (after / TRANSMITTANCE_STOP - 1).abs() < stop_margin

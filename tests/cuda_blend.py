@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from splatscope.kernels import reference
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import Kernel, Source, read_source
-from splatscope.kernels.constants import JACOBIAN_MARGIN
+from splatscope.kernels.constants import ALPHA_CAP, ALPHA_CAPS, JACOBIAN_MARGIN
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera, Gaussians, Gradients, RenderSettings
 from tests.comparison import settled_pixels
@@ -25,14 +25,21 @@ from tests.cuda_on_cpu.run import Device, build
 from tests.small_scenes import hand_made, random_camera, random_scene
 
 BACKGROUND = RenderSettings(background=(0.2, 0.4, 0.7))
+DEFAULT_POLICY = Policy()
 LOG2_E = float(np.log2(np.e))
-MOMENTS = 9
+PLACES = [0, 1, 2, 4, 5, 6, 7, 8, 10]  # of the nine sums in their row of 12
 INTEGER_SCALE = float(2**30)
 
 # ---- Policies -------------------------------------------------------------------------------------------------------
 
-SHARED = ("map", "subtile", "exp", "log2_opacity", "branchless", "cmask")  # fields of both blend policies
+# Fields in the order of C++.
 ENUMS = {
+    "layout": "Layout",
+    "splat_fetch": "Fetch",
+    "subtile_list": "SubtileList",
+    "alpha_cap": "AlphaCap",
+    "stop": "Stop",
+    "ablate": "Ablate",
     "map": "Map",
     "subtile": "Subtile",
     "exp": "Exponential",
@@ -43,9 +50,15 @@ ENUMS = {
     "zero": "Zero",
     "sh_dtype": "ShDtype",
 }
-FORWARD = (*SHARED[:5], "sign_T", "training", "compaction", "cmask", "wants_depth")
-BACKWARD = (*SHARED, "reduce", "accum", "bwd_sync", "row_combine", "touched")
-PROJECT = ("sh_bwd", "zero", "sh_dtype", "touched", "deterministic", "by_slot")
+FORWARD = (
+    "layout", "map", "subtile", "splat_fetch", "subtile_list", "exp", "alpha_cap", "stop",
+    "log2_opacity", "branchless", "sign_T", "running_T", "training", "compaction", "cmask", "wants_depth",
+)  # fmt: skip
+BACKWARD = (
+    "layout", "map", "subtile", "splat_fetch", "exp", "alpha_cap", "log2_opacity", "branchless", "cmask", "reduce",
+    "accum", "bwd_sync", "row_combine", "touched", "ablate",
+)  # fmt: skip
+PROJECT = ("sh_bwd", "zero", "sh_dtype", "layout", "touched", "deterministic", "by_slot")
 
 
 def step(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -56,8 +69,10 @@ S00 = {
     "map": "columns_8x4", "subtile": "off", "exp": "expf", "log2_opacity": False, "branchless": False, "sign_T": False,
     "compaction": False, "cmask": False, "reduce": "atomic", "accum": "rgb", "bwd_sync": "block", "row_combine": False,
     "touched": False, "sh_bwd": "regs", "zero": "memset", "sh_dtype": "f32", "deterministic": False, "by_slot": False,
+    "layout": "soa", "splat_fetch": "shared", "subtile_list": "ballot", "alpha_cap": "cap99", "stop": "exclusive",
+    "running_T": False, "ablate": "off",
 }  # fmt: skip
-S01 = step(S00, subtile="ellipse", exp="ex2", reduce="butterfly", accum="projected")
+S01 = step(S00, layout="packed48", subtile="ellipse", exp="ex2", reduce="butterfly", accum="projected")
 S02 = step(S01, reduce="pair")
 S03 = step(S02, sh_bwd="stream4", zero="coop")
 S04 = step(S03, compaction=True, cmask=True, touched=True)
@@ -67,8 +82,10 @@ S06 = step(
 )
 QUAD = step(S06, reduce="deferred_quad")
 STAGED = step(QUAD, sh_bwd="staged")
+RUNNING = step(STAGED, sign_T=False, running_T=True)
+BEST = step(RUNNING, map="mixed", subtile_list="compacted")
 TRANSPOSED = step(S06, reduce="transposed")
-STEPS = {"s00": S00, "s01": S01, "s02": S02, "s03": S03, "s04": S04, "s05": S05, "s06": S06, "quad": QUAD}
+STEPS = {"s00": S00, "s01": S01, "s02": S02, "s03": S03, "s04": S04, "s05": S05, "s06": S06, "quad": QUAD, "best": BEST}
 VARIANTS = {
     "transposed": TRANSPOSED,
     "s02 transposed": step(S02, reduce="transposed"),
@@ -83,11 +100,31 @@ VARIANTS = {
     "s06 rows apart": step(S06, row_combine=False, sign_T=False),
     "s06 without lists": step(S06, compaction=False, cmask=False, touched=False, bwd_sync="block", reduce="pair"),
     "s06 in order": step(S06, reduce="deterministic", deterministic=True),
+    "s06 in numbers apart": step(S06, layout="soa"),
+    "s01 handed out": step(S01, splat_fetch="shuffle"),
+    "s04 from lists": step(S04, subtile_list="compacted"),
+    "s06 handed out, from lists": step(S06, splat_fetch="shuffle", subtile_list="compacted"),
+    "s06 mixed": step(S06, map="mixed"),
+    "running": RUNNING,
+    "mixed by block": step(RUNNING, map="mixed", bwd_sync="block", cmask=False, touched=False),
+    "running from lists": step(RUNNING, subtile_list="compacted"),
+    "best handed out": step(BEST, splat_fetch="shuffle"),
     "s06 by slot": step(S06, zero="memset", by_slot=True),
     "staged": STAGED,
     "staged, in order, of all": step(S03, sh_bwd="staged", reduce="deterministic", deterministic=True),
 }
 POLICIES = STEPS | VARIANTS
+ABLATIONS = ("off", "no_atomics", "no_reductions", "loop_floor")
+# Other rules of what a pixel is, each way to end a pixel with some of them.
+RULES = {"cap99 inclusive": ("cap99", "inclusive"), "cap999": ("cap999", "inclusive"), "none": ("none", "inclusive")}
+RULED = {
+    (base, rule): step(STEPS[base], alpha_cap=RULES[rule][0], stop=RULES[rule][1])
+    for base, rules in {
+        "s04": ("cap99 inclusive", "none"), "s05": ("cap99 inclusive", "cap999"), "s06": ("cap99 inclusive", "none"),
+        "best": tuple(RULES),
+    }.items()
+    for rule in rules
+}  # fmt: skip
 
 
 def cpp(kernel: str, policy: str, values: dict[str, Any], names: tuple[str, ...]) -> str:
@@ -117,6 +154,11 @@ def project_name(values: dict[str, Any]) -> str:
 
 @cache
 def blend_source() -> Source:
+    return read_source("blend.cuh")
+
+
+@cache
+def backward_source() -> Source:
     return read_source("blend_backward.cuh")
 
 
@@ -125,21 +167,22 @@ def project_source() -> Source:
     return read_source("project_backward.cuh")
 
 
-def all_names() -> tuple[list[str], list[str]]:
-    """Instantiations of blending, and of the projection's derivative, that the tests run."""
-    blends = [blend_name(p, training=True, wants_depth=False) for p in POLICIES.values()]
+def all_names() -> tuple[list[str], list[str], list[str]]:
+    """Instantiations of blending, of its derivative and of the projection's, that the tests run."""
+    trained = [*POLICIES.values(), *RULED.values()]
+    blends = [blend_name(p, training=True, wants_depth=False) for p in trained]
     blends += [blend_name(p, training=False, wants_depth=True) for p in STEPS.values()]
-    blends += [backward_name(p) for p in POLICIES.values()]
+    backwards = [backward_name(p) for p in trained] + [backward_name(step(BEST, ablate=a)) for a in ABLATIONS]
     in_order = VARIANTS["s06 in order"]
     halves = (step(in_order, sh_dtype="bf16"), step(in_order, sh_dtype="bf16", sh_bwd="staged"))
     projects = [project_name(p) for p in (*POLICIES.values(), *halves, step(in_order, sh_bwd="staged"))]
-    return list(dict.fromkeys(blends)), list(dict.fromkeys(projects))
+    return list(dict.fromkeys(blends)), list(dict.fromkeys(backwards)), list(dict.fromkeys(projects))
 
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    blends, projects = all_names()
-    return build(blend_source(), blends) | build(project_source(), projects)
+    sources = blend_source(), backward_source(), project_source()
+    return {name: k for s, names in zip(sources, all_names(), strict=True) for name, k in build(s, names).items()}
 
 
 # ---- Inputs from the reference --------------------------------------------------------------------------------------
@@ -160,12 +203,13 @@ class Case:
     lists: NDArray[np.uint32]  # [I]
     tile_start: NDArray[np.uint32]  # [T + 1]
     alpha_margin: float = 1e-4  # relative, within which rounding may decide about 1/255
+    alpha_cap: float = ALPHA_CAP
     overflow: int = 0
 
     @cached_property
     def settled(self) -> NDArray[np.bool_]:
         """[H, W] pixels where rounding decides nothing."""
-        return settled_pixels(self.stages, self.camera, alpha_margin=self.alpha_margin)
+        return settled_pixels(self.stages, self.camera, alpha_margin=self.alpha_margin, cap=self.alpha_cap)
 
     @property
     def tiles(self) -> int:
@@ -194,8 +238,10 @@ def case_named(name: str) -> Case:
     return make_case(random_scene(camera, 200, seed=3, degree=3), camera)
 
 
-def make_case(gaussians: Gaussians, camera: Camera, settings: RenderSettings = BACKGROUND) -> Case:
-    expected, saved = reference.ReferenceBackend().forward(gaussians, camera, settings, Policy())
+def make_case(
+    gaussians: Gaussians, camera: Camera, settings: RenderSettings = BACKGROUND, policy: Policy = DEFAULT_POLICY
+) -> Case:
+    expected, saved = reference.ReferenceBackend().forward(gaussians, camera, settings, policy)
     stages = saved.stages
     projected = stages.projected
     order = np.argsort(projected.index.numpy())
@@ -216,7 +262,8 @@ def make_case(gaussians: Gaussians, camera: Camera, settings: RenderSettings = B
     depths[slot_of] = projected.depth.detach().numpy()
     start = np.concatenate([[0], np.cumsum(stages.lists.counts.ravel())]).astype(np.uint32)
     lists = slot_of[stages.lists.splat].astype(np.uint32)
-    return Case(gaussians, camera, stages, saved, expected, slot_of, splats, depths, lists, start)
+    cap = ALPHA_CAPS[policy.blend.alpha_cap]
+    return Case(gaussians, camera, stages, saved, expected, slot_of, splats, depths, lists, start, alpha_cap=cap)
 
 
 def frame_record(case: Case) -> NDArray[Any]:
@@ -238,7 +285,8 @@ def frame_record(case: Case) -> NDArray[Any]:
         "width": camera.width, "height": camera.height, "tile_columns": columns, "tile_rows": rows,
         "background": BACKGROUND.background, "sh_degree": case.gaussians.sh_degree,
         "gaussians": case.gaussians.count, "visible_capacity": len(case.splats),
-        "instance_capacity": len(case.lists), "visible": len(case.splats), "instances": len(case.lists),
+        "instance_capacity": len(case.lists), "slots": len(case.splats), "visible": len(case.splats),
+        "instances": len(case.lists),
         "overflow": case.overflow,
     }  # fmt: skip
     for name, value in values.items():
@@ -288,7 +336,8 @@ def run(
     height, width, visible = case.camera.height, case.camera.width, len(case.splats)
     threads = 128 if policy["map"] == "columns_8x8" else 256
     frame = device.upload("frame", frame_record(case).view(np.uint8))
-    splats = device.upload("splats", case.splats)
+    rows = case.splats.T if policy["layout"] == "soa" else case.splats
+    splats = device.upload("splats", np.ascontiguousarray(rows).reshape(visible, 12))
     tile_start, lists = device.upload("tile_start", case.tile_start), device.upload("lists", case.lists)
     image = device.empty("image", (height, width, 3), np.float32)
     transmittance, depth = (device.empty(n, (height, width), np.float32) for n in ("transmittance", "depth"))
@@ -301,10 +350,11 @@ def run(
     )  # fmt: skip
     device.launch(kernel, (case.tiles,), (threads,), arguments)
 
+    threads = 256 if policy["map"] == "columns_8x4" else 128
     sums = device.upload("sums", np.zeros((visible, 12), np.float32))
     integer_sums = device.upload("integer_sums", np.zeros((visible, 12), np.int64))
     touched = device.upload("touched", np.zeros(visible, np.uint8))
-    gradients, after_blend = None, np.zeros((visible, MOMENTS))
+    gradients, after_blend = None, np.zeros((visible, len(PLACES)))
     if upstream is not None:
         kernel = found[backward_name(policy)]
         arguments = kernel.arguments.pack(
@@ -313,7 +363,7 @@ def run(
             integer_sums=integer_sums, integer_scale=INTEGER_SCALE, touched=touched,
         )  # fmt: skip
         device.launch(kernel, (case.tiles,), (threads,), arguments)
-        after_blend = sums[:, :MOMENTS].astype(np.float64) + integer_sums[:, :MOMENTS] / INTEGER_SCALE
+        after_blend = sums[:, PLACES].astype(np.float64) + integer_sums[:, PLACES] / INTEGER_SCALE
         gradients = run_project(device, case, policy, frame, splats, sums, integer_sums, touched)
     left_over = np.concatenate([sums.ravel(), integer_sums.ravel(), touched]).astype(np.float64)
     return Run(image, transmittance, depth, last, entry_counts, lists, after_blend, gradients, left_over)
@@ -342,6 +392,7 @@ def run_project(
             array[...] = 0
     arguments = kernel.arguments.pack(
         frame=frame, splats=splats, warp_slots=device.upload("warp_slots", warp_slots(case)),
+        slot_lanes=device.upload("slot_lanes", np.ascontiguousarray(warp_slots(case)[:, 0])),
         means=device.upload("in means", g.means), log_scales=device.upload("in log_scales", g.log_scales),
         quats=device.upload("in quats", g.quats), sh=device.upload("in sh", rows),
         logit_opacities=device.upload("in logits", g.logit_opacities), sums=sums, integer_sums=integer_sums,

@@ -6,7 +6,8 @@ Not a test; `test_cuda_pipeline.py` is. The machine the kernels run on is cuda_o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.compiler import Kernel
 from splatscope.kernels.cuda_buffers import Capacity, TorchMemory
+from splatscope.kernels.launcher import Marks
 from splatscope.kernels.passes import Pass, Scene, source
 from splatscope.kernels.pipeline import Pipeline, Plan, run_steps
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.renderer import Renderer
+from splatscope.kernels.sh_words import words_of
 from splatscope.kernels.types import Camera, Float32, Gaussians, Gradients, RenderSettings
 from tests.cuda_on_cpu.run import Device, build
 
@@ -27,6 +30,7 @@ class GuardedMemory:
     """`cuda_buffers.Memory` on the harness: what strays traps."""
 
     multiprocessors = 2
+    architecture = 0
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -63,18 +67,23 @@ class Kernels:
         return build(source(file), list(self._names[file]))
 
     def start(self, made_for: Pass) -> bool:
-        """As `cuda.KernelStore`; here nothing is compiled ahead."""
+        """As `renderer.KernelStore`; here nothing is compiled ahead."""
         return True
+
+    def compiling(self, made_for: Pass) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
 
 
 def scene_in(device: Device, gaussians: Gaussians) -> Scene:
-    """The scene in guarded memory, harmonics padded to 16 rows, in both dtypes."""
+    """The scene in guarded memory, harmonics padded to 16 rows, in all dtypes."""
     rows = np.zeros((gaussians.count, 16, 3), np.float32)
     rows[:, : gaussians.sh.shape[1]] = gaussians.sh
     names = ("means", "log_scales", "quats", "logit_opacities")
-    half = ((rows.view(np.uint32) + np.uint32(0x8000)) >> 16).astype(np.uint16)
-    sh = {"f32": device.upload("sh", rows), "bf16": device.upload("sh bf16", half)}
-    arrays = {name: device.upload(name, getattr(gaussians, name)) for name in names}
+    sh = {"f32": device.upload("sh", rows)}
+    for dtype in ("bf16", "split"):
+        sh[dtype] = device.upload(f"sh {dtype}", words_of(torch.from_numpy(rows), dtype)[dtype].numpy().view(np.uint16))
+    arrays: dict[str, Any] = {name: device.upload(name, getattr(gaussians, name)) for name in names}
     return Scene(gaussians.count, gaussians.sh_degree, sh=sh, **arrays)
 
 
@@ -165,6 +174,10 @@ class EmulatedLauncher(Device):
 
     captured = replayed = 0
 
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """Names for profilers: none listens."""
+        return nullcontext()
+
     def capture(self, work: Callable[[], None]) -> EmulatedGraph:
         self.captured += 1
         return EmulatedGraph(self, work)
@@ -176,6 +189,7 @@ class EmulatedGraph:
 
     launcher: EmulatedLauncher
     work: Callable[[], None]
+    marks: Marks = field(default_factory=lambda: Marks([]))  # nothing is timed
 
     def replay(self) -> None:
         self.launcher.replayed += 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import Kernel, read_source
 from splatscope.kernels.constants import JACOBIAN_MARGIN
+from splatscope.kernels.passes import LAZY
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 from tests.cuda_on_cpu.run import Device, build
 
@@ -37,6 +38,7 @@ INSTANTIATIONS = {
         for variant in (PROJECT_VARIANTS if bounds == "row_span" else ("",))
     ],
     "bin.cuh": [
+        "offsets<OffsetsPolicy{}>",
         *(f"emit<EmitPolicy{{Bounds::{bounds}, {key_bytes}}}>" for bounds in BOUNDS for key_bytes in (2, 4, 8)),
         *(f"ranges<RangesPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
         *(f"histogram<HistogramPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
@@ -57,10 +59,11 @@ class Lists:
     """What the stages leave: the frame's counters, the splats of all slots, and each tile's splats in order."""
 
     frame: np.void
-    splats: NDArray[Any]  # [V] records
+    splats: NDArray[Any]  # by slot: records, some of them of nothing
     gaussians: NDArray[np.uint32]  # [I] row in the scene, tile by tile
     counts: NDArray[np.int64]  # [T]
     warp_slots: NDArray[np.uint32]  # [ceil(N / 32), 2]
+    slot_lanes: NDArray[np.uint32]  # [ceil(N / 32)]
 
 
 @functools.cache
@@ -115,6 +118,7 @@ class Stages:
 
     def __init__(self, frame: NDArray[Any], seed: int = 0) -> None:
         self.device = Device(seed, seconds=20)
+        self.each = (1, 3, 8, 2)[seed % 4]  # Gaussians a thread of project looks at
         self.frame = self.device.upload("frame", frame)
         self.tickets = 0
         self._kept: dict[str, NDArray[Any]] = {}
@@ -146,17 +150,21 @@ class Stages:
             "extents": self.device.empty("extents", (capacity,), EXTENT),
             "depth_bits": self.device.empty("depth_bits", (capacity,), np.uint32),
             "warp_slots": self.device.empty("warp_slots", (-(-n // 32), 2), np.uint32),
+            "slot_lanes": self.device.empty("slot_lanes", (-(-n // 32),), np.uint32),
+            "tile_counts": self.device.empty("tile_counts", (capacity,), np.uint32),
         }
         uploads = {
             k: self.device.upload(k, getattr(gaussians, k)) for k in ("means", "log_scales", "quats", "logit_opacities")
         }
         self.run(
             name,
-            -(-n // 256) + 1,
-            256,
+            -(-n // 128) + 1,
+            128,
             **uploads,
             sh=self.device.upload("sh", padded_sh(gaussians, dtype)),
-            look_back=self.kept("project look-back", (-(-n // 256),), np.uint64),
+            look_back=self.kept("project look-back", (-(-n // 128),), np.uint64),
+            rounds=self.each,
+            lazy=dict.fromkeys(LAZY),
             ticket=self.ticket(),
             **outputs,
         )
@@ -225,11 +233,11 @@ def lists_of(
     row = stages.frame[0]
     stages.tickets = 0
     projected = stages.project(gaussians, f".bounds = Bounds::{bounds}{project_policy}", sh_dtype)
-    visible, capacity = inside(stages.frame, "visible"), int(row["instance_capacity"])
+    slots_used, capacity = inside(stages.frame, "slots"), int(row["instance_capacity"])
     order = None
     if key_bytes < 8:
-        starts = stages.histogram(projected["depth_bits"], visible, 4)
-        _, order = stages.sort(projected["depth_bits"], None, visible, 32, starts)
+        starts = stages.histogram(projected["depth_bits"], slots_used, 4)
+        _, order = stages.sort(projected["depth_bits"], None, slots_used, 32, starts)
 
     tiles = int(row["tile_rows"]) * int(row["tile_columns"])
     bits = max(1, (tiles - 1).bit_length()) + 32 * (key_bytes == 8)
@@ -239,6 +247,21 @@ def lists_of(
     slots = stages.device.empty("slots", (capacity,), np.uint32)
     starts = stages.device.empty("bin_starts", (passes, 256), np.uint32)
     bins = stages.kept("bins", (8, 256), np.uint32)
+    places = {
+        "begins": stages.device.empty("begins", (len(projected["extents"]),), np.uint32),
+        "chunk_splats": stages.device.empty("chunk_splats", (-(-capacity // 1024),), np.uint32),
+    }
+    parts = max(1, -(-int(row["visible_capacity"]) // 2048))
+    stages.run(
+        "offsets<OffsetsPolicy{}>",
+        parts + 1,
+        256,
+        tile_counts=projected["tile_counts"],
+        order=order,
+        look_back=stages.kept("offsets look-back", (parts,), np.uint64),
+        ticket=stages.ticket(),
+        **places,
+    )
     stages.run(
         name,
         3,
@@ -250,17 +273,17 @@ def lists_of(
         slots=slots,
         bins=bins,
         bin_starts=starts,
-        look_back=stages.kept("emit look-back", (max(1, -(-int(row["visible_capacity"]) // 256)),), np.uint64),
         passes=passes,
-        ticket=stages.ticket(),
         finished_ticket=stages.ticket(),
+        **places,
     )
     assert not bins.any()
     keys, slots = stages.sort(keys, slots, inside(stages.frame, "instances"), bits, starts)
     name = f"ranges<RangesPolicy{{{key_bytes}}}>"
     tile_starts = stages.device.empty("tile_starts", (tiles + 1,), np.uint32)
-    stages.run(name, capacity // 256 + 1, 256, keys=keys, tile_starts=tile_starts)
+    stages.run(name, 1 + seed % 3, 256, keys=keys, tile_starts=tile_starts)
 
-    splats = projected["splats"][: int(row["visible"])]
+    splats = projected["splats"][: int(row["slots"])]
     listed = splats["gaussian"][slots[: int(row["instances"])]]
-    return Lists(row, splats, listed, np.diff(tile_starts.astype(np.int64)), projected["warp_slots"])
+    counts = np.diff(tile_starts.astype(np.int64))
+    return Lists(row, splats, listed, counts, projected["warp_slots"], projected["slot_lanes"])

@@ -31,7 +31,9 @@ from splatscope.kernels.constants import TILE
 from splatscope.kernels.types import Camera, Gaussians, Gradients
 from tests.comparison import assert_close_with_boundary_band, assert_gradients_close, settled_pixels
 from tests.cuda_blend import (
+    ABLATIONS,
     BACKGROUND,
+    LOG2_E,
     POLICIES,
     S06,
     STEPS,
@@ -39,6 +41,7 @@ from tests.cuda_blend import (
     Case,
     as_bf16,
     backward_name,
+    backward_source,
     blend_name,
     blend_source,
     case_named,
@@ -90,8 +93,8 @@ def tile_weights(case: Case) -> list[TileWeights]:
 
 
 def warp_of(policy: dict[str, Any], y: NDArray[np.int64], x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which warp owns pixel (y, x) of a tile."""
-    return y // (8 if policy["map"] == "columns_8x8" else 4) * 2 + x // 8
+    """Which warp of the backward pass owns pixel (y, x) of a tile."""
+    return y // (4 if policy["map"] == "columns_8x4" else 8) * 2 + x // 8
 
 
 # ---- Tests ----------------------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def test_gradients_of_raw_parameters_are_those_of_the_reference(name: str, scene
 def test_compaction_keeps_exactly_the_contributors_in_order(name: str) -> None:
     case, policy = case_named("dense"), POLICIES[name]
     result = run(case, policy)
-    bits = (28 if policy["map"] == "columns_8x8" else 24) if policy["cmask"] else 32
+    bits = (24 if policy["map"] == "columns_8x4" else 28) if policy["cmask"] else 32
     checked = dropped = 0
     for tile, of_tile in enumerate(tile_weights(case)):
         start, end = case.tile_start[tile : tile + 2]
@@ -220,7 +223,7 @@ def borderline_case() -> Case:
 
 
 @needs_emulation
-@pytest.mark.parametrize("name", ["s04", "s06", "quad"])
+@pytest.mark.parametrize("name", ["s04", "s06", "best"])
 def test_any_order_of_blocks_and_warps_gives_the_same_picture_and_lists(name: str) -> None:
     case, policy = case_named("dense"), STEPS[name]
     upstream = upstream_of(case)
@@ -248,8 +251,31 @@ def test_deterministic_sums_are_the_same_bits_in_any_order() -> None:
 
 
 REGROUPED = {
-    "s01": ["s01 without masks", "s01 with boxes", "s02", "s04", "s05", "s05 by warp"],
-    "s06": ["quad", "s06 by block", "s06 rows apart", "s06 without lists"],
+    "s01": [
+        "s01 without masks",
+        "s01 with boxes",
+        "s01 handed out",
+        "s02",
+        "s04",
+        "s04 from lists",
+        "s05",
+        "s05 by warp",
+    ],
+    "s06": [
+        "quad",
+        "s06 by block",
+        "s06 rows apart",
+        "s06 without lists",
+        "s06 in numbers apart",
+        "s06 mixed",
+        "s06 handed out, from lists",
+    ],
+    "best": [
+        "running",
+        "running from lists",
+        "best handed out",
+        "mixed by block",
+    ],
 }
 
 
@@ -362,7 +388,8 @@ __global__ void __launch_bounds__(32) sums(SumArgs args) {
         add(args, pair_holding(lane), &sum);
     } else if constexpr (W == Way::deferred_pair) {
         const Holding holding = deferred_pair_holding(lane);
-        const float sum = reduce_deferred_pair(v[0], v[1], args.u[(lane >> 4) * 32 + lane]);
+        fold(v[0], v[1], 16);
+        const float sum = reduce_folded_pair(v[0], args.u[(lane >> 4) * 32 + lane]);
         add(args, holding, &sum);
     } else if constexpr (W == Way::transposed) {
         __shared__ float4 quads[TRANSPOSED_FLOATS / 4];
@@ -380,14 +407,15 @@ __global__ void __launch_bounds__(32) sums(SumArgs args) {
         }
     } else {
         const Holding holding = quad_holding(lane);
-        quad_fold(v[0], v[1]);
-        quad_fold(v[2], v[3]);
+        fold(v[0], v[1], 16);
+        fold(v[2], v[3], 16);
         const float2 sum = reduce_folded_quad(v[0], v[2], args.u[holding.splat * 32 + lane]);
         const float both[2] = {sum.x, sum.y};
         add(args, holding, both);
     }
 }
 """
+MAPS = ("columns_8x4", "columns_8x8")
 WAYS = {"butterfly": 1, "scatter": 1, "pair": 2, "deferred_pair": 2, "deferred_quad": 4, "transposed": 5}
 
 
@@ -424,6 +452,65 @@ def test_every_sum_of_a_warp_is_right_and_has_one_holder(way: str) -> None:
     assert (writes == 1).all()
 
 
+# ---- Which warps a splat may reach ----------------------------------------------------------------------------------
+
+REACH_TEXT = """#include "staged.cuh"
+struct ReachArgs {
+    const Splat* splats;  // [n], means from the corner of the tile
+    unsigned* bits;       // [n] of the warps that may be reached
+    unsigned* hits;       // [n] of those that are
+};
+template <Map MAP, Subtile SUBTILE>
+__global__ void __launch_bounds__(threads_of(MAP)) reach(ReachArgs args) {
+    constexpr int ROWS = rows_of(MAP);
+    const unsigned n = blockIdx.x;
+    const Splat splat = load_splat<Layout::packed48>(args.splats, 0u, n);
+    const Staged s = staged_splat<true>(splat, 0, 0, 0u, n);
+    const Spot spot = spot_of<false>(place_in_tile<MAP>());
+    const Evaluated<ROWS> e = evaluate<Exponential::ex2, true, ROWS, false>(s, spot);
+    bool is_hit = e.alpha[0] >= ALPHA_MIN;
+    if constexpr (ROWS == 2) is_hit |= e.alpha[1] >= ALPHA_MIN;
+    if (is_hit) atomicOr(args.hits + n, 1u << warp_index());
+    if (threadIdx.x == 0) args.bits[n] = warp_bits<MAP, SUBTILE>(s, splat.x, splat.y, splat.log2_opacity);
+}
+"""
+
+
+@needs_emulation
+@pytest.mark.parametrize("subtile", ["aabb", "ellipse"])
+@pytest.mark.parametrize("shape", ["columns_8x4", "columns_8x8"])
+def test_no_pixel_a_splat_hits_is_hidden_from_its_warp(shape: str, subtile: str) -> None:
+    """Round ones and needles, near and far, of any opacity; and few bits are set for nothing."""
+    rng, count = np.random.default_rng(12), 4000
+    sigma = np.exp(rng.uniform(np.log(0.55), np.log([[1500.0], [6.0]]), (2, count)))  # px, along and across
+    angle = rng.uniform(0, np.pi, count)
+    cos, sin, (along, across) = np.cos(angle), np.sin(angle), sigma**2
+    xx, yy, xy = cos**2 * along + sin**2 * across, sin**2 * along + cos**2 * across, cos * sin * (along - across)
+    opacity = np.exp(rng.uniform(np.log(1 / 250), 0, count))
+    # A point of the rim is near or in the tile, so that much is a near miss.
+    rim, radius = rng.uniform(0, 2 * np.pi, count), np.sqrt(2 * np.log(255 * opacity))
+    offset = radius * np.stack([np.cos(rim), np.sin(rim)]) * sigma
+    mean = rng.uniform(-4, 20, (2, count)) + np.stack(
+        [cos * offset[0] - sin * offset[1], sin * offset[0] + cos * offset[1]]
+    )
+    splats = np.zeros((count, 12), np.float32)
+    conic = 0.5 * LOG2_E / (along * across) * np.stack([-yy, 2 * xy, -xx])
+    splats[:, :6] = np.stack([*mean, *conic, np.log2(opacity)], 1)
+    device = Device(seed=0)
+    source = Source("reach.cuh", (*read_source("staged.cuh").files, ("reach.cuh", REACH_TEXT)))
+    kernel = build(source, [f"reach<Map::{m}, Subtile::{t}>" for m in MAPS for t in ("aabb", "ellipse")])[
+        f"reach<Map::{shape}, Subtile::{subtile}>"
+    ]
+    bits, hits = (device.upload(name, np.zeros(count, np.uint32)) for name in ("bits", "hits"))
+    arguments = kernel.arguments.pack(splats=device.upload("splats", splats), bits=bits, hits=hits)
+    device.launch(kernel, (count,), (256 if shape == "columns_8x4" else 128,), arguments)
+    assert not (hits & ~bits).any()
+    set_bits, hit_bits = (sum(int(b).bit_count() for b in words) for words in (bits, hits))
+    assert hit_bits > 5000
+    if subtile == "ellipse":
+        assert set_bits < 1.12 * hit_bits
+
+
 # ---- Compilation ----------------------------------------------------------------------------------------------------
 
 
@@ -431,13 +518,16 @@ def test_every_sum_of_a_warp_is_right_and_has_one_holder(way: str) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_step_compiles_for_every_architecture_without_spills(architecture: int) -> None:
     blends = [blend_name(p, training, False) for p in STEPS.values() for training in (False, True)]
-    blends += [backward_name(p) for p in (*STEPS.values(), POLICIES["transposed"])]
     reports = compile_report(blend_source(), list(dict.fromkeys(blends)), architecture)
+    backwards = [backward_name(p) for p in (*STEPS.values(), POLICIES["transposed"])]
+    reports |= compile_report(backward_source(), list(dict.fromkeys(backwards)), architecture)
     staged = [step(POLICIES["staged"], sh_dtype=sh_dtype) for sh_dtype in ("f32", "bf16")]
     projects = list(dict.fromkeys(project_name(p) for p in (*STEPS.values(), *staged)))
     reports |= compile_report(project_source(), projects, architecture)
+    # On sm_80 alone the forward pass of `best` puts a few numbers aside, once a batch and not in the loop over splats.
+    allowed = 40 if architecture == 80 else 0
     for name, report in reports.items():
-        assert report.spill_bytes == 0, name
+        assert report.spill_bytes <= (allowed if name.startswith("blend<") else 0), name
         assert report.registers <= (80 if name.startswith("project") else 64), name
 
 
@@ -445,18 +535,50 @@ def test_every_step_compiles_for_every_architecture_without_spills(architecture:
 @pytest.mark.skipif(nvdisasm_path() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
 @pytest.mark.parametrize("architecture", [80, 90, 120])
 def test_shuffles_and_atomics_a_splat_fall_from_step_to_step(architecture: int) -> None:
+    pairs = 1 if architecture >= 90 else 2  # instructions that add two neighbours
     expected = {  # splats at once, shuffles and atomics in the loop body
         "s00": (1, 0, 9), "s01": (1, 45, 9), "s02 with single sums": (1, 12, 1), "s02": (2, 20, 1),
-        "s06": (2, 15, 1), "quad": (4, 28, 2), "transposed": (5, 0, 3),
+        "s06": (2, 15, 1), "quad": (4, 28, pairs), "transposed": (5, 0, 3),
     }  # fmt: skip
     names = {n: backward_name(POLICIES[n]) for n in expected}
-    compiled = compile_kernels(blend_source(), list(names.values()), architecture)
+    compiled = compile_kernels(backward_source(), list(names.values()), architecture)
     for name, (_, shuffles, atomics) in expected.items():
         loops = disassemble(compiled, names[name]).loops()
         body = next(loop for loop in loops if loop.count("RED", "REDG", "ATOM", "ATOMG"))
         assert (body.count("SHFL"), body.count("RED", "REDG", "ATOM", "ATOMG")) == (shuffles, atomics), name
     a_splat = [shuffles / splats for splats, shuffles, _ in expected.values()]
     assert a_splat == [0, 45, 12, 10, 7.5, 7, 0]
+
+
+@needs_nvrtc
+@pytest.mark.skipif(nvdisasm_path() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+@pytest.mark.parametrize("base", ["s06", "best"])
+def test_an_ablation_leaves_out_what_it_names_and_nothing_more(base: str) -> None:
+    names = {ablate: backward_name(step(STEPS[base], ablate=ablate)) for ablate in ABLATIONS}
+    compiled = compile_kernels(backward_source(), list(names.values()), 90)
+    codes = {ablate: disassemble(compiled, name) for ablate, name in names.items()}
+    atomics, shuffles, specials = (
+        {ablate: code.count(*names) for ablate, code in codes.items()} for names in (("REDG",), ("SHFL",), ("MUFU",))
+    )
+    assert atomics["off"] > 0
+    assert atomics["no_atomics"] == atomics["no_reductions"] == atomics["loop_floor"] == 0
+    assert shuffles["no_atomics"] == shuffles["off"]
+    assert shuffles["no_reductions"] == shuffles["loop_floor"] < 10
+    # Exponentials and reciprocals of pixels stay as long as lanes work; then only those of staging are left.
+    assert specials["no_atomics"] == specials["no_reductions"] == specials["off"]
+    assert 0 < specials["loop_floor"] < 10
+    # A staged splat is still read: three loads of 16 bytes, or less where words are not needed.
+    floor = max((loop for loop in codes["loop_floor"].loops() if not loop.count("LDG")), key=lambda c: c.count("LDS"))
+    assert floor.count("LDS") >= 3
+
+
+@needs_emulation
+@pytest.mark.parametrize("ablate", ABLATIONS[1:])
+def test_an_ablation_adds_nothing_and_runs_to_the_end(ablate: str) -> None:
+    case = case_named("dense")
+    result = run(case, step(STEPS["best"], ablate=ablate), upstream_of(case))
+    assert not result.sums.any()
+    np.testing.assert_array_equal(result.image, run(case, STEPS["best"]).image)
 
 
 @needs_nvrtc
@@ -467,8 +589,11 @@ def test_shuffles_and_atomics_a_splat_fall_from_step_to_step(architecture: int) 
         (backward_name, {"exp": "expf"}, "switch exp to ex2 first"),
         (lambda p: blend_name(p, True, False), {"compaction": False}, "switch on compaction first"),
         (lambda p: blend_name(p, True, False), {"branchless": False}, "switch on branchless first"),
+        (lambda p: blend_name(p, True, False), {"running_T": True}, "off sign_T first"),
+        (lambda p: blend_name(p, True, False), {"alpha_cap": "none"}, "switch stop to inclusive first"),
     ],
 )
 def test_a_combination_that_makes_no_sense_says_what_to_switch_on(kernel: Any, changes: Any, sentence: str) -> None:
+    name = kernel(step(S06, **changes))
     with pytest.raises(CompileError, match=sentence):
-        compile_report(blend_source(), [kernel(step(S06, **changes))], 90)
+        compile_report(backward_source() if kernel is backward_name else blend_source(), [name], 90)

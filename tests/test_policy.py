@@ -16,16 +16,21 @@ from tests.random_policies import random_policy
 
 TEXT = "\n".join(re.sub(r"//[^\n]*", "", path.read_text()) for path in sorted(CUDA_FOLDER.glob("*.cuh")))
 AGGREGATES = {  # file and struct -> fields that the pipeline fills, not the user
-    ("project.cuh", "ProjectPolicy"): set(),
+    ("project.cuh", "ProjectPolicy"): {"lazy_sh"},
+    ("loss.cuh", "LossPolicy"): {"coverage", "weights"},
     ("sort.cuh", "HistogramPolicy"): {"key_bytes"},
     ("sort.cuh", "SortPolicy"): {"key_bytes", "threads", "items", "blocks", "iota"},
+    ("bin.cuh", "OffsetsPolicy"): {"each"},
     ("bin.cuh", "EmitPolicy"): {"key_bytes"},
     ("bin.cuh", "RangesPolicy"): {"key_bytes"},
+    ("schedule.cuh", "PlanPolicy"): set(),
+    ("dispatch.cuh", "DispatchPolicy"): {"part", "chunks", "chunks_last", "is_sorted", "records_work"},
     ("blend.cuh", "BlendPolicy"): {"training", "wants_depth"},
     ("blend_backward.cuh", "BlendBackwardPolicy"): set(),
     ("project_backward.cuh", "ProjectBackwardPolicy"): {"deterministic"},
 }
 CUDA = list(toggle_table("cuda"))
+ABLATIONS = [row for row in toggle_table("cuda", ablations=True) if row.is_ablation]
 
 
 def enumerators(name: str) -> list[str]:
@@ -34,7 +39,7 @@ def enumerators(name: str) -> list[str]:
     return [word.strip() for word in found.group(1).split(",") if word.strip()]
 
 
-@pytest.mark.parametrize("row", [row for row in CUDA if row.cpp], ids=lambda row: row.key)
+@pytest.mark.parametrize("row", [row for row in CUDA + ABLATIONS if row.cpp], ids=lambda row: row.key)
 def test_the_values_of_a_toggle_are_those_of_its_type_in_cpp(row: Toggle) -> None:
     kinds = {fields[row.name] for a in AGGREGATES if row.name in (fields := policy_fields(*a))}
     assert kinds == {row.cpp}
@@ -46,7 +51,7 @@ def test_the_values_of_a_toggle_are_those_of_its_type_in_cpp(row: Toggle) -> Non
 def test_every_field_in_cpp_is_a_toggle_or_the_pipelines_own() -> None:
     declared = set(re.findall(r"struct (\w+Policy) \{", TEXT))
     assert declared == {struct for _, struct in AGGREGATES}
-    names = {row.name for row in CUDA if row.cpp}
+    names = {row.name for row in CUDA + ABLATIONS if row.cpp}
     for (file, struct), own in AGGREGATES.items():
         assert set(policy_fields(file, struct)) - names == own, struct
 
@@ -62,8 +67,17 @@ def test_every_toggle_says_what_it_does_in_a_sentence_and_where_it_comes_from() 
             assert set(need.allowed) < set(other.values)
 
 
+def test_no_table_lists_what_only_an_ablation_sets() -> None:
+    assert [row.key for row in ABLATIONS] == ["blend_backward.ablate"]
+    assert ABLATIONS[0].default == "off"
+    assert not {row.key for row in CUDA} & {row.key for row in ABLATIONS}
+    with_it = changed(Policy(), {"blend_backward.ablate": "no_atomics"})
+    name = Pass(with_it, training=True, wants_depth=False, tiles=1).kernels()["blend_backward"][1]
+    assert ".ablate = Ablate::no_atomics" in name
+
+
 def test_a_window_on_the_cpu_shows_what_the_cpu_honours() -> None:
-    assert [row.key for row in toggle_table()] == ["bin.bounds"]
+    assert {row.key for row in toggle_table()} == {"bin.bounds", "project.filter", "blend.alpha_cap", "blend.stop"}
     assert {"bin.bounds", "blend.subtile", "launch.launch"} <= {row.key for row in CUDA}
     assert Policy() == Policy(bin=BinPolicy("row_span"))
 
@@ -107,9 +121,11 @@ def test_a_policy_becomes_kernels_as_cpp_spells_them() -> None:
     kernels = Pass(step("s05"), training=True, wants_depth=False, tiles=100).kernels()
     assert kernels["blend"] == (
         "blend.cuh",
-        "blend<BlendPolicy{.map = Map::columns_8x4, .subtile = Subtile::ellipse, .exp = Exponential::ex2, "
-        ".log2_opacity = false, .branchless = true, .sign_T = false, .training = true, .compaction = true, "
-        ".cmask = true, .wants_depth = false}>",
+        "blend<BlendPolicy{.layout = Layout::packed48, .map = Map::columns_8x4, .subtile = Subtile::ellipse, "
+        ".splat_fetch = Fetch::shared, .subtile_list = SubtileList::ballot, .exp = Exponential::ex2, "
+        ".alpha_cap = AlphaCap::cap99, .stop = Stop::exclusive, .log2_opacity = false, .branchless = true, "
+        ".sign_T = false, .running_T = false, .training = true, .compaction = true, .cmask = true, "
+        ".wants_depth = false}>",
     )
     viewing = Pass(step("s05"), training=False, wants_depth=True, tiles=100).kernels()
     assert ".compaction = false" in viewing["blend"][1]

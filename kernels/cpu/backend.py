@@ -16,8 +16,11 @@ import numba
 import numpy as np
 
 from splatscope.kernels.cpu.buffers import writable
+from splatscope.kernels.cpu.clock import HAS_CLOCK
 from splatscope.kernels.cpu.pipeline import Blended, Lists, Pipeline, Projected
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.schedule import CostModel, Machine
+from splatscope.kernels.sm_timeline import recording_of_threads
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
 
 _LOCK = threading.RLock()
@@ -65,6 +68,10 @@ class CpuBackend:
         """What it runs on, for people."""
         threads = numba.get_num_threads()
         return f"{threads} thread{'' if threads == 1 else 's'}"
+
+    def blend_machine(self) -> tuple[Machine, CostModel]:
+        """Threads as multiprocessors that take a tile at a time."""
+        return Machine(numba.get_num_threads(), 1), CostModel()
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles, or loads from the cache, by rendering a small picture and, if asked, a training step on it."""
@@ -162,13 +169,14 @@ class CpuBackend:
         self._passes += 1
         pipeline, clock = self._pipeline, _Clock()
         splats = Gaussians(*(writable(getattr(gaussians, f.name)) for f in fields(Gaussians)))
-        projected = pipeline.project(splats, camera, settings.sh_degree, policy.bin.bounds)
+        projected = pipeline.project(splats, camera, settings.sh_degree, policy.bin.bounds, policy.project.filter)
         clock.lap("project")
         ordered = pipeline.sort(projected)
         clock.lap("sort")
         lists = pipeline.bin(projected, ordered, camera, keep)
         clock.lap("bin")
-        blended = pipeline.blend(projected, lists, camera, settings.background)
+        record = HAS_CLOCK and policy.schedule.record == "on"
+        blended = pipeline.blend(projected, lists, camera, settings.background, policy.blend, record)
         counts = np.diff(lists.tile_start).astype(np.int32).reshape(camera.tiles)
         clock.lap("blend")
         frame = Frame(
@@ -180,6 +188,9 @@ class CpuBackend:
             projected.instances,
             projected.skipped,
             clock.stage_ms,
+            recording_of_threads(blended.units, counts.ravel().astype(np.int64), camera.tiles, numba.get_num_threads())
+            if record
+            else None,
         )
         return frame, Saved(self._passes, splats, camera, projected, lists, blended)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from splatscope.kernels.constants import ALPHA_CAP, TILE, TRANSMITTANCE_STOP
+from splatscope.kernels.constants import TILE, TRANSMITTANCE_STOP
+from splatscope.kernels.cpu.clock import now_ns
 from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import exp2
@@ -54,7 +55,7 @@ BATCH = 128  # splats staged together
 WORD = 64  # of them, one bit each in a word
 BLOCK = 4  # pixels along a block
 BLOCKS = 16  # of a tile, row by row; as many as there are lanes
-CAP, STOP = F(ALPHA_CAP), F(TRANSMITTANCE_STOP)
+STOP = F(TRANSMITTANCE_STOP)
 MASK_SLACK = F(1.001)  # of the cut-off, so that rounding never hides a pixel from a splat that reaches it
 # Planes of the pixel state, [BLOCKS * LANES] each.
 PLANE = BLOCKS * LANES
@@ -139,23 +140,24 @@ def falloff(staged, base, x, y):
 
 
 @inline
-def alpha_of(power):
+def alpha_of(power, cap):
     """alpha from its logarithm: capped, and 0 below 1/255."""
-    return select(power >= LOG2_ALPHA_MIN, minimum(exp2(power), CAP), spread(F(0.0)))
+    return select(power >= LOG2_ALPHA_MIN, minimum(exp2(power), cap), spread(F(0.0)))
 
 
 @inline
-def blend_over(staged, j, index, alpha, pixels):
+def blend_over(staged, j, index, alpha, pixels, keeps_last):
     """Puts staged splat j behind what is blended in `pixels`; returns the new pixels.
 
-    T runs on below the stop, so that "T after this splat >= stop" is false for good once it is false;
-    what is left for the background is kept apart.
+    T runs on below the stop, so that "T after this splat >= stop" is false for good once it is false, and
+    so is the same of T before it, which decides if `keeps_last` is 1 instead of 0; what is left for the
+    background is kept apart.
     """
     light, left, ends, red, green, blue, depth = pixels
     base = j * RECORD
     weight = light * alpha
     light = light - weight
-    going_on = light >= STOP
+    going_on = multiply_add(weight, keeps_last, light) >= STOP
     weight = select(going_on, weight, spread(F(0.0)))
     return (
         light,
@@ -169,7 +171,7 @@ def blend_over(staged, j, index, alpha, pixels):
 
 
 @inline
-def blend_block(staged, masks, count, block, index, state, last):
+def blend_block(staged, masks, count, block, index, rule, state, last):
     """Blends the staged splats that reach one block into it. Returns whether any pixel goes on."""
     x, y = block_pixels(block)
     at_block = block * LANES
@@ -189,7 +191,7 @@ def blend_block(staged, masks, count, block, index, state, last):
             j = first + first_bit(word)
             word &= word - 1
             power, _, _ = falloff(staged, j * RECORD, x, y)
-            pixels = blend_over(staged, j, index, alpha_of(power), pixels)
+            pixels = blend_over(staged, j, index, alpha_of(power, at(rule, 0)), pixels, at(rule, 1))
         if mask_bits(pixels[0] >= STOP) == 0:
             break
     light, left, ends, red, green, blue, depth = pixels
@@ -212,8 +214,11 @@ def blocks_on_image(rows, columns):
 
 
 @inline
-def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, staged, state, masks, last):
-    """Blends one list into the state planes; `blocks` are those on the image. Returns the depth of the nearest."""
+def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, rule, staged, state, masks, last):
+    """Blends one list into the state planes; `blocks` are those on the image.
+
+    Returns the depth of the nearest, and how many entries it went through.
+    """
     prefetch_records(records, tile_slots, start, min(start + BATCH, end))
     for i in range(0, PLANE, LANES):
         store(state, LIGHT + i, spread(F(1.0)))
@@ -222,19 +227,21 @@ def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, stag
             store(state, plane + i, spread(F(0.0)))
         store(last, i, spread_int(0))
     near = at(records, np.int64(at(tile_slots, start)) * RECORD + DEPTH)
+    walked = np.int64(0)
     for batch in range(start, end, BATCH):
         count = min(BATCH, end - batch)
+        walked = batch + count - start
         stage_splats(records, tile_slots, batch, count, center_x, center_y, near, staged, masks)
         prefetch_records(records, tile_slots, batch + count, min(batch + count + BATCH, end))
         waiting = blocks
         while waiting != 0:
             block = first_bit(waiting)
             waiting &= waiting - 1
-            if not blend_block(staged, masks, count, block, batch - start, state, last):
+            if not blend_block(staged, masks, count, block, batch - start, rule, state, last):
                 blocks &= ~(np.int64(1) << block)
         if blocks == 0:
             break
-    return near
+    return near, walked
 
 
 @inline
@@ -337,12 +344,14 @@ def blend(
     tile_slots,  # [I]
     tile_order,  # [T] in which tiles are taken
     background,  # [3]
+    rule,  # [2] the cap on alpha; 1 if the splat that ends a pixel is blended, else 0
     scratches,  # [workers, SCRATCH]
     scratches_int,  # [workers, SCRATCH_INT]
     image,  # out [H, W, 3]
     depth,  # out [H, W]
     transmittance,  # out [H, W]
     last_index,  # out [H, W] entries of its tile's list a pixel went through; backward starts there
+    units,  # out [T, 4] beginning and end in ns, worker, entries gone through; [0, 4] if nobody asks
 ):
     """Blends every tile."""
     height, width = transmittance.shape
@@ -360,13 +369,21 @@ def blend(
         tile = np.int64(tile_order[turn])
         row0, column0 = (tile // columns) * TILE, (tile % columns) * TILE
         start, end = np.int64(tile_start[tile]), np.int64(tile_start[tile + 1])
+        if units.size > 0:
+            units[tile, 0], units[tile, 2] = now_ns(), worker
         if start == end:
             clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index)
+            if units.size > 0:
+                units[tile, 1], units[tile, 3] = now_ns(), 0
             continue
         blocks = blocks_on_image(height - row0, width - column0)
         center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
-        near = blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, staged, state, masks, last)
+        near, walked = blend_tile(
+            records, tile_slots, start, end, center_x, center_y, blocks, rule, staged, state, masks, last
+        )
         write_tile(
             state, last, near, background, row0, column0, lines, lines_int, image, depth, transmittance, last_index
         )
+        if units.size > 0:
+            units[tile, 1], units[tile, 3] = now_ns(), walked
     report_turns(board, done)

@@ -17,7 +17,6 @@ from splatscope.kernels.cpu.blend import (
     BATCH,
     BLOCK,
     BLOCKS,
-    CAP,
     LINE,
     PLANE,
     STAGED,
@@ -104,7 +103,7 @@ def load_pixels(
 
 
 @inline
-def splat_sums(staged, base, blocks, index, positions, state, last):
+def splat_sums(staged, base, blocks, index, cap, positions, state, last):
     """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it."""
     a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
     offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
@@ -126,7 +125,7 @@ def splat_sums(staged, base, blocks, index, positions, state, last):
         power = multiply_add(negative(u), u, multiply_add(negative(v), v, top))
         blended = (power >= LOG2_ALPHA_MIN) & (load(last, at_block) > I32(index))
         uncapped = select(blended, exp2(power), zero)
-        alpha = minimum(uncapped, CAP)
+        alpha = minimum(uncapped, cap)
         light = load(state, LEFT + at_block) / (F(1.0) - alpha)
         store(state, LEFT + at_block, light)
         by_red, by_green = load(state, BY_RED + at_block), load(state, BY_GREEN + at_block)
@@ -158,6 +157,7 @@ def blend_backward(
     tile_slots,  # [I]
     tile_order,  # [T]
     background,  # [3]
+    rule,  # [2] of the forward pass
     image_gradient,  # [H, W, 3] dL/d(image)
     transmittance,  # [H, W] of the forward pass
     last_index,  # [H, W] of the forward pass
@@ -212,7 +212,7 @@ def blend_backward(
             for j in range(count - 1, -1, -1):
                 index = batch - start + j
                 blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
-                sums = splat_sums(staged, j * RECORD, blocks, index, positions, state, last)
+                sums = splat_sums(staged, j * RECORD, blocks, index, at(rule, 0), positions, state, last)
                 store(rows, (batch + j) * ROW, sums)
             batch -= BATCH
     report_turns(board, done)

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from splatscope.kernels.constants import DILATION, SPHERE_SIGMAS
 from splatscope.kernels.cpu.compile import inline
 from splatscope.kernels.cpu.functions import LOG2_E, exp2
 from splatscope.kernels.cpu.lanes import LANES, absolute, lane_numbers, maximum, minimum, square_root
 from splatscope.kernels.cpu.memory import at, load, load_columns, put, store
 from splatscope.kernels.cpu.records import (
+    CENTER_X,
+    CENTER_Y,
+    FAR_X,
+    FAR_Y,
     FOCAL_X,
     FOCAL_Y,
     HELD_BOTTOM,
@@ -56,16 +61,33 @@ def column(scratch, k):
 
 
 @inline
+def defects(scratch, first, end):
+    """0 where columns first ... end are finite, NaN elsewhere."""
+    # x - x is 0 for finite x and NaN otherwise, so one comparison covers the sum of them all.
+    defect = column(scratch, first) - column(scratch, first)
+    for k in range(first + 1, end):
+        defect += column(scratch, k) - column(scratch, k)
+    return defect
+
+
+@inline
+def largest_log_scale(scratch):
+    """Of the three."""
+    return maximum(maximum(column(scratch, 3), column(scratch, 4)), column(scratch, 5))
+
+
+@inline
+def placed_splats(scratch):
+    """Mask of the lanes whose position and scales are numbers."""
+    return (defects(scratch, 0, 6) >= F(0.0)) & (largest_log_scale(scratch) <= LARGEST_LOG_SCALE)
+
+
+@inline
 def usable_splats(scratch, count):
     """Mask of the first `count` lanes whose values a splat can have. An infinite opacity logit is 0 or 1."""
-    # x - x is 0 for finite x and NaN otherwise, so one comparison covers the sum of them all.
-    defect = column(scratch, 0) - column(scratch, 0)
-    for k in range(1, 10):
-        defect += column(scratch, k) - column(scratch, k)
-    largest = maximum(maximum(column(scratch, 3), column(scratch, 4)), column(scratch, 5))
     qw, qx, qy, qz = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
     logit = column(scratch, 10)
-    usable = (defect >= F(0.0)) & (largest <= LARGEST_LOG_SCALE) & (logit <= F(np.inf))
+    usable = placed_splats(scratch) & (defects(scratch, 6, 10) >= F(0.0)) & (logit <= F(np.inf))
     length = maximum(maximum(absolute(qw), absolute(qx)), maximum(absolute(qy), absolute(qz)))
     return usable & (length > F(0.0)) & (lane_numbers() < np.int32(count))
 
@@ -107,6 +129,19 @@ def held_ratios(camera, ratio_x, ratio_y):
         minimum(maximum(ratio_x, at(camera, HELD_LEFT)), at(camera, HELD_RIGHT)),
         minimum(maximum(ratio_y, at(camera, HELD_TOP)), at(camera, HELD_BOTTOM)),
     )
+
+
+@inline
+def splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z):
+    """Mask of the lanes whose sphere projects to a disc beside all tiles."""
+    sigma = exp2(minimum(largest_log_scale(scratch), LARGEST_LOG_SCALE) * LOG2_E) * inverse_z
+    sigma = sigma * max(at(camera, FOCAL_X), at(camera, FOCAL_Y))
+    variance = sigma * sigma * (held_x * held_x + held_y * held_y + F(1.0)) + F(DILATION)
+    reach = square_root(variance) * F(SPHERE_SIGMAS) + F(1.0)
+    x = ratio_x * at(camera, FOCAL_X) + at(camera, CENTER_X)
+    y = ratio_y * at(camera, FOCAL_Y) + at(camera, CENTER_Y)
+    beside_x = (x + reach < F(0.0)) | (x - reach > at(camera, FAR_X))
+    return beside_x | (y + reach < F(0.0)) | (y - reach > at(camera, FAR_Y))
 
 
 @inline

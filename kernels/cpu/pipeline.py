@@ -13,15 +13,18 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.kernels.constants import ALPHA_CAPS
 from splatscope.kernels.cpu import bin as binning
 from splatscope.kernels.cpu import blend, project, sort
 from splatscope.kernels.cpu.buffers import Buffers, Lender
 from splatscope.kernels.cpu.crew import CREW
 from splatscope.kernels.cpu.records import RECORD, pack_camera
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import BlendPolicy
 from splatscope.kernels.types import Camera, Float32, Gaussians, Int32
 
 _BOUNDS = {"row_span": project.ROW_SPAN, "aabb_o": project.BOX, "circle3s": project.CIRCLE}
+_DEFAULT_BLENDING = BlendPolicy()
 _BUDGET_BYTES = 8 << 30  # for everything that is kept per instance
 _LIST_BYTES, _ROW_BYTES = (12, 64)  # an instance in the lists; its row of sums in the backward pass
 
@@ -70,6 +73,8 @@ class Blended:
     transmittance: Float32  # [H, W]
     last_index: Int32  # [H, W]
     background: Float32  # [3]
+    rule: Float32  # [2] see blend.blend
+    units: NDArray[np.int64]  # [T, 4] see blend.blend; [0, 4] if nobody asked
 
 
 class Pipeline:
@@ -79,11 +84,11 @@ class Pipeline:
         self._buffers, self._pictures = Buffers(), Lender()
         self._room = 0  # entries of the list of tiles that were enough last time
 
-    def project(self, splats: Gaussians, camera: Camera, degree: int, bounds: str) -> Projected:
+    def project(self, splats: Gaussians, camera: Camera, degree: int, bounds: str, filter: str = "plain") -> Projected:
         """Records and tiles of the visible splats."""
         take, workers, count = self._buffers.take, numba.get_num_threads(), splats.count
         chunks = -(-count // binning.CHUNK)
-        packed, sh_used = pack_camera(camera), (min(degree, splats.sh_degree) + 1) ** 2
+        packed, sh_used = pack_camera(camera, filter), (min(degree, splats.sh_degree) + 1) ** 2
         records = take("records", count * RECORD, np.float32)
         depth_bits, spans = (take("depth_bits", count, np.uint32), take("spans", count, np.int64))
         slot_splats = take("slot_splats", count, np.int32)
@@ -193,9 +198,15 @@ class Pipeline:
         return Lists(tile_start, tile_slots, tile_order, places)
 
     def blend(
-        self, projected: Projected, lists: Lists, camera: Camera, background: tuple[float, float, float]
+        self,
+        projected: Projected,
+        lists: Lists,
+        camera: Camera,
+        background: tuple[float, float, float],
+        policy: BlendPolicy = _DEFAULT_BLENDING,
+        record: bool = False,
     ) -> Blended:
-        """The picture."""
+        """The picture; `record` also says when each tile was blended, and by which thread."""
         workers, shape = numba.get_num_threads(), (camera.height, camera.width)
         blended = Blended(
             self._pictures.give((*shape, 3)),
@@ -203,6 +214,8 @@ class Pipeline:
             self._pictures.give(shape),
             self._buffers.take("last_index", shape[0] * shape[1], np.int32).reshape(shape),
             np.array(background, np.float32),
+            np.array([ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive"], np.float32),
+            self._buffers.take("units", 4 * lists.tile_order.size * record, np.int64).reshape(-1, 4),
         )
         CREW.run(
             blend.blend,
@@ -212,12 +225,14 @@ class Pipeline:
             lists.tile_slots,
             lists.tile_order,
             blended.background,
+            blended.rule,
             self._scratch("blend", workers, blend.SCRATCH, np.float32),
             self._scratch("blend_int", workers, blend.SCRATCH_INT, np.int32),
             blended.image,
             blended.depth,
             blended.transmittance,
             blended.last_index,
+            blended.units,
         )
         return blended
 
@@ -238,6 +253,7 @@ class Pipeline:
             lists.tile_slots,
             lists.tile_order,
             blended.background,
+            blended.rule,
             image_gradient,
             blended.transmittance,
             blended.last_index,

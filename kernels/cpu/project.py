@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from splatscope.kernels.constants import ALPHA_MIN, DILATION
+from splatscope.kernels.constants import ALPHA_MIN, COMPENSATION_MIN
 from splatscope.kernels.cpu import harmonics
 from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, list_splat, span_tiles
 from splatscope.kernels.cpu.compile import inline, kernel
@@ -24,8 +24,10 @@ from splatscope.kernels.cpu.geometry import (
     jacobian_rows,
     logit_tail,
     offset_from_camera,
+    placed_splats,
     rotation_rows,
     scales_of,
+    splats_beside,
     stage_columns,
     to_view,
     unit_direction,
@@ -50,6 +52,7 @@ from splatscope.kernels.cpu.records import (
     BLUE,
     CENTER_X,
     CENTER_Y,
+    COMPENSATES,
     CUTOFF,
     DEPTH,
     EXTREME,
@@ -66,6 +69,7 @@ from splatscope.kernels.cpu.records import (
     RECORD,
     RED,
     SLOPE,
+    WIDENING,
     A,
     B,
     C,
@@ -91,7 +95,7 @@ def scratch_ints(tile_rows: int) -> int:
 
 @inline
 def covariance_px(camera, scratch, held_x, held_y, inverse_z):
-    """xx, xy, yy of the covariance on the image, dilated, and its determinant."""
+    """xx, xy, yy of the covariance on the image, widened, its determinant, and that before the widening."""
     qw, qx, qy, qz, _ = unit_quaternion(scratch)
     jacobian, rotation = jacobian_rows(camera, held_x, held_y, inverse_z), rotation_rows(qw, qx, qy, qz)
     ax0, ay0, ax1, ay1, ax2, ay2 = axes_px(jacobian, rotation, scales_of(scratch))
@@ -99,8 +103,9 @@ def covariance_px(camera, scratch, held_x, held_y, inverse_z):
     xy = ax0 * ay0 + ax1 * ay1 + ax2 * ay2
     # Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
     m0, m1, m2 = ax0 * ay1 - ax1 * ay0, ax1 * ay2 - ax2 * ay1, ax2 * ay0 - ax0 * ay2
-    determinant = m0 * m0 + m1 * m1 + m2 * m2 + (xx + yy) * F(DILATION) + F(DILATION * DILATION)
-    return xx + F(DILATION), xy, yy + F(DILATION), determinant
+    thin, widening = m0 * m0 + m1 * m1 + m2 * m2, at(camera, WIDENING)
+    determinant = thin + (xx + yy) * widening + widening * widening
+    return xx + widening, xy, yy + widening, determinant, thin
 
 
 @inline
@@ -125,9 +130,11 @@ def project_lanes(scratch, count, camera, bounds):
     mean_x = ratio_x * at(camera, FOCAL_X) + at(camera, CENTER_X)
     mean_y = ratio_y * at(camera, FOCAL_Y) + at(camera, CENTER_Y)
     held_x, held_y = held_ratios(camera, ratio_x, ratio_y)
-    xx, xy, yy, determinant = covariance_px(camera, scratch, held_x, held_y, inverse_z)
+    xx, xy, yy, determinant, thin = covariance_px(camera, scratch, held_x, held_y, inverse_z)
 
     power = F(0.0) - log2(logit_tail(scratch) + F(1.0))
+    if at(camera, COMPENSATES) != F(0.0):  # what a splat gains in area it loses in opacity
+        power += log2(maximum(thin / determinant, F(COMPENSATION_MIN * COMPENSATION_MIN))) * F(0.5)
     cutoff = maximum(power - LOG2_ALPHA_MIN, F(0.0))
     squared_reach = cutoff * (F(1.0) / HALF_LOG2_E)
     reach = square_root(determinant / (yy * HALF_LOG2_E))
@@ -153,8 +160,12 @@ def project_lanes(scratch, count, camera, bounds):
 
     finite = (absolute(mean_x) <= LARGEST) & (absolute(mean_y) <= LARGEST)
     finite = finite & (xx <= LARGEST) & (yy <= LARGEST) & (determinant <= LARGEST)
-    candidate = usable & (z > at(camera, NEAR_Z)) & (power >= LOG2_ALPHA_MIN)
-    unusable = ((np.int64(1) << count) - 1) & ~mask_bits(usable)
+    front = z > at(camera, NEAR_Z)
+    candidate = usable & front & (power >= LOG2_ALPHA_MIN)
+    # Counted are those that have no place or size, and those whose place and size bring them near the image.
+    beside = splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z)
+    counted = ~mask_bits(placed_splats(scratch)) | (mask_bits(front) & ~mask_bits(beside))
+    unusable = ((np.int64(1) << count) - 1) & ~mask_bits(usable) & counted
     return mask_bits(candidate & finite), unusable | (mask_bits(candidate) & ~mask_bits(finite))
 
 

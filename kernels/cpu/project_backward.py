@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from splatscope.kernels.constants import DILATION
+from splatscope.kernels.constants import COMPENSATION_MIN
 from splatscope.kernels.cpu import harmonics
 from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, COUNT_MASK
 from splatscope.kernels.cpu.blend_backward import ROW, SUM_G, SUM_RED, SUM_U, SUM_UU, SUM_UV, SUM_V, SUM_VV
@@ -35,6 +35,7 @@ from splatscope.kernels.cpu.harmonics import differentiate, slopes, stage_harmon
 from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread
 from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, store_columns, transpose
 from splatscope.kernels.cpu.records import (
+    COMPENSATES,
     FOCAL_X,
     FOCAL_Y,
     HELD_BOTTOM,
@@ -43,6 +44,7 @@ from splatscope.kernels.cpu.records import (
     HELD_TOP,
     RECORD,
     RED,
+    WIDENING,
     A,
     B,
     C,
@@ -58,24 +60,52 @@ AHEAD = 24  # instances between asking for a row and reading it
 
 
 @inline
-def whiten_axis(scratch, ax, ay, bx, by, cx, cy):
+def whiten_axis(scratch, widening, ax, ay, bx, by, cx, cy):
     """(u, v) of the first of three axes of a splat in px; at most 1 in size.
 
     u = A (ax - ay xy / yy) would cancel for the long axis of a needle, and with it the gradient. Written out
-    with xx, xy, yy as sums over the axes it is A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + dilation ax).
+    with xx, xy, yy as sums over the axes it is A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + widening ax).
     """
     a, c = load(scratch, RECORDS + A * LANES), load(scratch, RECORDS + C * LANES)
-    yy = ay * ay + by * by + cy * cy + F(DILATION)
-    across = by * (ax * by - bx * ay) + cy * (ax * cy - cx * ay) + ax * F(DILATION)
+    yy = ay * ay + by * by + cy * cy + widening
+    across = by * (ax * by - bx * ay) + cy * (ax * cy - cx * ay) + ax * widening
     return across * (a / yy), ay * c
 
 
 @inline
-def axis_gradient(scratch, u, v, result):
+def compensation_gradient(scratch, camera, ax0, ay0, ax1, ay1, ax2, ay2):
+    """dL/d(axes) through the opacity that makes up for the widening: x and y of three axes in turn.
+
+    With rows x and y of the axes and n = x x y, the determinant is |n|^2 before the widening D and
+    |n|^2 + D (|x|^2 + |y|^2) + D^2 after it; in terms of n, nothing cancels for needles.
+    """
+    zero = spread(F(0.0))
+    if at(camera, COMPENSATES) == F(0.0):
+        return zero, zero, zero, zero, zero, zero
+    n0, n1, n2 = ax1 * ay2 - ax2 * ay1, ax2 * ay0 - ax0 * ay2, ax0 * ay1 - ax1 * ay0
+    thin, widening = n0 * n0 + n1 * n1 + n2 * n2, at(camera, WIDENING)
+    trace = ax0 * ax0 + ax1 * ax1 + ax2 * ax2 + ay0 * ay0 + ay1 * ay1 + ay2 * ay2
+    grown = trace * widening + widening * widening
+    determinant = thin + grown
+    free = thin > determinant * F(COMPENSATION_MIN * COMPENSATION_MIN)
+    each = select(free, load(scratch, SUMS + SUM_G * LANES) / determinant, zero)
+    across, along = select(free, each * grown / thin, zero), each * widening
+    return (
+        across * (ay1 * n2 - ay2 * n1) - along * ax0,
+        across * (n1 * ax2 - n2 * ax1) - along * ay0,
+        across * (ay2 * n0 - ay0 * n2) - along * ax1,
+        across * (n2 * ax0 - n0 * ax2) - along * ay1,
+        across * (ay0 * n1 - ay1 * n0) - along * ax2,
+        across * (n0 * ax1 - n1 * ax0) - along * ay2,
+    )
+
+
+@inline
+def axis_gradient(scratch, u, v, ax, ay, more_x, more_y, result):
     """From (u, v) of an axis: stores dL/d(its log scale) and returns dL/d(axis).
 
-    With covariance = axes axes^T + dilation and moments M of the splat in (u, v), dL/d(axis) is
-    4 ln(2)^2 W^T M W axis.
+    With covariance = axes axes^T + widening and moments M of the splat in (u, v), dL/d(axis) is
+    4 ln(2)^2 W^T M W axis; to it comes what the axis gets through its compensation.
     """
     a, b, c = (
         load(scratch, RECORDS + A * LANES),
@@ -85,8 +115,8 @@ def axis_gradient(scratch, u, v, result):
     uv = load(scratch, SUMS + SUM_UV * LANES)
     by_u = (load(scratch, SUMS + SUM_UU * LANES) * u + uv * v) * (F(4.0) * LN_2 * LN_2)
     by_v = (uv * u + load(scratch, SUMS + SUM_VV * LANES) * v) * (F(4.0) * LN_2 * LN_2)
-    store(scratch, RESULTS + result * LANES, by_u * u + by_v * v)
-    return a * by_u, b * by_u + c * by_v
+    store(scratch, RESULTS + result * LANES, by_u * u + by_v * v + more_x * ax + more_y * ay)
+    return a * by_u + more_x, b * by_u + c * by_v + more_y
 
 
 @inline
@@ -140,12 +170,14 @@ def chain_lanes(scratch, colors, camera):
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation
     s0, s1, s2 = scales
     ax0, ay0, ax1, ay1, ax2, ay2 = axes_px(jacobian, rotation, scales)
-    u0, v0 = whiten_axis(scratch, ax0, ay0, ax1, ay1, ax2, ay2)
-    u1, v1 = whiten_axis(scratch, ax1, ay1, ax2, ay2, ax0, ay0)
-    u2, v2 = whiten_axis(scratch, ax2, ay2, ax0, ay0, ax1, ay1)
-    gx0, gy0 = axis_gradient(scratch, u0, v0, LOG_SCALE)
-    gx1, gy1 = axis_gradient(scratch, u1, v1, LOG_SCALE + 1)
-    gx2, gy2 = axis_gradient(scratch, u2, v2, LOG_SCALE + 2)
+    widening = at(camera, WIDENING)
+    u0, v0 = whiten_axis(scratch, widening, ax0, ay0, ax1, ay1, ax2, ay2)
+    u1, v1 = whiten_axis(scratch, widening, ax1, ay1, ax2, ay2, ax0, ay0)
+    u2, v2 = whiten_axis(scratch, widening, ax2, ay2, ax0, ay0, ax1, ay1)
+    mx0, my0, mx1, my1, mx2, my2 = compensation_gradient(scratch, camera, ax0, ay0, ax1, ay1, ax2, ay2)
+    gx0, gy0 = axis_gradient(scratch, u0, v0, ax0, ay0, mx0, my0, LOG_SCALE)
+    gx1, gy1 = axis_gradient(scratch, u1, v1, ax1, ay1, mx1, my1, LOG_SCALE + 1)
+    gx2, gy2 = axis_gradient(scratch, u2, v2, ax2, ay2, mx2, my2, LOG_SCALE + 2)
     gx0, gy0, gx1, gy1, gx2, gy2 = gx0 * s0, gy0 * s0, gx1 * s1, gy1 * s1, gx2 * s2, gy2 * s2
     rotation_gradient = (
         jx0 * gx0 + jy0 * gy0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from splatscope.kernels.constants import JACOBIAN_MARGIN
+from splatscope.kernels.constants import DILATION, JACOBIAN_MARGIN, MIP_DILATION, TILE
 from splatscope.kernels.types import Camera, Float32
 
 RECORD = 16  # float32 per record
@@ -26,16 +26,22 @@ SLOPE = 14  # d(centre of a row) / d(height) of the ellipse
 REACH = 15  # px, 1 / A
 OFFSET_U, OFFSET_V = 11, 12  # in a staged copy: u and v at the centre of the tile
 
-# Packed camera: float32 so that no kernel computes in double by accident.
+# Packed camera, and what the filter makes of it: float32 so that no kernel computes in double by accident.
 ROTATION = 0  # 9 values, rows of view_from_world
 POSITION, POSITION_REST = (9, 12)  # 3 + 3 values: the camera centre as a sum of two float32
 FOCAL_X, FOCAL_Y, CENTER_X, CENTER_Y, NEAR_Z = 15, 16, 17, 18, 19
 HELD_LEFT, HELD_RIGHT, HELD_TOP, HELD_BOTTOM = (20, 21, 22, 23)  # limits of x/z and y/z inside the Jacobian
-CAMERA_SIZE = 24
+FAR_X, FAR_Y = 24, 25  # px, where the tiles end
+WIDENING = 26  # px^2, by the filter
+COMPENSATES = 27  # not 0: opacity makes up for the widening
+CAMERA_SIZE = 28
 
 
-def pack_camera(camera: Camera) -> Float32:
-    """The camera as float32 [24]. Subtracting POSITION and then POSITION_REST keeps far-off scenes sharp."""
+def pack_camera(camera: Camera, filter: str = "plain") -> Float32:
+    """The camera and a filter of `ProjectPolicy` as float32 [28].
+
+    Subtracting POSITION and then POSITION_REST keeps far-off scenes sharp.
+    """
     packed = np.zeros(CAMERA_SIZE, np.float32)
     packed[ROTATION : ROTATION + 9] = camera.matrix[:3, :3].ravel()
     packed[POSITION : POSITION + 3] = camera.position
@@ -52,5 +58,9 @@ def pack_camera(camera: Camera) -> Float32:
         (camera.width - camera.cx) / camera.fx + margin_x,
         -camera.cy / camera.fy - margin_y,
         (camera.height - camera.cy) / camera.fy + margin_y,
+        TILE * camera.tiles[1],
+        TILE * camera.tiles[0],
+        MIP_DILATION if filter == "mip" else DILATION,
+        filter != "plain",
     )
     return packed

@@ -1,16 +1,20 @@
 // From splats in depth order to the list of each tile.
 //
-// `emit` gives every (splat, tile) pair a place, splat after splat in depth order, and writes its tile as sort key
-// and the splat's slot as payload. 256 threads a block; blocks take parts of 256 splats by ticket until none is
-// left. Counts were made by project.cuh with the same function (tiles.cuh); their sums across blocks come by
-// look-back (scan.cuh). A warp writes the pairs of its 32 splats side by side: small splats a lane each, through
-// shared memory; where there are large ones, a lane a tile row and then a lane a pair, so that a splat of thousands of
-// tiles keeps all lanes busy. Its blocks also count the digits of the keys, so that the sort (sort.cuh) needs no
-// histogram of its own. Shared: 12 KB, and 1 KB a byte of the key.
-// `ranges` finds where each tile begins among the sorted keys: a thread a key, 256 a block; shared: none.
+// Every (splat, tile) pair gets a place, splat after splat in depth order: its tile is a sort key there, and the
+// splat's slot the payload. Splats differ by thousands in how many tiles they have, and the largest stand together at
+// the front, so work is shared by places, not by splats:
+// `offsets` sums the tile counts, which project.cuh made, over all splats before (look-back, scan.cuh), and notes for
+// every CHUNK places the splat that has the first of them. 256 threads a block, a part of 8 × 256 splats each, by
+// ticket. Shared: 48 bytes.
+// `emit` fills a chunk at a time: 256 threads a block, blocks take chunks in turns. Threads take splats that have
+// places in the chunk and find their tiles again, with the function that counted them (tiles.cuh): a thread those of a
+// small splat, and the warp together, a lane a tile row, those of its larger ones. Tiles and slots are gathered in
+// shared memory and written side by side. Blocks also count the digits of the keys, so that the sort (sort.cuh) needs
+// no histogram of its own. Shared: 8 KB, and 1 KB a byte of the key.
+// `ranges` finds where each tile begins among the sorted keys: 16 bytes of keys a thread, 256 threads a block, any
+// number of blocks: they share what there is. Shared: none.
 //
-// At most 2^27 tiles. Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted
-// number stands in it.
+// Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted number stands in it.
 //
 // Policy: bounds, as in project.cuh; key_bytes, 2 up to 65,536 tiles, 4 beyond, 8 for keys tile << 32 | depth bits
 // of splats that were not sorted before (`order` is then null: slot order).
@@ -19,106 +23,25 @@
 #include "sort.cuh"
 #include "tiles.cuh"
 
-constexpr unsigned EMIT_THREADS = 256, EMIT_WARPS = EMIT_THREADS / 32;
-constexpr unsigned STAGED = 384;  // pairs of a warp that go through shared memory; with more it has large splats
-constexpr unsigned RANGES_THREADS = 256;
+// ---- Where the pairs of each splat begin ---------------------------------------------------------------------------
 
-struct EmitPolicy {
-    Bounds bounds = Bounds::row_span;
-    int key_bytes = 2;
+constexpr unsigned CHUNK = 1024;  // places
+
+constexpr unsigned OFFSETS_THREADS = 256, OFFSETS_WARPS = OFFSETS_THREADS / 32;
+
+struct OffsetsPolicy {
+    int each = 8;  // splats a thread
 };
 
-struct EmitArgs {
+struct OffsetsArgs {
     Frame* frame;
-    const Extent* __restrict__ extents;       // [V] by slot
-    const unsigned* __restrict__ order;       // [V] slots, nearest first
-    const unsigned* __restrict__ depth_bits;  // [V] by slot; for key_bytes 8 only
-    void* keys;                               // out [instance_capacity]
-    unsigned* slots;                          // out [instance_capacity]
-    unsigned* bins;                           // [passes][256] zero when allocated; left zero
-    unsigned* bin_starts;                     // out [passes][256] for the sort
-    unsigned long long* look_back;            // [ceil(visible_capacity / 256)]
-    unsigned passes;                          // digits of the sort, at most key_bytes
-    unsigned ticket, finished_ticket;         // which of Frame::tickets count parts, and blocks that have finished
+    const unsigned* __restrict__ tile_counts;  // by slot
+    const unsigned* __restrict__ order;        // slots, nearest first; null: as they come
+    unsigned* begins;                          // out: first place of each splat in order
+    unsigned* chunk_splats;                    // out [ceil(instance_capacity / CHUNK)] splat at its first place
+    unsigned long long* look_back;             // [ceil(visible_capacity / (256 × 8))]
+    unsigned ticket;                           // which of Frame::tickets counts parts
 };
-
-// Where a warp writes, and what it counts.
-template <EmitPolicy P>
-struct Outlet {
-    using Key = typename KeyOf<P.key_bytes>::type;
-    Key* keys;         // of the warp's first pair
-    unsigned* slots;   // likewise
-    unsigned room;     // pairs that fit from there on
-    unsigned passes;
-    unsigned* bins;    // shared, the block's
-
-    // The whole warp calls, each lane with the pair at `place` from the warp's first.
-    __device__ __forceinline__ void put(unsigned place, bool exists, unsigned tile, unsigned slot,
-                                        unsigned depth) const {
-        Key key = static_cast<Key>(tile);
-        if constexpr (P.key_bytes == 8) key = key << 32 | depth;
-        if (!exists || place >= room) return;
-        keys[place] = key;
-        slots[place] = slot;
-#pragma unroll
-        for (unsigned pass = 0; pass < P.key_bytes; pass++)
-            if (pass < passes) atomicAdd(&bins[pass * BINS + digit_at(key, DIGIT_BITS * pass)], 1u);
-    }
-};
-
-// A lane's splat and what goes with its pairs.
-struct Listed {
-    Extent extent;
-    unsigned slot, depth;
-};
-
-// The way of warps with few pairs: each lane writes those of its splat to shared memory, from `begin` on, as tile and
-// lane; then the warp takes them side by side.
-template <EmitPolicy P>
-__device__ __forceinline__ void emit_small(const Listed& mine, unsigned begin, unsigned total, int tile_columns,
-                                           unsigned* staged, const Outlet<P>& outlet) {
-    int row = first_of(mine.extent.rows);
-    for (unsigned rows = length_of(mine.extent.rows); rows; rows--, row++) {
-        const unsigned columns =
-            P.bounds == Bounds::row_span ? row_span(mine.extent, row, tile_columns) : mine.extent.tiles;
-        unsigned word = static_cast<unsigned>(row * tile_columns + first_of(columns)) << 5 | lane_index();
-        for (unsigned left = length_of(columns); left; left--, word += 32) staged[begin++] = word;
-    }
-    __syncwarp();
-#pragma unroll 1
-    for (unsigned first = 0; first < total; first += 32) {
-        const unsigned pair = first + lane_index(), word = staged[min(pair, total - 1)];
-        const int lane = static_cast<int>(word & 31u);
-        const unsigned slot = __shfl_sync(FULL_WARP, mine.slot, lane);
-        const unsigned depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, mine.depth, lane) : 0;
-        outlet.put(pair, pair < total, word >> 5, slot, depth);
-    }
-}
-
-// The way of all others: a lane a tile row, then a lane a pair.
-template <EmitPolicy P>
-__device__ __forceinline__ void emit_large(const Listed& mine, int tile_columns, const Outlet<P>& outlet) {
-    unsigned written = 0;
-    const unsigned row_count = length_of(mine.extent.rows), rows_end = inclusive_warp_sum(row_count);
-    const auto visit = [&](unsigned, unsigned owner, int row, unsigned columns) {
-        const unsigned pairs = length_of(columns), pairs_end = inclusive_warp_sum(pairs);
-        const unsigned total = __shfl_sync(FULL_WARP, pairs_end, 31);
-        const unsigned first_tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
-        const unsigned its_slot = __shfl_sync(FULL_WARP, mine.slot, static_cast<int>(owner));
-        const unsigned its_depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, mine.depth, static_cast<int>(owner)) : 0;
-#pragma unroll 1
-        for (unsigned first = 0; first < total; first += 32) {
-            const unsigned pair = first + lane_index();
-            const int source = static_cast<int>(lanes_before(pairs_end, pair));
-            const unsigned tile = __shfl_sync(FULL_WARP, first_tile - (pairs_end - pairs), source) + pair;
-            const unsigned slot = __shfl_sync(FULL_WARP, its_slot, source);
-            const unsigned depth = P.key_bytes == 8 ? __shfl_sync(FULL_WARP, its_depth, source) : 0;
-            outlet.put(written + pair, pair < total, tile, slot, depth);
-        }
-        written += total;
-    };
-    visit_rows<P.bounds>(mine.extent, rows_end, row_count, tile_columns, visit);
-}
 
 // For the thread that knows the number of all pairs.
 __device__ __forceinline__ void finish_count(Frame& frame, unsigned long long wanted) {
@@ -128,52 +51,200 @@ __device__ __forceinline__ void finish_count(Frame& frame, unsigned long long wa
     if (!fits) atomicOr(&frame.overflow, OVERFLOW_INSTANCES);
 }
 
-template <EmitPolicy P>
-__global__ void __launch_bounds__(EMIT_THREADS) emit(EmitArgs args) {
-    __shared__ unsigned shared_bins[P.key_bytes * BINS], staged[EMIT_WARPS][STAGED], warp_sums[EMIT_WARPS];
-    __shared__ unsigned shared_part;
+template <OffsetsPolicy P>
+__global__ void __launch_bounds__(OFFSETS_THREADS) offsets(OffsetsArgs args) {
+    constexpr unsigned EACH = P.each, SIZE = OFFSETS_THREADS * EACH;
+    __shared__ unsigned warp_sums[OFFSETS_WARPS], shared_part;
     __shared__ unsigned long long shared_before;
     Frame& frame = *args.frame;
-    const unsigned visible = frame.visible, capacity = frame.instance_capacity, parts = ceil_div(visible, EMIT_THREADS);
+    const unsigned listed = frame.slots, parts = ceil_div(listed, SIZE);
+    if (blockIdx.x >= parts) return;
+    if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
+    __syncthreads();
+    const unsigned part = shared_part, first = part * SIZE + warp_index() * 32 * EACH + lane_index();
+    const unsigned long long tag = look_back_tag(frame.epoch, 0);
+    unsigned slot[EACH], tiles[EACH], begins[EACH], in_warp = 0;
+#pragma unroll
+    for (unsigned k = 0; k < EACH; k++) {
+        const unsigned i = first + 32 * k;
+        slot[k] = args.order && i < listed ? args.order[i] : i;
+    }
+#pragma unroll
+    for (unsigned k = 0; k < EACH; k++) tiles[k] = first + 32 * k < listed ? args.tile_counts[slot[k]] : 0;
+#pragma unroll
+    for (unsigned k = 0; k < EACH; k++) {
+        const unsigned end = inclusive_warp_sum(tiles[k]);
+        begins[k] = in_warp + end - tiles[k];
+        in_warp += __shfl_sync(FULL_WARP, end, 31);
+    }
+    if (lane_index() == 0) warp_sums[warp_index()] = in_warp;
+    __syncthreads();
+    unsigned warp_begin = 0, total = 0;
+#pragma unroll
+    for (unsigned w = 0; w < OFFSETS_WARPS; w++) {
+        if (w == warp_index()) warp_begin = total;
+        total += warp_sums[w];
+    }
+    if (warp_index() == 0) {
+        publish_total(args.look_back, part, total, tag);
+        const unsigned long long before = look_back(args.look_back, part, total, tag);
+        if (lane_index() == 0) {
+            shared_before = before;
+            if (part == parts - 1) finish_count(frame, before + total);
+        }
+    }
+    __syncthreads();
+    const unsigned long long place = shared_before + warp_begin;
+    const unsigned capacity = frame.instance_capacity;
+#pragma unroll
+    for (unsigned k = 0; k < EACH; k++) {
+        const unsigned i = first + 32 * k;
+        const unsigned long long begin = place + begins[k], end = begin + tiles[k];
+        if (i >= listed || end > capacity) continue;
+        args.begins[i] = static_cast<unsigned>(begin);
+        for (unsigned chunk = static_cast<unsigned>((begin + CHUNK - 1) / CHUNK); size_t(chunk) * CHUNK < end; chunk++)
+            args.chunk_splats[chunk] = i;
+    }
+}
+
+// ---- The pairs -----------------------------------------------------------------------------------------------------
+
+constexpr unsigned EMIT_THREADS = 256, EMIT_WARPS = EMIT_THREADS / 32;
+
+struct EmitPolicy {
+    Bounds bounds = Bounds::row_span;
+    int key_bytes = 2;
+};
+
+struct EmitArgs {
+    Frame* frame;
+    const Extent* __restrict__ extents;         // by slot
+    const unsigned* __restrict__ order;         // slots, nearest first; null: as they come
+    const unsigned* __restrict__ begins;        // first place of each splat in order
+    const unsigned* __restrict__ chunk_splats;  // [ceil(I / CHUNK)] splat in order at its first place
+    const unsigned* __restrict__ depth_bits;    // by slot; for key_bytes 8 only
+    void* keys;                                 // out [instance_capacity]
+    unsigned* slots;                            // out [instance_capacity]
+    unsigned* bins;                             // [passes][256] zero when allocated; left zero
+    unsigned* bin_starts;                       // out [passes][256] for the sort
+    unsigned passes;                            // digits of the sort, at most key_bytes
+    unsigned finished_ticket;                   // which of Frame::tickets counts blocks that have finished
+};
+
+// A chunk in the making, in shared memory.
+struct Chunk {
+    unsigned tiles[CHUNK], slots[CHUNK];
+};
+
+// A splat's pairs by its own lane. `place` is that of the first from the chunk's first, modulo 2^32: places before the
+// chunk are beyond its end too.
+template <Bounds B>
+__device__ __forceinline__ void place_small(Chunk& chunk, const Extent& its, unsigned slot, unsigned place,
+                                            int tile_columns) {
+    int row = first_of(its.rows);
+    for (unsigned rows = length_of(its.rows); rows; rows--, row++) {
+        const unsigned columns = B == Bounds::row_span ? row_span(its, row, tile_columns) : its.tiles;
+        unsigned tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
+        for (unsigned left = length_of(columns); left; left--, tile++, place++) {
+            if (place >= CHUNK) continue;
+            chunk.tiles[place] = tile;
+            chunk.slots[place] = slot;
+        }
+    }
+}
+
+// The pairs of all lanes' splats by the whole warp: a lane a tile row. One without a splat has no rows.
+template <Bounds B>
+__device__ __forceinline__ void place_rows(Chunk& chunk, const Extent& mine, unsigned tiles, unsigned slot,
+                                           unsigned place, int tile_columns) {
+    const unsigned row_count = length_of(mine.rows), rows_end = inclusive_warp_sum(row_count);
+    // From the number of a pair among those of the warp to its place.
+    const unsigned to_place = place - (inclusive_warp_sum(tiles) - tiles);
+    unsigned before = 0;
+    visit_rows<B>(mine, rows_end, row_count, tile_columns, [&](unsigned, unsigned owner, int row, unsigned columns) {
+        const unsigned pairs = length_of(columns), end = inclusive_warp_sum(pairs);
+        const unsigned begin = __shfl_sync(FULL_WARP, to_place, static_cast<int>(owner)) + before + end - pairs;
+        const unsigned its_slot = __shfl_sync(FULL_WARP, slot, static_cast<int>(owner));
+        const unsigned tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
+        // Those before the chunk are passed over, and so is all that begins behind it.
+        for (unsigned k = begin < CHUNK ? 0 : min(pairs, 0u - begin); k < pairs && begin + k < CHUNK; k++) {
+            chunk.tiles[begin + k] = tile + k;
+            chunk.slots[begin + k] = its_slot;
+        }
+        before += __shfl_sync(FULL_WARP, end, 31);
+    });
+}
+
+// A splat and the place of its first pair, from the chunk's first, modulo 2^32.
+struct Placed {
+    Extent extent;
+    unsigned slot, place;
+};
+__device__ __forceinline__ Placed load_placed(const EmitArgs& args, unsigned i, unsigned last, unsigned first) {
+    Placed p{};
+    if (i > last) return p;
+    p.slot = args.order ? args.order[i] : i;
+    p.place = args.begins[i] - first;
+    p.extent = load_extent(args.extents, p.slot);
+    return p;
+}
+
+// A splat for each lane; the whole warp calls.
+template <Bounds B>
+__device__ __forceinline__ void place_pairs(Chunk& chunk, const Placed& mine, int tile_columns) {
+    constexpr unsigned FEW_ROWS = 2, FEW_TILES = 8;
+    Extent extent = mine.extent;
+    unsigned tiles = B == Bounds::row_span ? extent.tiles : length_of(extent.rows) * length_of(extent.tiles);
+    const bool is_small = length_of(extent.rows) <= FEW_ROWS && tiles <= FEW_TILES;
+    if (is_small) {
+        place_small<B>(chunk, extent, mine.slot, mine.place, tile_columns);
+        extent.rows = tiles = 0;
+    }
+    if (__any_sync(FULL_WARP, !is_small)) place_rows<B>(chunk, extent, tiles, mine.slot, mine.place, tile_columns);
+}
+
+template <EmitPolicy P>
+__global__ void __launch_bounds__(EMIT_THREADS, 4) emit(EmitArgs args) {
+    using Key = typename KeyOf<P.key_bytes>::type;
+    __shared__ unsigned shared_bins[P.key_bytes * BINS], warp_sums[EMIT_WARPS];
+    __shared__ Chunk chunk;
+    Frame& frame = *args.frame;
+    const unsigned listed = frame.slots, pairs = frame.instances;
     const int tile_columns = frame.tile_columns;
     for (unsigned i = threadIdx.x; i < args.passes * BINS; i += EMIT_THREADS) shared_bins[i] = 0;
-    while (true) {
-        if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
-        __syncthreads();
-        const unsigned part = shared_part, i = part * EMIT_THREADS + threadIdx.x;
-        if (part >= parts) break;
-        Listed mine{};
-        if (i < visible) {
-            mine.slot = args.order ? args.order[i] : i;
-            mine.extent = load_extent(args.extents, mine.slot);
-            if constexpr (P.key_bytes == 8) mine.depth = args.depth_bits[mine.slot];
-        }
-        unsigned tiles = mine.extent.tiles;
-        if constexpr (P.bounds != Bounds::row_span) tiles = length_of(mine.extent.rows) * length_of(mine.extent.tiles);
-        unsigned total;
-        const unsigned in_block = exclusive_block_sum<EMIT_WARPS>(tiles, warp_sums, total);
-        const unsigned warp_begin = __shfl_sync(FULL_WARP, in_block, 0), in_warp = warp_sums[warp_index()];
-        if (warp_index() == 0) {
-            const unsigned long long before = look_back(args.look_back, part, total, look_back_tag(frame.epoch, 0));
-            if (lane_index() == 0) {
-                shared_before = before;
-                if (part == parts - 1) finish_count(frame, before + total);
-            }
+    for (size_t first = size_t(blockIdx.x) * CHUNK; first < pairs; first += size_t(gridDim.x) * CHUNK) {
+        const unsigned number = static_cast<unsigned>(first / CHUNK), held = min(pairs - unsigned(first), CHUNK);
+        // The last splat of the chunk is the one that the next chunk begins with, or one before.
+        const unsigned begin = args.chunk_splats[number];
+        const unsigned last = first + CHUNK < pairs ? args.chunk_splats[number + 1] : listed - 1;
+        // The next splats are on their way while those at hand are placed.
+        Placed placed = load_placed(args, begin + threadIdx.x, last, static_cast<unsigned>(first));
+        for (unsigned base = begin; base <= last; base += EMIT_THREADS) {
+            const Placed next =
+                load_placed(args, base + EMIT_THREADS + threadIdx.x, last, static_cast<unsigned>(first));
+            place_pairs<P.bounds>(chunk, placed, tile_columns);
+            placed = next;
         }
         __syncthreads();
-        const unsigned long long place = shared_before + warp_begin;
-        if (place >= capacity) continue;
-        const Outlet<P> outlet{static_cast<typename Outlet<P>::Key*>(args.keys) + place, args.slots + place,
-                               capacity - static_cast<unsigned>(place), args.passes, shared_bins};
-        if (in_warp <= STAGED)
-            emit_small<P>(mine, in_block - warp_begin, in_warp, tile_columns, staged[warp_index()], outlet);
-        else
-            emit_large<P>(mine, tile_columns, outlet);
+        Key* keys = static_cast<Key*>(args.keys) + first;
+        for (unsigned i = threadIdx.x; i < held; i += EMIT_THREADS) {
+            const unsigned slot = chunk.slots[i];
+            Key key = static_cast<Key>(chunk.tiles[i]);
+            if constexpr (P.key_bytes == 8) key = key << 32 | args.depth_bits[slot];
+            keys[i] = key;
+            args.slots[first + i] = slot;
+#pragma unroll
+            for (unsigned pass = 0; pass < P.key_bytes; pass++)
+                if (pass < args.passes) atomicAdd(&shared_bins[pass * BINS + digit_at(key, DIGIT_BITS * pass)], 1u);
+        }
+        __syncthreads();
     }
     publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, &frame.tickets[args.finished_ticket], warp_sums);
 }
 
 // ---- Where each tile begins ----------------------------------------------------------------------------------------
+
+constexpr unsigned RANGES_THREADS = 256;
 
 struct RangesPolicy {
     int key_bytes = 2;
@@ -185,32 +256,51 @@ struct RangesArgs {
     unsigned* tile_starts;          // out [T + 1] first pair of each tile; [T] is I
 };
 
-// Key i, and the one before it, bound a run of tiles that begin at pair i: those after the one before, up to its own.
-// After the last key come those up to T. A long run of empty tiles is written by the whole warp.
+// A key and the one before it bound a run of tiles that begin at the key's pair: those after the one before, up to its
+// own. After the last key come those up to T. Most often all keys of a thread are the same, and that of the thread
+// before. A long run of empty tiles is written by the whole warp.
 template <RangesPolicy P>
 __global__ void __launch_bounds__(RANGES_THREADS) ranges(RangesArgs args) {
     using Key = typename KeyOf<P.key_bytes>::type;
-    constexpr unsigned TILE_SHIFT = P.key_bytes == 8 ? 32 : 0, LONG = 8;
+    constexpr unsigned TILE_SHIFT = P.key_bytes == 8 ? 32 : 0, LONG = 8, EACH = 16 / P.key_bytes;
     const Key* keys = static_cast<const Key*>(args.keys);
-    const unsigned count = args.frame->instances, i = blockIdx.x * RANGES_THREADS + threadIdx.x;
+    const unsigned count = args.frame->instances;
     const unsigned tiles = static_cast<unsigned>(args.frame->tile_columns * args.frame->tile_rows);
-    if (blockIdx.x * RANGES_THREADS > count) return;
+    const size_t stride = size_t(gridDim.x) * RANGES_THREADS * EACH;
     // Pair `count`, which does not exist, stands for the end.
-    const auto tile_of = [&](unsigned pair) {
-        return pair < count ? static_cast<unsigned>(keys[pair] >> TILE_SHIFT) : tiles;
-    };
-    unsigned first = 0, end = 0;
-    if (i <= count) {
-        first = i > 0 ? tile_of(i - 1) + 1 : 0;
-        end = tile_of(i) + 1;
-    }
-    if (end - first <= LONG)
-        for (unsigned t = first; t < end; t++) args.tile_starts[t] = i;
-    for (unsigned lanes = __ballot_sync(FULL_WARP, end - first > LONG); lanes; lanes &= lanes - 1) {
-        const int lane = __ffs(static_cast<int>(lanes)) - 1;
-        const unsigned its_first = __shfl_sync(FULL_WARP, first, lane);
-        const unsigned its_end = __shfl_sync(FULL_WARP, end, lane);
-        const unsigned its_pair = i - lane_index() + static_cast<unsigned>(lane);
-        for (unsigned t = its_first + lane_index(); t < its_end; t += 32) args.tile_starts[t] = its_pair;
+    for (size_t block = size_t(blockIdx.x) * RANGES_THREADS * EACH; block <= count; block += stride) {
+        const size_t i = block + threadIdx.x * EACH;
+        union {
+            uint4 word;
+            Key keys[EACH];
+        } mine;
+        if (i + EACH <= count) mine.word = *reinterpret_cast<const uint4*>(keys + i);
+        unsigned tile[EACH];
+#pragma unroll
+        for (unsigned k = 0; k < EACH; k++) {
+            if (i + EACH > count && i + k < count) mine.keys[k] = keys[i + k];
+            tile[k] = i + k < count ? static_cast<unsigned>(mine.keys[k] >> TILE_SHIFT) : tiles;
+        }
+        // The first tile that is not known to begin before: 0 before any pair.
+        unsigned next = __shfl_up_sync(FULL_WARP, tile[EACH - 1], 1) + 1;
+        if (lane_index() == 0) {
+            next = i == 0 ? 0 : tiles + 1;
+            if (i > 0 && i <= count) next = static_cast<unsigned>(keys[i - 1] >> TILE_SHIFT) + 1;
+        }
+        if (!__any_sync(FULL_WARP, tile[EACH - 1] + 1 != next)) continue;
+#pragma unroll
+        for (unsigned k = 0; k < EACH; k++) {
+            const unsigned end = tile[k] + 1, pair = static_cast<unsigned>(i + k);
+            if (end - next <= LONG)
+                for (unsigned t = next; t < end; t++) args.tile_starts[t] = pair;
+            for (unsigned lanes = __ballot_sync(FULL_WARP, end - next > LONG); lanes; lanes &= lanes - 1) {
+                const int lane = __ffs(static_cast<int>(lanes)) - 1;
+                const unsigned its_next = __shfl_sync(FULL_WARP, next, lane);
+                const unsigned its_end = __shfl_sync(FULL_WARP, end, lane);
+                const unsigned its_pair = __shfl_sync(FULL_WARP, pair, lane);
+                for (unsigned t = its_next + lane_index(); t < its_end; t += 32) args.tile_starts[t] = its_pair;
+            }
+            next = end;
+        }
     }
 }

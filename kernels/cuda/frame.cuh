@@ -31,10 +31,11 @@ struct alignas(16) Frame {
     unsigned visible_capacity;   // slots
     unsigned instance_capacity;  // (splat, tile) pairs
     // Counters: 0 when the frame starts.
-    unsigned visible;                     // V: slots in use. Written by project
-    unsigned instances;                   // I: pairs in use. Written by offsets
-    unsigned visible_wanted;              // V even if it did not fit
-    unsigned skipped;                     // splats dropped because a value was not finite
+    unsigned slots;                       // in use, by splats that may be seen. Written by project
+    unsigned visible;                     // V: those of them that are in a tile. Written by project
+    unsigned instances;                   // I: pairs in use. Written by emit
+    unsigned visible_wanted;              // slots even if they did not fit
+    unsigned skipped;                     // splats dropped because a value was not finite, or all of a rotation 0
     unsigned long long instances_wanted;  // I even if it did not fit
     unsigned overflow;
     // 1 … EPOCHS − 1 (scan.cuh), another one each frame: words that blocks pass each other carry it, so that those
@@ -42,6 +43,8 @@ struct alignas(16) Frame {
     unsigned epoch;
     unsigned tickets[TICKETS];
 };
+
+constexpr unsigned NO_GAUSSIAN = 0xffffffffu;
 
 // One visible splat, 48 bytes, read as three float4.
 //
@@ -56,18 +59,40 @@ struct alignas(16) Splat {
     float blue;
     float half_width;    // px: beyond this |dx| alpha is below 1/255
     float half_height;   // px: likewise |dy|
-    unsigned gaussian;   // row in the scene
+    unsigned gaussian;   // row in the scene; NO_GAUSSIAN if the slot's splat is in no tile after all
 };
 static_assert(sizeof(Splat) == 48);
 
-__device__ __forceinline__ Splat load_splat(const Splat* splats, unsigned slot) {
-    const float4* rows = reinterpret_cast<const float4*>(splats + slot);
-    const float4 p = rows[0], q = rows[1], r = rows[2];
-    return Splat{p.x, p.y, p.z, p.w, q.x, q.y, q.z, q.w, r.x, r.y, r.z, __float_as_uint(r.w)};
+// How splats lie in memory.
+enum class Layout : int {
+    packed48,  // one after the other
+    soa,       // all first numbers, then all second ones, … as many of each as there is room for splats
+};
+template <Layout LAYOUT>
+__device__ __forceinline__ Splat load_splat(const Splat* splats, unsigned capacity, unsigned slot) {
+    if constexpr (LAYOUT == Layout::packed48) {
+        const float4* rows = reinterpret_cast<const float4*>(splats + slot);
+        const float4 p = rows[0], q = rows[1], r = rows[2];
+        return Splat{p.x, p.y, p.z, p.w, q.x, q.y, q.z, q.w, r.x, r.y, r.z, __float_as_uint(r.w)};
+    } else {
+        const float* at = reinterpret_cast<const float*>(splats) + slot;
+        const size_t n = capacity;
+        return Splat{at[0],     at[n],     at[2 * n], at[3 * n], at[4 * n],  at[5 * n],
+                     at[6 * n], at[7 * n], at[8 * n], at[9 * n], at[10 * n], __float_as_uint(at[11 * n])};
+    }
 }
-__device__ __forceinline__ void store_splat(Splat* splats, unsigned slot, const Splat& s) {
-    float4* rows = reinterpret_cast<float4*>(splats + slot);
-    rows[0] = make_float4(s.x, s.y, s.a, s.b);
-    rows[1] = make_float4(s.c, s.log2_opacity, s.red, s.green);
-    rows[2] = make_float4(s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian));
+template <Layout LAYOUT>
+__device__ __forceinline__ void store_splat(Splat* splats, unsigned capacity, unsigned slot, const Splat& s) {
+    if constexpr (LAYOUT == Layout::packed48) {
+        float4* rows = reinterpret_cast<float4*>(splats + slot);
+        rows[0] = make_float4(s.x, s.y, s.a, s.b);
+        rows[1] = make_float4(s.c, s.log2_opacity, s.red, s.green);
+        rows[2] = make_float4(s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian));
+    } else {
+        const float numbers[12] = {s.x,   s.y,     s.a,    s.b,          s.c,           s.log2_opacity,
+                                   s.red, s.green, s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian)};
+        float* at = reinterpret_cast<float*>(splats) + slot;
+#pragma unroll
+        for (int k = 0; k < 12; k++) at[size_t(k) * capacity] = numbers[k];
+    }
 }

@@ -39,6 +39,7 @@ __device__ __forceinline__ float difference_of_products(float a, float b, float 
     return __fadd_rn(__fmaf_rn(a, b, -product), __fmaf_rn(-c, d, product));
 }
 
+__device__ __forceinline__ constexpr unsigned max_of(unsigned a, unsigned b) { return a > b ? a : b; }
 __device__ __forceinline__ unsigned ceil_div(unsigned a, unsigned b) { return (a + b - 1) / b; }
 
 // ---- Vectors -------------------------------------------------------------------------------------------------------

@@ -1,31 +1,39 @@
 // From the scene's parameters to the visible splats, packed without gaps in the order of the scene.
 //
-// One thread a Gaussian, 256 a block, one block a part of 256; parts are handed out by ticket. A thread projects its
-// Gaussian (Zwicker et al. 2002, x/z held inside the Jacobian only), drops it where a value is not finite, it is
-// nearer than the near plane, too faint or in no tile, and evaluates its colour. Look-back over the blocks gives the
-// visible their slots; slot order is scene order, so every run gives the same. Shared: a word a warp and three more;
-// with sh_load = staged, also 3.3 KB a warp (bf16: 1.75 KB) for rows of harmonics.
-// What the backward pass needs to find a Gaussian's slot again is one pair a warp: which lanes are visible, and the
-// slot of the first of them.
+// 128 threads a block, one block a part of up to 8 × 128 Gaussians; parts are handed out by ticket. First each thread
+// looks at position and scales of up to eight Gaussians, and keeps those whose enclosing sphere may reach the image
+// (`may_be_seen`): few of a scene's. They get slots, in scene order so that every run gives the same: their number is
+// published at once, and the slots before it come by look-back while other warps work. Then the warps take those kept,
+// 32 at a time with all lanes busy: they project (Zwicker et al. 2002, x/z held inside the Jacobian only), count tiles
+// and evaluate colours. A splat that turns out too faint, in no tile or not finite, about one in a hundred, keeps its
+// slot but has no tiles. Shared: 2.4 KB and, a warp, 6.2 KB in which positions and scales lie first and then rows of
+// harmonics (6.4 KB; bf16 needs no more than the former).
+// What the backward pass needs to find a Gaussian's slot again: for each 32, the slot of the first and who has one.
 //
-// Policy: bounds, which tiles count (tiles.cuh); sh_gate, colour of all or of those with a tile only; sh_load and
-// sh_dtype, how a row of harmonics is read and stored (sh.cuh). Does not sort: read sort.cuh next.
+// Policy: bounds, which tiles count (tiles.cuh); filter (filter.cuh); sh_gate, colour of all that have a slot or of
+// those with a tile only; sh_load and sh_dtype, how a row of harmonics is read and stored (sh.cuh): staged, the rows
+// are on their way while their splats are projected; layout, of the records written. Does not sort: read sort.cuh next.
 #pragma once
+#include "filter.cuh"
 #include "frame.cuh"
-#include "sh.cuh"
+#include "lazy.cuh"
 #include "tiles.cuh"
 
 enum class ShGate : int { all, visible };
 
 struct ProjectPolicy {
     Bounds bounds = Bounds::row_span;
+    Filter filter = Filter::plain;
     ShGate sh_gate = ShGate::visible;
     ShLoad sh_load = ShLoad::float4;
     ShDtype sh_dtype = ShDtype::f32;
+    Layout layout = Layout::packed48;  // of the splats it writes
+    bool lazy_sh = false;  // harmonics may be behind (lazy.cuh)
 };
 
 constexpr float LARGEST_LOG_SCALE = 88.72283172607422f;  // its exponential is the last that single precision holds
-constexpr unsigned PROJECT_THREADS = 256, PROJECT_WARPS = PROJECT_THREADS / 32;
+constexpr unsigned PROJECT_THREADS = 128, PROJECT_WARPS = PROJECT_THREADS / 32;
+constexpr unsigned MOST_ROUNDS = 8, MOST_GROUPS = MOST_ROUNDS * PROJECT_WARPS;  // a group is 32 Gaussians
 
 struct ProjectArgs {
     Frame* frame;
@@ -36,10 +44,14 @@ struct ProjectArgs {
     const void* __restrict__ sh;                // [N][16][3], rows beyond the scene's degree unused
     Splat* splats;                              // out [visible_capacity] by slot
     Extent* extents;                            // out [visible_capacity] by slot
+    unsigned* tile_counts;                      // out [visible_capacity] by slot
     unsigned* depth_bits;                       // out [visible_capacity] by slot: camera z, whose bits sort like it
-    uint2* warp_slots;                          // out [ceil(N / 32)] visible lanes, slot of the first of them
-    unsigned long long* look_back;              // [ceil(N / 256)]
+    uint2* warp_slots;                          // out [ceil(N / 32)] visible lanes, first slot of the group
+    unsigned* slot_lanes;                       // out [ceil(N / 32)] lanes that have a slot, the visible among them
+    unsigned long long* look_back;              // [ceil(N / (128 rounds))]
+    unsigned rounds;                            // Gaussians a thread looks at, 1 … MOST_ROUNDS
     unsigned ticket;                            // which of Frame::tickets counts parts
+    LazySh lazy;                                // lazy_sh
 };
 
 // A Gaussian on the image plane.
@@ -47,6 +59,7 @@ struct Projected {
     float x, y, z;         // px, px, camera z
     float xx, xy, yy;      // covariance with dilation, px²
     float determinant;     // px⁴
+    float inverse;         // 1 / determinant
     float log2_opacity;
 };
 
@@ -91,6 +104,7 @@ __device__ __forceinline__ View load_view(const Frame* frame) {
     return both.view;
 }
 
+template <Filter F>
 __device__ __forceinline__ Projected project_gaussian(const View& v, float3 in_view, float4 quat, float3 scales,
                                                       float logit) {
     const float* r = v.rotation;
@@ -113,11 +127,13 @@ __device__ __forceinline__ Projected project_gaussian(const View& v, float3 in_v
     p.x = fmaf(ratio_x, v.fx, v.cx);
     p.y = fmaf(ratio_y, v.fy, v.cy);
     p.z = in_view.z;
-    p.xx = thin_xx + DILATION;
-    p.yy = thin_yy + DILATION;
+    p.xx = thin_xx + DILATION_OF<F>;
+    p.yy = thin_yy + DILATION_OF<F>;
     p.xy = dot(ax, ay);
-    p.determinant = dot(area, area) + (DILATION * (thin_xx + thin_yy) + DILATION * DILATION);
-    p.log2_opacity = -log2_approx(1.0f + exp2_approx(-LOG2_E * logit));
+    const float thin = dot(area, area);
+    p.determinant = widened<F>(thin, thin_xx + thin_yy);
+    p.inverse = reciprocal(p.determinant);
+    p.log2_opacity = filtered_opacity<F>(-log2_approx(1.0f + exp2_approx(-LOG2_E * logit)), thin, p.inverse);
     return p;
 }
 
@@ -131,7 +147,7 @@ __device__ __forceinline__ bool is_finite(const Projected& p) {
 // single precision, xx yy / det units in the last place: no pixel that blends it is ever outside its tiles.
 template <Bounds B>
 __device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame, Splat& splat) {
-    const float inverse = reciprocal(p.determinant);
+    const float inverse = p.inverse;
     splat.x = p.x, splat.y = p.y;
     splat.a = -0.5f * LOG2_E * p.yy * inverse;
     splat.b = LOG2_E * p.xy * inverse;
@@ -162,7 +178,53 @@ __device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame
     return e;
 }
 
-// ---- One thread's Gaussian -----------------------------------------------------------------------------------------
+// ---- Who may be seen ------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ float3 load_three(const float* values, size_t n) {
+    return make_float3(values[3 * n], values[3 * n + 1], values[3 * n + 2]);
+}
+__device__ __forceinline__ float3 offset_from(const View& v, float3 mean) {
+    return make_float3(mean.x - v.position[0] - v.position_rest[0], mean.y - v.position[1] - v.position_rest[1],
+                       mean.z - v.position[2] - v.position_rest[2]);
+}
+__device__ __forceinline__ float3 to_view(const View& v, float3 offset) {
+    const float* r = v.rotation;
+    return make_float3(dot(make_float3(r[0], r[1], r[2]), offset), dot(make_float3(r[3], r[4], r[5]), offset),
+                       dot(make_float3(r[6], r[7], r[8]), offset));
+}
+__device__ __forceinline__ float largest_of(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
+
+// True if no number of the six is NaN or infinite, and no scale is beyond single precision.
+__device__ __forceinline__ bool is_usable(float3 mean, float3 log_scales) {
+    // 0 x is 0 for finite x and NaN otherwise: one comparison covers them all.
+    float defect = 0.0f * mean.x;
+    for (const float value : {mean.y, mean.z, log_scales.x, log_scales.y, log_scales.z})
+        defect = fmaf(0.0f, value, defect);
+    return defect == 0.0f && largest_of(log_scales) <= LARGEST_LOG_SCALE;
+}
+
+// False only for splats that no bounds can put in a tile: those at the camera's back, and those whose sphere of
+// SPHERE_SIGMAS times the largest scale projects to a disc outside the image. SPHERE_SIGMAS is a little more than
+// √(2 ln 255); a pixel more is for bounds that round up.
+__device__ __forceinline__ bool may_be_seen(const View& v, const Frame& frame, float3 in_view,
+                                            float largest_log_scale) {
+    constexpr float SPHERE_SIGMAS = 3.36f;
+    const float inverse_z = reciprocal_approx(in_view.z), ratio_x = in_view.x * inverse_z;
+    const float ratio_y = in_view.y * inverse_z;
+    const float held_x = clamped(ratio_x, v.held_left, v.held_right);
+    const float held_y = clamped(ratio_y, v.held_top, v.held_bottom);
+    const float sigma = fmaxf(v.fx, v.fy) * inverse_z * exp2_approx(LOG2_E * largest_log_scale);
+    const float variance = fmaf(sigma * sigma, fmaf(held_x, held_x, fmaf(held_y, held_y, 1.0f)), DILATION);
+    const float reach = fmaf(SPHERE_SIGMAS, variance * rsqrtf(variance), 1.0f);
+    const float x = fmaf(ratio_x, v.fx, v.cx), y = fmaf(ratio_y, v.fy, v.cy);
+    const float right = static_cast<float>(TILE * frame.tile_columns);
+    const float bottom = static_cast<float>(TILE * frame.tile_rows);
+    // What is not a number stays, to be counted later.
+    return in_view.z > v.near_z && !(x + reach < 0.0f) && !(x - reach > right) && !(y + reach < 0.0f) &&
+           !(y - reach > bottom);
+}
+
+// ---- A splat for a thread -------------------------------------------------------------------------------------------
 
 struct Parameters {
     float3 mean, log_scales;
@@ -170,20 +232,7 @@ struct Parameters {
     float logit;
 };
 __device__ __forceinline__ Parameters load_parameters(const ProjectArgs& args, size_t n) {
-    const float *mean = args.means + 3 * n, *log_scales = args.log_scales + 3 * n;
-    return {make_float3(mean[0], mean[1], mean[2]), make_float3(log_scales[0], log_scales[1], log_scales[2]),
-            args.quats[n], args.logit_opacities[n]};
-}
-
-// False for values no splat can have. An infinite opacity logit is an opacity of 0 or 1. The quaternion may be scaled.
-__device__ __forceinline__ bool make_usable(Parameters& p) {
-    // 0 x is 0 for finite x and NaN otherwise: one comparison covers them all.
-    float defect = 0.0f * p.mean.x;
-    for (const float value : {p.mean.y, p.mean.z, p.log_scales.x, p.log_scales.y, p.log_scales.z, p.quat.x, p.quat.y,
-                              p.quat.z, p.quat.w})
-        defect = fmaf(0.0f, value, defect);
-    const float largest = fmaxf(fmaxf(p.log_scales.x, p.log_scales.y), p.log_scales.z);
-    return defect == 0.0f && largest <= LARGEST_LOG_SCALE && p.logit == p.logit && tame_quaternion(p.quat);
+    return {load_three(args.means, n), load_three(args.log_scales, n), args.quats[n], args.logit_opacities[n]};
 }
 
 struct Seen {
@@ -194,135 +243,256 @@ struct Seen {
     bool is_skipped;
 };
 template <ProjectPolicy P>
-__device__ __forceinline__ void see(const ProjectArgs& args, unsigned n, const View& v, Seen& seen) {
-    Parameters p = load_parameters(args, n);
-    seen.is_skipped = !make_usable(p);
-    seen.offset =
-        make_float3(p.mean.x - v.position[0] - v.position_rest[0], p.mean.y - v.position[1] - v.position_rest[1],
-                    p.mean.z - v.position[2] - v.position_rest[2]);
-    const float* r = v.rotation;
-    const float3 in_view =
-        make_float3(dot(make_float3(r[0], r[1], r[2]), seen.offset), dot(make_float3(r[3], r[4], r[5]), seen.offset),
-                    dot(make_float3(r[6], r[7], r[8]), seen.offset));
-    if (seen.is_skipped || !(in_view.z > v.near_z)) return;
+__device__ __forceinline__ void see(const Frame& frame, const View& v, const Parameters& p, Seen& seen) {
+    seen.offset = offset_from(v, p.mean);
+    const float3 in_view = to_view(v, seen.offset);
+    seen.depth = in_view.z;
+    // An infinite opacity logit is an opacity of 0 or 1.
+    float4 quat = p.quat;
+    const float defect = fmaf(0.0f, quat.x, fmaf(0.0f, quat.y, fmaf(0.0f, quat.z, 0.0f * quat.w)));
+    seen.is_skipped = !(defect == 0.0f && p.logit == p.logit && tame_quaternion(quat));
+    if (seen.is_skipped || !(in_view.z > 0.0f)) return;
     const float3 scales = make_float3(expf(p.log_scales.x), expf(p.log_scales.y), expf(p.log_scales.z));
-    const Projected projected = project_gaussian(v, in_view, p.quat, scales, p.logit);
+    const Projected projected = project_gaussian<P.filter>(v, in_view, quat, scales, p.logit);
     if (!(projected.log2_opacity >= LOG2_ALPHA_MIN)) return;
     seen.is_skipped = !is_finite(projected);
-    seen.depth = projected.z;
-    if (!seen.is_skipped) seen.extent = measure<P.bounds>(projected, *args.frame, seen.splat);
+    if (!seen.is_skipped) seen.extent = measure<P.bounds>(projected, frame, seen.splat);
 }
 
 // ---- Colour ---------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float3 normalized(float3 v) { return rsqrtf(dot(v, v)) * v; }
 
-// Those of a warp's lanes that are in want of a colour give their rows to the warp to fetch, which most often makes do
-// with one round: few of a scene's splats are in view.
-constexpr unsigned STAGED_ROWS = 16;
+constexpr unsigned STAGED_LANES = 32;
+// 16-byte parts of shared memory that a warp has: for rows of harmonics, and before that its share of the part's
+// positions and scales.
+constexpr unsigned VECTORS_ROOM = 2 * MOST_ROUNDS * 32 * 12 / 16;
+template <ProjectPolicy P>
+constexpr unsigned STAGED_ROOM =
+    P.sh_load == ShLoad::staged ? max_of(packed_row<P.sh_dtype>(STAGED_LANES), VECTORS_ROOM) : VECTORS_ROOM;
 
+// Starts to fetch the rows of the Gaussians first + names[0 … count), to those of the warp's lanes.
 template <ShDtype D>
-__device__ __forceinline__ float3 staged_color(const void* sh, unsigned n, float3 offset, int degree, bool is_wanted) {
-    __shared__ uint4 shared_rows[PROJECT_WARPS][STAGED_ROWS * STAGED_PARTS<D>];
-    uint4* rows = shared_rows[warp_index()];
-    const unsigned lanes = __ballot_sync(FULL_WARP, is_wanted), count = static_cast<unsigned>(__popc(lanes));
-    const unsigned rank = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
-    unsigned* names = reinterpret_cast<unsigned*>(rows);
-    if (is_wanted) names[rank] = n;
-    __syncwarp();
-    const unsigned name = names[lane_index()];  // the lane of each rank has that rank's
+__device__ __forceinline__ void fetch_rows(uint4* rows, const void* sh, size_t first, const unsigned short* names,
+                                           unsigned count, int degree) {
+    // A lane has the same column, and the same row of a run of rows, every third step.
+    constexpr unsigned PARTS = SH_PARTS<D>, RUN = 96 / PARTS;
     const unsigned parts = sh_parts_in_use<D>(degree);
-    float3 color = make_float3(0.0f, 0.0f, 0.0f);
-    for (unsigned begin = 0; begin < count; begin += STAGED_ROWS) {
-        __syncwarp();
-        for_each_part<STAGED_ROWS, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned column) {
-            const unsigned m = __shfl_sync(FULL_WARP, name, int(begin + row));
-            if (begin + row < count && column < parts)
-                copy_16_async(rows + row + step * 32 + lane_index(),
-                              static_cast<const uint4*>(sh_row<D>(sh, m)) + column);
-        });
-        wait_for_copies();
-        __syncwarp();
-        if (is_wanted && rank - begin < STAGED_ROWS)
-            color = evaluate_sh<D, ShLoad::staged>(rows + (rank - begin) * STAGED_PARTS<D>, normalized(offset), degree);
+    const uint4* source = static_cast<const uint4*>(sh_row<D>(sh, first));
+#pragma unroll
+    for (unsigned phase = 0; phase < 3; phase++) {
+        const unsigned within = phase * 32 + lane_index(), row = within / PARTS, column = within - row * PARTS;
+        if (column >= parts) continue;
+        uint4* target = rows + packed_row<D>(row) + column;
+        const uint4* its_source = source + column;
+#pragma unroll
+        for (unsigned run = 0; run < STAGED_LANES / RUN; run++)
+            if (run * RUN + row < count)
+                copy_16_async(target + packed_row<D>(run * RUN), its_source + names[run * RUN + row] * PARTS);
     }
-    return color;
 }
 
 template <ProjectPolicy P>
-__device__ __forceinline__ float3 color_of(const ProjectArgs& args, unsigned n, float3 offset, bool is_wanted) {
+__device__ __forceinline__ float3 color_of(const ProjectArgs& args, uint4* rows, size_t n, float3 offset,
+                                           bool is_wanted) {
     constexpr ShDtype D = P.sh_dtype;
     const int degree = args.frame->sh_degree;
-    if constexpr (P.sh_load == ShLoad::staged) return staged_color<D>(args.sh, n, offset, degree, is_wanted);
+    if constexpr (P.sh_load == ShLoad::staged) {
+        wait_for_copies();
+        __syncwarp();
+        if constexpr (P.lazy_sh) catch_up_packed(args.lazy, rows, n, is_wanted, degree);
+    }
     if (!is_wanted) return make_float3(0.0f, 0.0f, 0.0f);
-    return evaluate_sh<D, P.sh_load>(sh_row<D>(args.sh, n), normalized(offset), degree);
+    const void* row = P.sh_load == ShLoad::staged ? rows + packed_row<D>(lane_index()) : sh_row<D>(args.sh, n);
+    return evaluate_sh<D, P.sh_load>(row, normalized(offset), degree);
 }
 
-// ---- The block's slots ---------------------------------------------------------------------------------------------
+// ---- Storing --------------------------------------------------------------------------------------------------------
 
-// For the thread that knows the number of all visible.
-__device__ __forceinline__ void finish_visible(Frame& frame, unsigned wanted) {
+// Records of PARTS × 16 bytes, one a lane, of which the first `count` go to out[0 … count): by way of shared memory, so
+// that neighbouring lanes write neighbouring bytes.
+template <unsigned PARTS>
+__device__ __forceinline__ void store_records(uint4* shared, uint4* out, unsigned count, const float4 (&parts)[PARTS]) {
+    __syncwarp();
+#pragma unroll
+    for (unsigned k = 0; k < PARTS; k++) reinterpret_cast<float4*>(shared)[lane_index() * PARTS + k] = parts[k];
+    __syncwarp();
+#pragma unroll
+    for (unsigned k = 0; k < PARTS; k++)
+        if (32 * k + lane_index() < count * PARTS) out[32 * k + lane_index()] = shared[32 * k + lane_index()];
+}
+
+// The warp's records: lane 0's goes to slot `first`, those of the first `count` lanes behind it.
+template <ProjectPolicy P>
+__device__ __forceinline__ void store_seen(const ProjectArgs& args, uint4* shared, unsigned first, unsigned count,
+                                           const Splat& s, const Extent& e, unsigned tiles, float depth) {
+    const unsigned slot = first + lane_index(), capacity = args.frame->visible_capacity;
+    if (lane_index() < count) {
+        args.depth_bits[slot] = __float_as_uint(depth);
+        args.tile_counts[slot] = tiles;
+    }
+    if constexpr (P.sh_load == ShLoad::staged && P.layout == Layout::packed48) {
+        const float4 splat[3] = {make_float4(s.x, s.y, s.a, s.b), make_float4(s.c, s.log2_opacity, s.red, s.green),
+                                 make_float4(s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian))};
+        store_records<3>(shared, reinterpret_cast<uint4*>(args.splats + first), count, splat);
+        const float4 extent[2] = {
+            make_float4(e.x, e.y, e.half_width, e.spread),
+            make_float4(e.correlation, e.inverse_half_height, __uint_as_float(e.rows), __uint_as_float(e.tiles))};
+        store_records<2>(shared, reinterpret_cast<uint4*>(args.extents + first), count, extent);
+    } else if (lane_index() < count) {
+        store_splat<P.layout>(args.splats, capacity, slot, s);
+        store_extent(args.extents, slot, e);
+    }
+}
+
+// For the thread that knows the number of all slots.
+__device__ __forceinline__ void finish_slots(Frame& frame, unsigned wanted) {
     const bool fits = wanted <= frame.visible_capacity;
     frame.visible_wanted = wanted;
-    frame.visible = fits ? wanted : 0;
+    frame.slots = fits ? wanted : 0;
     if (!fits) atomicOr(&frame.overflow, OVERFLOW_VISIBLE);
 }
 
-// The slot of the first visible lane of this warp. `lanes`: the warp's visible ones.
-__device__ __forceinline__ unsigned first_slot(Frame& frame, unsigned long long* words, unsigned part, unsigned parts,
-                                               unsigned lanes) {
-    __shared__ unsigned warp_counts[PROJECT_WARPS];
-    __shared__ unsigned shared_before;
-    if (lane_index() == 0) warp_counts[warp_index()] = static_cast<unsigned>(__popc(lanes));
+// ---- The block ------------------------------------------------------------------------------------------------------
+
+// What the block knows of its part's groups of 32 Gaussians, in shared memory.
+struct Part {
+    unsigned short names[MOST_GROUPS * 32];  // of those kept, from the part's first Gaussian on
+    unsigned kept[MOST_GROUPS];              // lanes with a slot
+    unsigned visible[MOST_GROUPS];           // lanes with a tile
+    unsigned begins[MOST_GROUPS];            // kept in the groups before
+    unsigned total;                          // kept in all
+    unsigned first_slot;
+};
+
+// Starts to copy the first `count` numbers to shared memory. All threads of the block call; `from` is 16-byte aligned.
+__device__ __forceinline__ void fetch_numbers(float* shared, const float* from, unsigned count) {
+    for (unsigned i = threadIdx.x; i < count / 4; i += PROJECT_THREADS)
+        copy_16_async(reinterpret_cast<uint4*>(shared) + i, reinterpret_cast<const uint4*>(from) + i);
+    const unsigned rest = count / 4 * 4 + threadIdx.x;
+    if (rest < count) shared[rest] = from[rest];
+}
+
+// Fills `part` but for `first_slot`; `numbers` is shared memory for positions and scales of a part. Has three barriers,
+// and needs another one before `names` or `numbers` is used.
+__device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Part& part, float* numbers) {
+    Frame& frame = *args.frame;
+    const unsigned first = number * args.rounds * PROJECT_THREADS;
+    const unsigned size = args.rounds * PROJECT_THREADS, held = min(size, frame.gaussians - first);
+    float* scale_numbers = numbers + 3 * size;
+    fetch_numbers(numbers, args.means + 3 * size_t(first), 3 * held);
+    fetch_numbers(scale_numbers, args.log_scales + 3 * size_t(first), 3 * held);
+    const View v = load_view(&frame);
+    wait_for_copies();
     __syncthreads();
-    unsigned in_block = 0, total = 0;
-#pragma unroll
-    for (unsigned w = 0; w < PROJECT_WARPS; w++) {
-        if (w == warp_index()) in_block = total;
-        total += warp_counts[w];
+#pragma unroll 1
+    for (unsigned k = 0; k < args.rounds; k++) {
+        const unsigned name = k * PROJECT_THREADS + threadIdx.x;
+        bool is_kept = name < held;
+        if (is_kept) {
+            const float3 mean = load_three(numbers, name), log_scales = load_three(scale_numbers, name);
+            const bool usable = is_usable(mean, log_scales);
+            if (!usable) atomicAdd(&frame.skipped, 1u);
+            is_kept = usable && may_be_seen(v, frame, to_view(v, offset_from(v, mean)), largest_of(log_scales));
+        }
+        const unsigned lanes = __ballot_sync(FULL_WARP, is_kept);
+        if (lane_index() == 0) part.kept[k * PROJECT_WARPS + warp_index()] = lanes;
+    }
+    __syncthreads();
+    if (warp_index() == 0) {
+        static_assert(MOST_GROUPS == 32);
+        const unsigned lanes = lane_index() < args.rounds * PROJECT_WARPS ? part.kept[lane_index()] : 0;
+        const unsigned in_group = static_cast<unsigned>(__popc(lanes)), end = inclusive_warp_sum(in_group);
+        publish_total(args.look_back, number, __shfl_sync(FULL_WARP, end, 31), look_back_tag(frame.epoch, 0));
+        part.begins[lane_index()] = end - in_group;
+        part.visible[lane_index()] = lanes;
+        if (lane_index() == 31) part.total = end;
+    }
+    __syncthreads();
+    for (unsigned k = 0; k < args.rounds; k++) {
+        const unsigned group = k * PROJECT_WARPS + warp_index(), lanes = part.kept[group];
+        const unsigned before = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
+        if (lanes >> lane_index() & 1u)
+            part.names[part.begins[group] + before] = static_cast<unsigned short>(k * PROJECT_THREADS + threadIdx.x);
+    }
+}
+
+// What is left of the part once all its splats are stored: who is visible.
+__device__ __forceinline__ void finish_part(const ProjectArgs& args, unsigned first, const Part& part) {
+    Frame& frame = *args.frame;
+    const unsigned group = first / 32 + threadIdx.x;
+    const bool exists = threadIdx.x < args.rounds * PROJECT_WARPS && group < ceil_div(frame.gaussians, 32);
+    if (exists) {
+        args.warp_slots[group] = make_uint2(part.visible[threadIdx.x], part.first_slot + part.begins[threadIdx.x]);
+        args.slot_lanes[group] = part.kept[threadIdx.x];
     }
     if (warp_index() == 0) {
-        const unsigned before = static_cast<unsigned>(look_back(words, part, total, look_back_tag(frame.epoch, 0)));
-        if (lane_index() == 0) {
-            shared_before = before;
-            if (part == parts - 1) finish_visible(frame, before + total);
-        }
+        const unsigned visible = warp_add(exists ? static_cast<unsigned>(__popc(part.visible[threadIdx.x])) : 0u);
+        if (lane_index() == 0 && visible) atomicAdd(&frame.visible, visible);
     }
-    __syncthreads();
-    return shared_before + in_block;
 }
 
 template <ProjectPolicy P>
-__global__ void __launch_bounds__(PROJECT_THREADS, 4) project(ProjectArgs args) {
-    __shared__ unsigned shared_part;
+__global__ void __launch_bounds__(PROJECT_THREADS, 7) project(ProjectArgs args) {
+    __shared__ uint4 shared_rows[PROJECT_WARPS][STAGED_ROOM<P>];
+    __shared__ Part part;
+    __shared__ unsigned shared_number;
     Frame& frame = *args.frame;
-    const unsigned count = frame.gaussians, parts = ceil_div(count, PROJECT_THREADS);
-    if (blockIdx.x >= parts) return;
-    if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
+    const unsigned size = args.rounds * PROJECT_THREADS;
+    if (blockIdx.x >= ceil_div(frame.gaussians, size)) return;
+    if (threadIdx.x == 0) shared_number = atomicAdd(&frame.tickets[args.ticket], 1u);
     __syncthreads();
-    const unsigned part = shared_part, n = part * PROJECT_THREADS + threadIdx.x;
+    const unsigned number = shared_number, first = number * size;
+    keep_seen(args, number, part, reinterpret_cast<float*>(shared_rows));
+    __syncthreads();
 
-    Seen seen{};
-    if (n < count) see<P>(args, n, load_view(&frame), seen);
-    const unsigned tiles = count_tiles<P.bounds>(seen.extent, frame.tile_columns);
-    bool is_visible = tiles > 0;
-    const float3 color = color_of<P>(args, n, seen.offset, P.sh_gate == ShGate::all ? n < count : is_visible);
-    if (is_visible) {
-        is_visible = is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
-        seen.is_skipped = !is_visible;
+    uint4* rows = shared_rows[warp_index()];
+    const unsigned total = part.total;
+    // At least once, if only to learn the first slot.
+    for (unsigned done = 0; done == 0 || done < total; done += PROJECT_THREADS) {
+        const unsigned begin = done + 32 * warp_index(), held = begin < total ? min(total - begin, 32u) : 0;
+        const unsigned short* names = part.names + begin;
+        const bool has_splat = lane_index() < held;
+        const unsigned name = has_splat ? names[lane_index()] : 0;
+        // All that the warp reads of its splats is on its way before it does anything else.
+        Parameters parameters{};
+        if (has_splat) parameters = load_parameters(args, size_t(first) + name);
+        __syncwarp();
+        if (P.sh_load == ShLoad::staged && held)
+            fetch_rows<P.sh_dtype>(rows, args.sh, first, names, held, frame.sh_degree);
+        if (done == 0 && warp_index() == 0) {
+            const unsigned long long tag = look_back_tag(frame.epoch, 0);
+            const unsigned before = static_cast<unsigned>(look_back(args.look_back, number, total, tag));
+            if (lane_index() == 0) {
+                part.first_slot = before;
+                if (first + size >= frame.gaussians) finish_slots(frame, before + total);
+            }
+        }
+
+        Seen seen{};
+        if (has_splat) see<P>(frame, load_view(&frame), parameters, seen);
+        const unsigned tiles = count_tiles<P.bounds>(seen.extent, frame.tile_columns);
+        const bool is_colored = P.sh_gate == ShGate::all ? has_splat : tiles > 0;
+        const float3 color = color_of<P>(args, rows, size_t(first) + name, seen.offset, is_colored);
+        const bool is_visible = tiles > 0 && is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
+        if (tiles > 0) seen.is_skipped = !is_visible;
+        if (seen.is_skipped) atomicAdd(&frame.skipped, 1u);
+        if (has_splat && !is_visible) {
+            atomicAnd(&part.visible[name / 32], ~(1u << name % 32));
+            seen.extent.rows = seen.extent.tiles = 0;
+        } else if constexpr (P.bounds == Bounds::row_span) {
+            seen.extent.tiles = tiles;
+        }
+        if (done == 0) __syncthreads();
+
+        Splat& splat = seen.splat;
+        splat.red = fmaxf(color.x, 0.0f), splat.green = fmaxf(color.y, 0.0f), splat.blue = fmaxf(color.z, 0.0f);
+        splat.gaussian = is_visible ? first + name : NO_GAUSSIAN;
+        const unsigned slot = part.first_slot + begin, capacity = frame.visible_capacity;
+        const unsigned room = slot < capacity ? capacity - slot : 0;
+        if (held)
+            store_seen<P>(args, rows, slot, min(held, room), splat, seen.extent, is_visible ? tiles : 0u, seen.depth);
     }
-
-    const unsigned lanes = __ballot_sync(FULL_WARP, is_visible), skipped = __ballot_sync(FULL_WARP, seen.is_skipped);
-    if (lane_index() == 0 && skipped) atomicAdd(&frame.skipped, static_cast<unsigned>(__popc(skipped)));
-    const unsigned first = first_slot(frame, args.look_back, part, parts, lanes);
-    if (lane_index() == 0 && n < count) args.warp_slots[n / 32] = make_uint2(lanes, first);
-    const unsigned slot = first + static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
-    if (!is_visible || slot >= frame.visible_capacity) return;
-    Splat& splat = seen.splat;
-    splat.red = fmaxf(color.x, 0.0f), splat.green = fmaxf(color.y, 0.0f), splat.blue = fmaxf(color.z, 0.0f);
-    splat.gaussian = n;
-    if constexpr (P.bounds == Bounds::row_span) seen.extent.tiles = tiles;
-    store_splat(args.splats, slot, splat);
-    store_extent(args.extents, slot, seen.extent);
-    args.depth_bits[slot] = __float_as_uint(seen.depth);
+    __syncthreads();
+    finish_part(args, first, part);
 }

@@ -1,7 +1,7 @@
 // From the nine sums of each visible splat to the gradients of its raw parameters.
 //
 // 128 threads a block, a thread a Gaussian, or with by_slot a thread a slot of the capacity. A thread finds its
-// Gaussian's slot by the pair that projection left for its warp, and runs the chain rule back through project.cuh, with
+// Gaussian's slot by what projection left for its warp, and runs the chain rule back through project.cuh, with
 // the exact derivative of the clamp inside the Jacobian. Sums that were read, and their mark, are 0 again afterwards,
 // so that the next backward pass finds them clean: the host clears them once, when it allocates them. Gradients of
 // Gaussians without sums: `zero` says who writes them. Read project.cuh beside this.
@@ -12,20 +12,22 @@
 // writes all 32, zeros among them, as one run of bytes. sh_dtype: how harmonics are read and their gradients stored;
 // bf16 rounds to nearest even.
 #pragma once
+#include "filter.cuh"
 #include "frame.cuh"
 #include "reduce.cuh"
-#include "sh.cuh"
+#include "sh_backward.cuh"
 
-enum class ShBackward : int { regs, stream4, staged };
 enum class Zero : int {
     memset,  // the host clears the gradients beforehand
     coop,    // this kernel: a warp together the harmonics, a thread the rest
 };
 
 struct ProjectBackwardPolicy {
+    Filter filter = Filter::plain;
     ShBackward sh_bwd = ShBackward::stream4;
     Zero zero = Zero::coop;
     ShDtype sh_dtype = ShDtype::f32;
+    Layout layout = Layout::packed48;  // of the splats
     bool touched = true;        // only splats that the backward pass has marked have sums
     bool deterministic = false;  // sums are integers
     bool by_slot = false;       // a thread a visible slot
@@ -41,7 +43,8 @@ struct ProjectBackwardArgs {
     const float* __restrict__ logit_opacities;  // [N]
     const void* __restrict__ sh;                // [N, 16, 3]
     const Splat* __restrict__ splats;           // [V]
-    const uint2* __restrict__ warp_slots;       // [ceil(N / 32)] visible lanes, slot of the first of them
+    const uint2* __restrict__ warp_slots;       // [ceil(N / 32)] visible lanes, first slot of the group
+    const unsigned* __restrict__ slot_lanes;    // [ceil(N / 32)] lanes that have a slot
     float* sums;                                // [V, 12] in the order of `Moment`; left at 0
     long long* integer_sums;                    // [V, 12] deterministic: in place of sums; left at 0
     float integer_scale;                        // deterministic: as in blend_backward
@@ -66,7 +69,7 @@ __device__ __forceinline__ Sums load_sums(const ProjectBackwardArgs& args, unsig
         const long long* row = args.integer_sums + size_t(slot) * 12;
         const float unit = 1.0f / args.integer_scale;
 #pragma unroll
-        for (int i = 0; i < MOMENTS; i++) sums.of[i] = float(row[i]) * unit;
+        for (int i = 0; i < SUM_ROW; i++) sums.of[i] = float(row[i]) * unit;
     } else {
         const float4* row = reinterpret_cast<const float4*>(args.sums + size_t(slot) * 12);
         const float4 a = row[0], b = row[1], c = row[2];
@@ -83,87 +86,6 @@ __device__ __forceinline__ void clear_sums(const ProjectBackwardArgs& args, unsi
     sums += size_t(slot) * PARTS;
 #pragma unroll 1
     for (; part < count * PARTS; part += stride) sums[part] = make_uint4(0u, 0u, 0u, 0u);
-}
-
-// ---- Harmonics ------------------------------------------------------------------------------------------------------
-
-__device__ __forceinline__ unsigned bf16_bits(float x) {
-    const unsigned bits = __float_as_uint(x);
-    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-}
-template <ShDtype D>
-__device__ __forceinline__ void store_sh_quad(void* row, int i, float4 v) {
-    if constexpr (D == ShDtype::bf16)
-        static_cast<uint2*>(row)[i] =
-            make_uint2(bf16_bits(v.x) | bf16_bits(v.y) << 16, bf16_bits(v.z) | bf16_bits(v.w) << 16);
-    else
-        static_cast<float4*>(row)[i] = v;
-}
-
-// Stores the gradient of group G, weight[k] times that of the colour in row k, and returns Σ_k (colour gradient ·
-// row k) ∇Y_k, what the group adds to the gradient of the direction.
-template <int G, ShDtype D>
-__device__ __forceinline__ float3 finish_sh_group(void* gradient, const ShGroup& group, int rows, float3 direction,
-                                                  float3 by_color) {
-    float4 weight = make_float4(0.0f, 0.0f, 0.0f, 0.0f), pull = weight;
-    if (rows > 0) {
-        weight = sh_basis<G>(direction);
-        pull = make_float4(dot(by_color, group.row[0]), dot(by_color, group.row[1]), dot(by_color, group.row[2]),
-                           dot(by_color, group.row[3]));
-        if (rows == 1) {
-            weight.y = weight.z = weight.w = 0.0f;
-            pull.y = pull.z = pull.w = 0.0f;
-        }
-    }
-    const float3 c = by_color;
-    store_sh_quad<D>(gradient, 3 * G, make_float4(weight.x * c.x, weight.x * c.y, weight.x * c.z, weight.y * c.x));
-    store_sh_quad<D>(gradient, 3 * G + 1, make_float4(weight.y * c.y, weight.y * c.z, weight.z * c.x, weight.z * c.y));
-    store_sh_quad<D>(gradient, 3 * G + 2, make_float4(weight.z * c.z, weight.w * c.x, weight.w * c.y, weight.w * c.z));
-    return sh_derivative<G>(direction, pull);
-}
-
-template <int G, ShDtype D>
-__device__ __forceinline__ ShGroup read_sh_group(const void* row, int rows) {
-    return rows ? load_sh_group<G, D, ShLoad::float4>(row) : ShGroup{};
-}
-
-// Gradients of a row of harmonics, and that of the direction it is seen in. `gradient` may be `row`.
-template <ShBackward B, ShDtype D>
-__device__ __forceinline__ float3 sh_backward(const void* row, void* gradient, int degree, float3 direction,
-                                              float3 by_color) {
-    const int r0 = rows_in_use<0>(degree), r1 = rows_in_use<1>(degree), r2 = rows_in_use<2>(degree),
-              r3 = rows_in_use<3>(degree);
-    float3 by_direction;
-    if constexpr (B == ShBackward::regs) {
-        const ShGroup g0 = read_sh_group<0, D>(row, r0), g1 = read_sh_group<1, D>(row, r1),
-                      g2 = read_sh_group<2, D>(row, r2), g3 = read_sh_group<3, D>(row, r3);
-        by_direction = finish_sh_group<0, D>(gradient, g0, r0, direction, by_color);
-        by_direction += finish_sh_group<1, D>(gradient, g1, r1, direction, by_color);
-        by_direction += finish_sh_group<2, D>(gradient, g2, r2, direction, by_color);
-        by_direction += finish_sh_group<3, D>(gradient, g3, r3, direction, by_color);
-    } else {
-        by_direction = finish_sh_group<0, D>(gradient, read_sh_group<0, D>(row, r0), r0, direction, by_color);
-        by_direction += finish_sh_group<1, D>(gradient, read_sh_group<1, D>(row, r1), r1, direction, by_color);
-        by_direction += finish_sh_group<2, D>(gradient, read_sh_group<2, D>(row, r2), r2, direction, by_color);
-        by_direction += finish_sh_group<3, D>(gradient, read_sh_group<3, D>(row, r3), r3, direction, by_color);
-    }
-    return by_direction;
-}
-
-// The gradients of a warp's 32 Gaussians, first of them `first`: 16 bytes a lane and step, past rows not `wanted`.
-// `row_part(step, row)` is what to write.
-template <ShDtype D, class F>
-__device__ __forceinline__ void store_sh_rows(void* sh, size_t first, size_t count, unsigned wanted, F row_part) {
-    uint4* out = static_cast<uint4*>(sh) + first * SH_PARTS<D> + lane_index();
-    const auto store = [&](unsigned step, unsigned row) {
-        if (wanted >> row & 1u) __stcs(out + step * 32, row_part(step, row));
-    };
-    if (count - first >= 32)
-        for_each_part<32, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned) { store(step, row); });
-    else
-        for_each_part<32, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned) {
-            if (first + row < count) store(step, row);
-        });
 }
 
 // ---- Geometry -------------------------------------------------------------------------------------------------------
@@ -289,6 +211,7 @@ __device__ __forceinline__ float3 rotated_back(const Frame& frame, float3 v) {
 }
 
 // The rest.
+template <Filter F>
 __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame, const Backward& backward,
                                                               const Shape& shape, float3 by_offset) {
     const float3 offset = backward.offset;
@@ -304,7 +227,7 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
     const Turned rotation = turned(shape.quat);
     const float scales[3] = {expf(shape.log_scales.x), expf(shape.log_scales.y), expf(shape.log_scales.z)};
 
-    // The splat's axes on the image, in px; covariance = axes axesᵀ + dilation, whose determinant is a sum of squares.
+    // The splat's axes on the image, in px; covariance = axes axesᵀ, widened, whose determinant is a sum of squares.
     float ax[3], ay[3];
 #pragma unroll
     for (int k = 0; k < 3; k++) {
@@ -316,15 +239,20 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
     const float3 area = make_float3(difference_of_products(ax[1], ay[2], ax[2], ay[1]),
                                     difference_of_products(ax[2], ay[0], ax[0], ay[2]),
                                     difference_of_products(ax[0], ay[1], ax[1], ay[0]));
-    const float determinant = dot(area, area) + (DILATION * (xx + yy) + DILATION * DILATION);
-    const ImageGradient image = image_gradient(backward.sums, xx + DILATION, xy, determinant);
+    const float thin = dot(area, area), determinant = widened<F>(thin, xx + yy);
+    const ImageGradient image = image_gradient(backward.sums, xx + DILATION_OF<F>, xy, determinant);
+    const Compensation more = compensation_gradient<F>(backward.sums.of[M_0], thin, xx + yy, determinant);
+    const float3 x = make_float3(ax[0], ax[1], ax[2]), y = make_float3(ay[0], ay[1], ay[2]);
+    const float3 more_x = F == Filter::plain ? float3{} : add_scaled(more.across * cross(y, area), -more.along, x);
+    const float3 more_y = F == Filter::plain ? float3{} : add_scaled(more.across * cross(area, x), -more.along, y);
+    const float more_ax[3] = {more_x.x, more_x.y, more_x.z}, more_ay[3] = {more_y.x, more_y.y, more_y.z};
 
     float by_log_scale[3];
     float3 by_column[3], by_jx = make_float3(0.0f, 0.0f, 0.0f), by_jy = by_jx;
 #pragma unroll
     for (int k = 0; k < 3; k++) {
-        const float by_ax = 2.0f * (image.xx * ax[k] + image.xy * ay[k]);
-        const float by_ay = 2.0f * (image.xy * ax[k] + image.yy * ay[k]);
+        const float by_ax = 2.0f * (image.xx * ax[k] + image.xy * ay[k]) + more_ax[k];
+        const float by_ay = 2.0f * (image.xy * ax[k] + image.yy * ay[k]) + more_ay[k];
         by_log_scale[k] = by_ax * ax[k] + by_ay * ay[k];
         by_column[k] = scales[k] * (by_ax * jx + by_ay * jy);
         by_jx = add_scaled(by_jx, scales[k] * by_ax, rotation.column[k]);
@@ -345,13 +273,49 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
             make_float2(image.x, image.y)};
 }
 
+// ---- Where gradients go ---------------------------------------------------------------------------------------------
+
+// To the arrays. Whoever takes a warp's gradients offers these four, called by all its lanes; `first` is its first
+// Gaussian.
+struct StoreGradients {
+    const ProjectBackwardArgs& args;
+
+    // Rows as they were fetched, `stride` parts apart, are what the forward pass read.
+    __device__ __forceinline__ void catch_up(uint4*, unsigned, size_t, bool) const {}
+    // The harmonics: `row_part(step, row)` is what the lane has of 16 bytes in that step of `for_each_part`.
+    template <ShDtype D, class F>
+    __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned, F row_part) const {
+        store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, row_part);
+    }
+    // Threes of numbers of neighbours side by side, in shared memory: 96 of means, then 96 of log scales.
+    __device__ __forceinline__ void threes(size_t first, size_t count, unsigned, const float* numbers) const {
+        float *means = args.means_gradient + 3 * first + lane_index();
+        float *log_scales = args.log_scales_gradient + 3 * first + lane_index();
+#pragma unroll
+        for (int i = 0; i < 96; i += 32) {
+            if (3 * first + i + lane_index() < 3 * count) {
+                __stcs(means + i, numbers[i + lane_index()]);
+                __stcs(log_scales + i, numbers[96 + i + lane_index()]);
+            }
+        }
+    }
+    // The rest of the lane's own Gaussian: whether it is visible, whether it has a gradient, and that.
+    __device__ __forceinline__ void rest(size_t n, size_t count, bool, bool, const GaussianGradient& g) const {
+        if (n >= count) return;
+        __stcs(args.quats_gradient + n, g.quat);
+        __stcs(args.logit_opacities_gradient + n, g.logit);
+        __stcs(args.means2d_gradient + n, g.mean2d);
+    }
+};
+
 // ---- Staged ---------------------------------------------------------------------------------------------------------
 
-// A warp's 32 Gaussians from `first` on together. Those of the lanes in `pair.x` have slots, side by side from `pair.y`
-// on; the thread's own is `slot`.
-template <ProjectBackwardPolicy P>
-__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, size_t first, uint2 pair,
-                                                unsigned slot, bool is_active) {
+// A warp's 32 Gaussians from `first` on together. `held` of them have slots, side by side from `first_slot` on; the
+// thread's own is `slot`.
+template <ProjectBackwardPolicy P, class Sink>
+__device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, const Sink& sink, size_t first,
+                                                unsigned first_slot, unsigned held, unsigned slot, bool is_visible,
+                                                bool is_active) {
     constexpr ShDtype D = P.sh_dtype;
     __shared__ uint4 shared_rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
     uint4* rows = shared_rows[warp_index()];
@@ -372,50 +336,39 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
     if (is_active) {
         if constexpr (P.touched) args.touched[slot] = 0;
         shape = load_shape(args, n);
-        b = begin_backward<P.deterministic>(args, n, slot, load_splat(args.splats, slot));
+        const Splat splat = load_splat<P.layout>(args.splats, args.frame->visible_capacity, slot);
+        b = begin_backward<P.deterministic>(args, n, slot, splat);
     }
     wait_for_copies();
     own_row[SH_PARTS<D>] = make_uint4(0u, 0u, 0u, 0u);
     __syncwarp();
-    if (active) clear_sums<P.deterministic>(args, pair.y, unsigned(__popc(pair.x)), lane_index(), 32);
+    sink.catch_up(rows, STAGED_PARTS<D>, n, is_active);
+    if (active) clear_sums<P.deterministic>(args, first_slot, held, lane_index(), 32);
     if (is_active) by_offset = color_backward<P>(b, own_row, own_row, frame.sh_degree);
     __syncwarp();
     // The same as `active`, whose bits the compiler would otherwise keep in registers, each by itself.
     const unsigned filled = __ballot_sync(FULL_WARP, is_active);
-    store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, [&](unsigned step, unsigned row) {
+    sink.template harmonics<D>(first, count, filled, [&](unsigned step, unsigned row) {
         const uint4* zeros = rows + SH_PARTS<D>;
         return *(filled >> row & 1u ? staged + row + step * 32 : zeros);
     });
 
     GaussianGradient gradient{};
-    if (is_active) gradient = geometry_backward(frame, b, shape, by_offset);
+    if (is_active) gradient = geometry_backward<P.filter>(frame, b, shape, by_offset);
     // Threes of numbers, too, go by way of shared memory, so that neighbouring lanes write neighbouring bytes.
     __syncwarp();
     float* numbers = reinterpret_cast<float*>(rows);
     store_float3(numbers, lane_index(), gradient.mean);
     store_float3(numbers, 32 + lane_index(), gradient.log_scales);
     __syncwarp();
-    float *means = args.means_gradient + 3 * first + lane_index();
-    float *log_scales = args.log_scales_gradient + 3 * first + lane_index();
-#pragma unroll
-    for (int i = 0; i < 96; i += 32) {
-        if (3 * first + i + lane_index() < 3 * count) {
-            __stcs(means + i, numbers[i + lane_index()]);
-            __stcs(log_scales + i, numbers[96 + i + lane_index()]);
-        }
-    }
-    if (n < count) {
-        __stcs(args.quats_gradient + n, gradient.quat);
-        __stcs(args.logit_opacities_gradient + n, gradient.logit);
-        __stcs(args.means2d_gradient + n, gradient.mean2d);
-    }
+    sink.threes(first, count, filled, numbers);
+    sink.rest(n, count, is_visible, is_active, gradient);
 }
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
-// Six blocks on a multiprocessor: with fewer registers a thread would spill some.
-template <ProjectBackwardPolicy P>
-__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(ProjectBackwardArgs args) {
+template <ProjectBackwardPolicy P, class Sink>
+__device__ __forceinline__ void backward_of_thread(const ProjectBackwardArgs& args, const Sink& sink) {
     static_assert(!P.by_slot || P.zero == Zero::memset,
                   "a thread a slot cannot clear what no slot owns: switch zero to memset first");
     static_assert(P.sh_bwd != ShBackward::staged || P.zero == Zero::coop,
@@ -428,18 +381,22 @@ __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(
     size_t n = thread;
     const size_t first = n - lane_index();
     bool is_active = false;
-    uint2 pair = make_uint2(0u, 0u);
+    unsigned first_slot = 0, lanes = 0;
     if constexpr (P.by_slot) {
-        is_active = slot < frame.visible;
+        is_active = slot < frame.slots;
     } else if (first < count) {
-        pair = args.warp_slots[n / 32];
-        is_active = pair.x >> lane_index() & 1u;
-        slot = pair.y + unsigned(__popc(pair.x & ((1u << lane_index()) - 1u)));
+        const uint2 group = args.warp_slots[n / 32];
+        lanes = args.slot_lanes[n / 32];
+        is_active = group.x >> lane_index() & 1u;
+        first_slot = group.y;
+        slot = first_slot + unsigned(__popc(lanes & ((1u << lane_index()) - 1u)));
     }
+    const bool is_visible = is_active;
     if constexpr (P.touched) is_active = is_active && args.touched[slot] != 0;
 
     if constexpr (P.sh_bwd == ShBackward::staged) {
-        if (first < count) staged_backward<P>(args, first, pair, slot, is_active);
+        if (first < count)
+            staged_backward<P>(args, sink, first, first_slot, unsigned(__popc(lanes)), slot, is_visible, is_active);
     } else {
         if constexpr (P.zero == Zero::coop) {
             const unsigned active = __ballot_sync(FULL_WARP, is_active);
@@ -450,14 +407,21 @@ __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(
         }
         if (!is_active) return;
 
-        const Splat splat = load_splat(args.splats, slot);
+        const Splat splat = load_splat<P.layout>(args.splats, frame.visible_capacity, slot);
         n = splat.gaussian;
+        if (P.by_slot && splat.gaussian == NO_GAUSSIAN) return;
         if constexpr (P.touched) args.touched[slot] = 0;
         const Backward b = begin_backward<P.deterministic>(args, n, slot, splat);
         clear_sums<P.deterministic>(args, slot, 1, 0, 1);
         const void* row = sh_row<P.sh_dtype>(args.sh, n);
         void* sh_gradient = const_cast<void*>(sh_row<P.sh_dtype>(args.sh_gradient, n));
         const float3 by_offset = color_backward<P>(b, row, sh_gradient, frame.sh_degree);
-        store_gradient(args, n, geometry_backward(frame, b, load_shape(args, n), by_offset));
+        store_gradient(args, n, geometry_backward<P.filter>(frame, b, load_shape(args, n), by_offset));
     }
+}
+
+// Six blocks on a multiprocessor: with fewer registers a thread would spill some.
+template <ProjectBackwardPolicy P>
+__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(ProjectBackwardArgs args) {
+    backward_of_thread<P>(args, StoreGradients{args});
 }

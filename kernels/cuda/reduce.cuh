@@ -11,11 +11,16 @@
 #pragma once
 #include "math.cuh"
 
-// Order of the sums in memory, and of the nine terms: g, g u, g v, g u², g u v, g v², then one colour a term.
-enum Moment : int { M_0, M_U, M_V, M_UU, M_UV, M_VV, M_RED, M_GREEN, M_BLUE, MOMENTS };
+// Order of the nine terms, and where their sums are in a row of memory: those that one lane ends with side by side, and
+// what a lane has first at an even place.
+enum Term : int { T_0, T_U, T_V, T_UU, T_UV, T_VV, T_RED, T_GREEN, T_BLUE, MOMENTS };
+enum Moment : int { M_0 = 0, M_U, M_V, M_UU = 4, M_UV, M_VV, M_RED, M_GREEN, M_BLUE = 10 };
+__device__ constexpr int place_of(int term) { return term + (term > T_V) + (term > T_GREEN); }
+constexpr int SUM_ROW = 12;  // numbers a splat
+static_assert(place_of(T_V) == M_V && place_of(T_UU) == M_UU && place_of(T_RED) == M_RED && place_of(T_BLUE) == M_BLUE);
 constexpr int DEFERRED_TERMS = 6;
 
-// Sums that one lane holds at the end: `first` … `first + count − 1` of splat number `splat`.
+// Sums that one lane holds at the end, as terms: `first` … `first + count − 1` of splat number `splat`.
 struct Holding {
     int splat, first, count;
 };
@@ -42,8 +47,8 @@ __device__ constexpr Holding quad_holding(int lane) {
 __device__ constexpr Holding deferred_pair_holding(int lane) {
     const bool is_color = (lane & 8) != 0;
     Holding h = halve({lane >> 4, 0, is_color ? 3 : 6}, lane, 4, 6);
-    constexpr int ORDER[6] = {M_0, M_U, M_UU, M_V, M_UV, M_VV};
-    if (h.count) h.first = is_color ? M_RED + h.first : ORDER[h.first];
+    constexpr int ORDER[6] = {T_0, T_U, T_UU, T_V, T_UV, T_VV};
+    if (h.count) h.first = is_color ? T_RED + h.first : ORDER[h.first];
     return h;
 }
 
@@ -122,11 +127,9 @@ __device__ __forceinline__ float reduce_pair(float (&a)[MOMENTS], const float (&
     return a[0];
 }
 
-// Two splats, 6 + 3 + 3 + 2 + 1 shuffles; `u` is that of the splat this half of the warp goes on with.
-// Held as deferred_pair_holding says.
-__device__ __forceinline__ float reduce_deferred_pair(float (&a)[DEFERRED_TERMS], const float (&b)[DEFERRED_TERMS],
-                                                      float u) {
-    fold(a, b, 16);
+// Two splats, 6 + 3 + 3 + 2 + 1 shuffles: fold them over offset 16, then call this. `u` is that of the splat this half
+// of the warp goes on with. Held as deferred_pair_holding says.
+__device__ __forceinline__ float reduce_folded_pair(float (&a)[DEFERRED_TERMS], float u) {
     halve_terms<6>(a, 8);  // bit 3 clear: m0, v, vv; set: red, green, blue
     const bool is_color = (lane_index() & 8u) != 0;
     const float first_u = a[0] * u;
@@ -138,11 +141,8 @@ __device__ __forceinline__ float reduce_deferred_pair(float (&a)[DEFERRED_TERMS]
     return terms[0];
 }
 
-// Four splats, 6 + 6 + 6 + 5 + 3 + 2 shuffles: call quad_fold on a with b and on c with d as they come, then this.
+// Four splats, 6 + 6 + 6 + 5 + 3 + 2 shuffles: fold a with b and c with d over offset 16 as they come, then call this.
 // `u` is that of the splat this quarter goes on with, number quad_holding(lane).splat. Two sums a lane.
-__device__ __forceinline__ void quad_fold(float (&a)[DEFERRED_TERMS], const float (&b)[DEFERRED_TERMS]) {
-    fold(a, b, 16);
-}
 __device__ __forceinline__ float2 reduce_folded_quad(float (&ab)[DEFERRED_TERMS], const float (&cd)[DEFERRED_TERMS],
                                                      float u) {
     fold(ab, cd, 8);
@@ -163,10 +163,10 @@ constexpr int TRANSPOSED_FLOATS = TRANSPOSED_SPLATS * DEFERRED_TERMS * TRANSPOSE
 
 // Lane 6 splat + term holds the sum of that term, then the same with u for m0 and v, then with u² for m0.
 __device__ constexpr Holding transposed_holding(int lane) {
-    const int term = lane % 6, first = term == 0 ? int(M_0) : term == 1 ? int(M_V) : int(M_VV) + term - 2;
+    const int term = lane % 6, first = term == 0 ? int(T_0) : term == 1 ? int(T_V) : int(T_VV) + term - 2;
     return {lane / 6, first, lane >= 30 ? 0 : term == 0 ? 3 : term == 1 ? 2 : 1};
 }
-// Where sum i of a lane is, from its first: m0 u and m0 u² at 1 and 3, v u at 2.
+// Which term sum i of a lane is, from its first: m0 u and m0 u² at 1 and 3, v u at 2.
 __device__ constexpr int transposed_offset(int count, int i) { return i == 0 ? 0 : i == 1 ? 4 - count : 3; }
 
 __device__ __forceinline__ void store_transposed(float* rows, int splat, const float (&terms)[DEFERRED_TERMS]) {

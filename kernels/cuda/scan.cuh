@@ -65,27 +65,49 @@ __device__ __forceinline__ unsigned exclusive_block_sum(unsigned value, unsigned
 
 // ---- Across blocks -------------------------------------------------------------------------------------------------
 
-// For one whole warp of the block that has part `part`: publishes `total` and returns the sum of all parts before.
-// `words` [parts]. 32 parts are looked at at a time.
+// For one whole warp of the block that has part `part`: lets later parts know its total.
+__device__ __forceinline__ void publish_total(unsigned long long* words, unsigned part, unsigned long long total,
+                                              unsigned long long tag) {
+    if (lane_index() == 0) store_relaxed(&words[part], total | tag | (part == 0 ? LOOK_BACK_PREFIX : LOOK_BACK_TOTAL));
+}
+
+// For the same warp, after that: the sum of all parts before, and publishes the sum with its own. `words` [parts].
+// 64 parts are looked at at a time, two a lane: their answers take as long to come as one.
 __device__ __forceinline__ unsigned long long look_back(unsigned long long* words, unsigned part,
                                                         unsigned long long total, unsigned long long tag) {
-    if (lane_index() == 0) store_relaxed(&words[part], total | tag | (part == 0 ? LOOK_BACK_PREFIX : LOOK_BACK_TOTAL));
+    constexpr unsigned EACH = 2;
     unsigned long long before = 0;
     for (unsigned looked_at = 0; looked_at < part;) {
-        // Lane 0 has the nearest part; what lies before the first is an empty prefix.
-        const unsigned distance = looked_at + 1 + lane_index();
-        const bool exists = distance <= part;
-        unsigned long long word = 0;
+        // Lane 0 has the nearest parts; what lies before the first is an empty prefix.
+        const unsigned nearest = looked_at + 1 + EACH * lane_index();
+        unsigned long long word[EACH];
         bool is_ready = false;
         while (!__all_sync(FULL_WARP, is_ready)) {
-            if (!is_ready) word = exists ? load_relaxed(&words[part - distance]) : (tag | LOOK_BACK_PREFIX);
-            is_ready = is_published(word, tag);
+            if (is_ready) continue;
+#pragma unroll
+            for (unsigned k = 0; k < EACH; k++)
+                word[k] = nearest + k <= part ? load_relaxed(&words[part - nearest - k]) : (tag | LOOK_BACK_PREFIX);
+            is_ready = true;
+            // Past a prefix nothing counts, published or not.
+            bool is_open = true;
+#pragma unroll
+            for (unsigned k = 0; k < EACH; k++) {
+                is_ready = is_ready && (!is_open || is_published(word[k], tag));
+                is_open = is_open && !(is_published(word[k], tag) && is_prefix(word[k]));
+            }
         }
-        const unsigned prefixes = __ballot_sync(FULL_WARP, is_prefix(word));
-        const unsigned nearest = prefixes ? static_cast<unsigned>(__ffs(static_cast<int>(prefixes))) - 1 : 31;
-        before += warp_sum(lane_index() <= nearest ? look_back_value(word) : 0ull);
-        if (prefixes) break;
-        looked_at += 32;
+        unsigned long long sum = 0;
+        bool is_open = true;
+#pragma unroll
+        for (unsigned k = 0; k < EACH; k++) {
+            if (is_open) sum += look_back_value(word[k]);
+            is_open = is_open && !is_prefix(word[k]);
+        }
+        const unsigned ends = __ballot_sync(FULL_WARP, !is_open);
+        const unsigned last = ends ? static_cast<unsigned>(__ffs(static_cast<int>(ends))) - 1 : 31;
+        before += warp_sum(lane_index() <= last ? sum : 0ull);
+        if (ends) break;
+        looked_at += 32 * EACH;
     }
     if (part != 0 && lane_index() == 0) store_relaxed(&words[part], (before + total) | tag | LOOK_BACK_PREFIX);
     return before;

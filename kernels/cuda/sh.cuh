@@ -4,11 +4,12 @@
 // loads each, so that neither pass ever holds more than one group in registers. Groups straddle degrees: with degree
 // 0 only the first row of group 0 is in use, with degree 2 only the first of group 2 (`rows_in_use`).
 //
-// Policy values of sh_load: scalar, one load a number; float4, 16-byte loads (8-byte for bf16), both by the thread that
-// wants them; staged, a warp copies the rows of its lanes to shared memory together, 16 bytes a lane and step, so that
-// neighbouring lanes read neighbouring bytes: the shared memory is the caller's, a row of 16-byte parts and one more,
-// with which the same part of 8 rows lies in 8 different banks of 16 bytes.
-// Policy values of sh_dtype: f32, 48 floats a row; bf16, 48 halfwords a row, the upper halves of floats.
+// Policy values of sh_load: scalar, one load a number; float4, 16-byte loads (8-byte for bf16), both by the thread
+// that wants them; staged, a warp copies the rows of its lanes to shared memory together, 16 bytes a lane and step, so
+// that neighbouring lanes read neighbouring bytes: the shared memory is the caller's, rows of 16-byte parts with some
+// between them, with which the same part of 8 rows lies in 8 different banks of 16 bytes.
+// Policy values of sh_dtype: f32, 48 floats a row; bf16, 48 halfwords a row, the upper halves of floats; split,
+// likewise to kernels, while the lower halves lie in an array of their own that only an optimiser reads.
 #pragma once
 #include "math.cuh"
 
@@ -23,7 +24,9 @@ constexpr float SH_C3_0 = -0.5900435899266435f, SH_C3_1 = 2.890611442640554f, SH
 constexpr int SH_GROUPS = 4, SH_ROW = 48;  // numbers of a splat
 
 enum class ShLoad : int { scalar, float4, staged };
-enum class ShDtype : int { f32, bf16 };
+enum class ShDtype : int { f32, bf16, split };
+template <ShDtype D>
+constexpr bool IS_NARROW = D != ShDtype::f32;
 
 // Rows 4 G … 4 G + 3 of one splat.
 struct ShGroup {
@@ -83,9 +86,14 @@ __device__ __forceinline__ float high_bf16(unsigned pair) { return __uint_as_flo
 // ---- Where a row lies -----------------------------------------------------------------------------------------------
 
 template <ShDtype D>
-constexpr unsigned SH_PARTS = D == ShDtype::bf16 ? 6 : 12;  // of 16 bytes, a row
+constexpr unsigned SH_PARTS = IS_NARROW<D> ? 6 : 12;  // of 16 bytes, a row
 template <ShDtype D>
-constexpr unsigned STAGED_PARTS = SH_PARTS<D> + 1;  // a row in shared memory
+constexpr unsigned STAGED_PARTS = SH_PARTS<D> + 1;  // a row in shared memory, where each has a part to spare
+// Where a row begins in shared memory with as few parts between rows as do.
+template <ShDtype D>
+__device__ __forceinline__ constexpr unsigned packed_row(unsigned row) {
+    return row * SH_PARTS<D> + (IS_NARROW<D> ? row / 4 : row / 2);
+}
 
 // How many parts of a row hold what counts at `degree`.
 template <ShDtype D>
@@ -116,7 +124,7 @@ __device__ __forceinline__ void for_each_part(F f) {
 // Four consecutive numbers of a row: 4 i … 4 i + 3.
 template <ShDtype D, ShLoad L>
 __device__ __forceinline__ float4 load_sh_quad(const void* sh_row, int i) {
-    if constexpr (D == ShDtype::bf16) {
+    if constexpr (IS_NARROW<D>) {
         const unsigned short* row = static_cast<const unsigned short*>(sh_row);
         if constexpr (L != ShLoad::scalar) {
             const uint2 bits = reinterpret_cast<const uint2*>(row)[i];

@@ -141,11 +141,11 @@ struct SortArgs {
     unsigned ticket;                           // which of Frame::tickets counts parts
 };
 
-// For thread d of part `part`: pairs with digit d in all parts before. Eight parts are asked at a time: their answers
+// For thread d of part `part`: pairs with digit d in all parts before. Sixteen parts are asked at a time: their answers
 // take as long to come as one.
 __device__ __forceinline__ unsigned look_back_at_bin(const unsigned long long* words, unsigned part, unsigned bin,
                                                      unsigned long long tag) {
-    constexpr unsigned WINDOW = 8;
+    constexpr unsigned WINDOW = 16;
     unsigned before = 0;
     for (unsigned next = part; next > 0;) {
         unsigned long long word[WINDOW];

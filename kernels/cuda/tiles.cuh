@@ -5,8 +5,9 @@
 //     x = w (ρ t ± sqrt(1 − ρ²) sqrt(1 − t²)),
 // widest at t = ±ρ. A tile row, from its first to its last row of pixel centres, is met at the t nearest to those.
 //
-// `visit_rows` gives each lane of a warp one tile row of one of the warp's splats, so that a splat of hundreds of
-// rows costs its warp what it must and no lane waits for another. Everything is written with operations that the
+// Most splats have a row or two, which their lane takes alone. Where a warp has a larger one, `visit_rows` gives each
+// lane one tile row of one of the warp's splats, so that a splat of hundreds of rows costs its warp what it must and no
+// lane waits for another. Everything is written with operations that the
 // compiler may not contract: both callers see the same bits.
 //
 // Policy values of bounds: row_span, as above; aabb_o, the box w × h; circle3s, the square of half width
@@ -113,8 +114,15 @@ __device__ __forceinline__ void visit_rows(const Extent& mine, unsigned rows_end
 // The number of tiles of each lane's splat; the whole warp calls. A lane without a splat has empty `rows`.
 template <Bounds B>
 __device__ __forceinline__ unsigned count_tiles(const Extent& mine, int tile_columns) {
+    constexpr unsigned FEW_ROWS = 4;
     const unsigned row_count = length_of(mine.rows);
     if constexpr (B != Bounds::row_span) return row_count * length_of(mine.tiles);
+    if (!__any_sync(FULL_WARP, row_count > FEW_ROWS)) {
+        unsigned tiles = 0;
+        for (unsigned k = 0; k < row_count; k++)
+            tiles += length_of(row_span(mine, first_of(mine.rows) + static_cast<int>(k), tile_columns));
+        return tiles;
+    }
     const unsigned rows_end = inclusive_warp_sum(row_count), rows_begin = rows_end - row_count;
     unsigned tiles = 0;
     visit_rows<B>(mine, rows_end, row_count, tile_columns, [&](unsigned base, unsigned, int, unsigned columns) {

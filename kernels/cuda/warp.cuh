@@ -90,10 +90,34 @@ __device__ __forceinline__ float log2_approx(float x) {
     return y;
 }
 
+__device__ __forceinline__ float root_approx(float x) {  // 2 ulp; of numbers that are not negative
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ __forceinline__ float reciprocal_approx(float x) {  // 1 ulp
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+// Threads that every multiprocessor of the architecture holds at once.
+#if __CUDA_ARCH__ >= 800
+constexpr int RESIDENT_THREADS = 1536;
+#else
+constexpr int RESIDENT_THREADS = 1024;
+#endif
+
+// Adds to a number in global memory, 8-byte aligned, and to its neighbour: one instruction from sm_90 on, before that
+// to the neighbour only if asked to. So the neighbour's own place must be of no account where it is not asked for.
+__device__ __forceinline__ void add_pair(float* address, float2 values, [[maybe_unused]] bool has_second) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};"
+                 ::"l"(__cvta_generic_to_global(address)), "f"(values.x), "f"(values.y));
+#else
+    atomicAdd(address, values.x);
+    if (has_second) atomicAdd(address + 1, values.y);
+#endif
 }
 
 // Starts to copy 16 bytes from global to shared memory without passing through registers; before sm_80, copies them.

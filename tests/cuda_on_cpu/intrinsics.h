@@ -342,6 +342,12 @@ inline unsigned warp_or(unsigned value, WHERE) { return __reduce_or_sync(~0u, va
 inline unsigned warp_add(unsigned value, WHERE) { return __reduce_add_sync(~0u, value, where); }
 inline float exp2_approx(float x) { return exp2f(x); }
 inline float log2_approx(float x) { return log2f(x); }
+inline void add_pair(float* address, float2 values, bool) {
+    atomicAdd(address, values.x);
+    atomicAdd(address + 1, values.y);
+}
+constexpr int RESIDENT_THREADS = 1536;
+inline float root_approx(float x) { return sqrtf(x); }
 inline float reciprocal_approx(float x) { return 1.0f / x; }
 // Until a thread waits, its copies are not there: what a kernel reads too early is poison.
 namespace cuda_on_cpu {

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +174,11 @@ class Device:
     def stage(self, name: str) -> AbstractContextManager[None]:
         """As `Launcher.stage`; nothing is timed here."""
         return nullcontext()
+
+    def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:
+        """As `Launcher.together`; here one after the other."""
+        first()
+        second()
 
     def _explain(self, outcome: _Outcome, entry: _Entry) -> str:
         message = outcome.message.decode()

@@ -1,0 +1,213 @@
+// Adam (Kingma and Ba 2015) over all parameters of all Gaussians in one launch, and the statistics of density control.
+//
+// The arithmetic is that of kernels/cpu/adam.py: no weight decay, and a Gaussian that was not seen moves by its
+// momentum. A number whose gradient is not finite stays as it was, its moments too, and is counted. Nothing happens in
+// a step that was refused (step.cuh).
+//
+// `adam` takes gradients from arrays: 256 threads a block, ADAM_QUADS times four numbers a thread; blocks are dealt out
+// to the arrays, harmonics first, and the last ones to the statistics, a Gaussian a thread. No shared memory. It moves
+// 28 bytes a number: parameter, both moments, and the gradient read. Rows of harmonics above the degree in use have no
+// gradient and no moments yet, so that they would not move, and are left out. Without arrays of gradients
+// project_backward_adam.cuh calls `adam_quad` and its like itself: read it next.
+#pragma once
+#include "lazy.cuh"
+
+constexpr int ADAM_THREADS = 256;
+constexpr unsigned ADAM_QUADS = 2;  // that a thread has under way
+constexpr unsigned ADAM_CHUNK = ADAM_THREADS * ADAM_QUADS;
+
+struct AdamArgs {
+    const Frame* frame;
+    const StepInputs* inputs;
+    StepState* state;
+    float* means;                        // [N, 3] in and out, like its moments; all 16-byte aligned
+    float* log_scales;                   // [N, 3]
+    float* quats;                        // [N, 4]
+    float* logit_opacities;              // [N]
+    float* sh;                           // [N, 16, 3]
+    float* means_first;                  // first moments
+    float* log_scales_first;
+    float* quats_first;
+    float* logit_opacities_first;
+    float* sh_first;
+    float* means_second;                 // second moments
+    float* log_scales_second;
+    float* quats_second;
+    float* logit_opacities_second;
+    float* sh_second;
+    const float* means_gradient;
+    const float* log_scales_gradient;
+    const float* quats_gradient;
+    const float* logit_opacities_gradient;
+    const float* sh_gradient;
+    const float2* means2d_gradient;      // [N] dL/d(projected mean), per px
+    const uint2* warp_slots;             // [ceil(N / 32)] visible lanes, slot of the first of them
+    float* pull;                         // [N] in and out: summed length of dL/d(projected mean) in NDC units
+    int* seen;                           // [N] in and out: steps in which it was visible
+};
+
+// ---- The step of one number -----------------------------------------------------------------------------------------
+
+struct AdamConstants {
+    float first_gain, beta2, second_gain, second_scale, epsilon;
+    float first_scale;  // to be multiplied into a rate
+};
+__device__ __forceinline__ AdamConstants adam_constants(const StepInputs& inputs, const StepState& state) {
+    return {float(1.0 - inputs.beta1), float(inputs.beta2), float(1.0 - inputs.beta2), state.second_scale,
+            inputs.epsilon, state.first_scale};
+}
+
+// Returns whether the gradient was finite. `rate` is the learning rate times first_scale.
+__device__ __forceinline__ bool adam_number(float& value, float& first, float& second, float gradient, float rate,
+                                            const AdamConstants& c) {
+    const float m = fmaf(gradient - first, c.first_gain, first);
+    const float v = fmaf(c.beta2, second, c.second_gain * (gradient * gradient));
+    const float moved = value - rate * quotient_approx(m, fmaf(sqrtf(v), c.second_scale, c.epsilon));
+    const bool is_good = is_finite(gradient);
+    value = is_good ? moved : value;
+    first = is_good ? m : first;
+    second = is_good ? v : second;
+    return is_good;
+}
+
+// Four numbers. Returns how many had a gradient that was not finite. `rate` is of the last, `first_rate` of the others.
+__device__ __forceinline__ unsigned adam_quad(float4& value, float4& first, float4& second, float4 gradient,
+                                              float first_rate, float rate, const AdamConstants& c) {
+    unsigned bad = !adam_number(value.x, first.x, second.x, gradient.x, first_rate, c);
+    bad += !adam_number(value.y, first.y, second.y, gradient.y, first_rate, c);
+    bad += !adam_number(value.z, first.z, second.z, gradient.z, first_rate, c);
+    bad += !adam_number(value.w, first.w, second.w, gradient.w, rate, c);
+    return bad;
+}
+
+// ---- Penalties ------------------------------------------------------------------------------------------------------
+
+// Gradients of penalties on the opacities and on the half axes, by the raw parameters.
+__device__ __forceinline__ float opacity_pull(float logit, float penalty) {
+    const float opacity = quotient_approx(1.0f, 1.0f + exp2_approx(-LOG2_E * clamped(logit, -80.0f, 80.0f)));
+    return penalty * opacity * (1.0f - opacity);
+}
+__device__ __forceinline__ float scale_pull(float log_scale, float penalty) { return penalty * expf(log_scale); }
+
+// ---- Statistics -----------------------------------------------------------------------------------------------------
+
+// Adds a visible Gaussian's pull. NDC units, so that it does not depend on the size of the image.
+__device__ __forceinline__ void add_statistics(const Frame& frame, float* pull, int* seen, size_t n, float2 mean2d) {
+    const float x = 0.5f * float(frame.width) * mean2d.x, y = 0.5f * float(frame.height) * mean2d.y;
+    pull[n] += sqrtf(fmaf(x, x, y * y));
+    seen[n] += 1;
+}
+
+// ---- The kernel -----------------------------------------------------------------------------------------------------
+
+// What a block works on: an array of `length` numbers in rows of 48, of which the first 4 `columns` are gone through.
+// Arrays without harmonics are taken as such rows, too, all columns in use.
+struct AdamArray {
+    float *value, *first, *second;
+    const float* gradient;
+    unsigned gaussians, columns, length_per_gaussian;
+    float first_rate, rate;  // of the first three numbers of a row, and of the others
+    AdamArrayName name;
+    float penalty;
+};
+__device__ __forceinline__ float with_penalty(const AdamArray& a, float gradient, float value) {
+    return gradient + (a.name == AdamArrayName::log_scales ? scale_pull(value, a.penalty)
+                                                           : opacity_pull(value, a.penalty));
+}
+__device__ __forceinline__ unsigned chunks_of(unsigned quads) { return ceil_div(quads, ADAM_CHUNK); }
+
+// One chunk. The last quad of an array may stick out over its end.
+__device__ __forceinline__ void adam_chunk(const AdamArray& a, unsigned chunk, StepState& state,
+                                           const AdamConstants& c) {
+    float4 value[ADAM_QUADS], first[ADAM_QUADS], second[ADAM_QUADS], gradient[ADAM_QUADS];
+    const size_t length = size_t(a.gaussians) * a.length_per_gaussian;
+    unsigned at[ADAM_QUADS], bad = 0;
+    bool is_whole[ADAM_QUADS], is_first[ADAM_QUADS];
+#pragma unroll
+    for (unsigned k = 0; k < ADAM_QUADS; k++) {
+        const unsigned i = chunk * ADAM_CHUNK + k * ADAM_THREADS + threadIdx.x, row = i / a.columns;
+        at[k] = i + row * (SH_QUADS - a.columns);
+        is_first[k] = i == row * a.columns;
+        is_whole[k] = size_t(at[k]) * 4 + 4 <= length;
+        if (is_whole[k]) {
+            gradient[k] = __ldcs(reinterpret_cast<const float4*>(a.gradient) + at[k]);
+            value[k] = reinterpret_cast<const float4*>(a.value)[at[k]];
+            first[k] = __ldcs(reinterpret_cast<const float4*>(a.first) + at[k]);
+            second[k] = __ldcs(reinterpret_cast<const float4*>(a.second) + at[k]);
+        }
+    }
+#pragma unroll
+    for (unsigned k = 0; k < ADAM_QUADS; k++) {
+        if (is_whole[k]) {
+            if (a.penalty != 0.0f) {
+                gradient[k].x = with_penalty(a, gradient[k].x, value[k].x);
+                gradient[k].y = with_penalty(a, gradient[k].y, value[k].y);
+                gradient[k].z = with_penalty(a, gradient[k].z, value[k].z);
+                gradient[k].w = with_penalty(a, gradient[k].w, value[k].w);
+            }
+            const float first_rate = is_first[k] ? a.first_rate : a.rate;
+            bad += adam_quad(value[k], first[k], second[k], gradient[k], first_rate, a.rate, c);
+            reinterpret_cast<float4*>(a.value)[at[k]] = value[k];
+            __stcs(reinterpret_cast<float4*>(a.first) + at[k], first[k]);
+            __stcs(reinterpret_cast<float4*>(a.second) + at[k], second[k]);
+        } else {
+#pragma unroll 1
+            for (size_t n = size_t(at[k]) * 4; n < length; n++) {
+                const float pull = a.penalty != 0.0f ? with_penalty(a, a.gradient[n], a.value[n]) : a.gradient[n];
+                bad += !adam_number(a.value[n], a.first[n], a.second[n], pull, a.rate, c);
+            }
+        }
+    }
+    if (bad) atomicAdd(&state.skipped[int(a.name)], bad);  // hardly ever
+}
+
+__global__ void __launch_bounds__(ADAM_THREADS, 4) adam(AdamArgs args) {
+    const Frame& frame = *args.frame;
+    if (frame.overflow) return;
+    const StepInputs& inputs = *args.inputs;
+    const unsigned n = frame.gaussians, sh_quads = sh_quads_in_use(frame.sh_degree);
+    const unsigned threes = chunks_of(ceil_div(3 * n, 4)), fours = chunks_of(n), ones = chunks_of(ceil_div(n, 4));
+    using enum AdamArrayName;
+    const auto array = [&](AdamArrayName name, float* value, float* first, float* second, const float* gradient,
+                           unsigned width, float rate) {
+        return AdamArray{value, first, second, gradient, n, SH_QUADS, width, rate, rate, name, 0.0f};
+    };
+    unsigned chunk = blockIdx.x;
+    AdamArray a = array(sh, args.sh, args.sh_first, args.sh_second, args.sh_gradient, 4 * SH_QUADS, inputs.sh_rest);
+    a.columns = sh_quads, a.first_rate = inputs.sh_constant;
+    unsigned chunks = chunks_of(n * sh_quads);
+    if (chunk >= chunks) {
+        chunk -= chunks, chunks = threes;
+        a = array(means, args.means, args.means_first, args.means_second, args.means_gradient, 3, inputs.means);
+        if (chunk >= chunks) {
+            chunk -= chunks;
+            a = array(log_scales, args.log_scales, args.log_scales_first, args.log_scales_second,
+                      args.log_scales_gradient, 3, inputs.log_scales);
+            a.penalty = inputs.scale_penalty;
+        }
+        if (chunk >= chunks) {
+            chunk -= chunks, chunks = fours;
+            a = array(quats, args.quats, args.quats_first, args.quats_second, args.quats_gradient, 4, inputs.quats);
+        }
+        if (chunk >= chunks) {
+            chunk -= chunks, chunks = ones;
+            a = array(logit_opacities, args.logit_opacities, args.logit_opacities_first, args.logit_opacities_second,
+                      args.logit_opacities_gradient, 1, inputs.logit_opacities);
+            a.penalty = inputs.opacity_penalty;
+        }
+        if (chunk >= chunks) {
+            if (!inputs.collects) return;
+            chunk -= chunks;
+#pragma unroll
+            for (unsigned k = 0; k < 4 * ADAM_QUADS; k++) {
+                const unsigned i = (chunk * 4 * ADAM_QUADS + k) * ADAM_THREADS + threadIdx.x;
+                if (i < n && (args.warp_slots[i / 32].x >> (i % 32) & 1u))
+                    add_statistics(frame, args.pull, args.seen, i, args.means2d_gradient[i]);
+            }
+            return;
+        }
+    }
+    const AdamConstants c = adam_constants(inputs, *args.state);
+    a.first_rate *= c.first_scale, a.rate *= c.first_scale;
+    adam_chunk(a, chunk, *args.state, c);
+}

@@ -1,0 +1,325 @@
+// A stretch of a tile's list, blended by a block into the pixels it holds.
+//
+// The block stages as many splats at a time as it has threads; each warp goes through those that may reach its pixels,
+// by the bits of 32 at a time or by a list of its own. With compaction, the front of the list then keeps what was
+// blended. Shared memory: 48 bytes a staged splat, 1 byte of warp bits, 2 bytes a warp and splat for lists of warps, and
+// for compaction two words a warp of the backward pass and 32 splats.
+// Not here: alpha (staged.cuh), pixels (blend_pixel.cuh), the kernel (blend.cuh).
+#pragma once
+#include "blend_pixel.cuh"
+
+struct BlendArgs {
+    const Frame* frame;
+    const Splat* splats;         // [V]
+    const float* depths;         // [V] camera z, world units; read only for depth
+    const unsigned* tile_start;  // [T + 1] into list
+    unsigned* list;              // [I] slots, nearest first; compaction rewrites the front of each tile's part
+    unsigned* entry_counts;      // [T] out, training: entries of the list that the backward pass walks
+    float* image;                // [H, W, 3] out, over the background
+    float* transmittance;        // [H, W] out
+    float* depth;                // [H, W] out, if wanted: mean camera z of what was blended, NaN if nothing was
+    unsigned* last;              // [H, W] out, training: entries up to and with the last one blended
+};
+
+// ---- What a block works on ------------------------------------------------------------------------------------------
+
+// What a thread blends into; `last` counts from the range's first entry.
+template <BlendPolicy P>
+struct Pixels {
+    static constexpr int ROWS = rows_of(forward_map(P.map));
+    Pixel of[ROWS];
+
+    __device__ __forceinline__ bool go_on() const {
+        bool some = is_going_on<P>(of[0]);
+        if constexpr (ROWS == 2) some |= is_going_on<P>(of[1]);
+        return some;
+    }
+};
+// Blocks on a multiprocessor if a thread has so many registers.
+__device__ constexpr int blocks_at_once(int warps, int registers) {
+    const int by_registers = 65536 / 32 / registers / warps, by_threads = RESIDENT_THREADS / 32 / warps;
+    return by_registers < by_threads ? by_registers : by_threads;
+}
+template <BlendPolicy P>
+struct BlendShared {
+    static constexpr int WARPS = warps_of(forward_map(P.map)), BATCH = 32 * WARPS, CHUNKS = WARPS;
+    // Splats in flight in a warp that goes through a list of its own: with four pixels of a thread on their way, most
+    // of their latency is hidden.
+    static constexpr int AT_ONCE = 4 / Pixels<P>::ROWS;
+    static constexpr bool HAS_LISTS = P.subtile_list == SubtileList::compacted;
+    // Registers of a thread, and blocks on a multiprocessor that they allow.
+    static constexpr int REGISTERS = Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
+    static constexpr int BLOCKS = blocks_at_once(WARPS, REGISTERS);
+    Staged staged[BATCH + 1];  // and an empty one
+    unsigned char reached[BATCH];
+    // Splats that a warp goes through, as their distance from the first staged one in bytes.
+    unsigned short lists[HAS_LISTS ? WARPS : 1][HAS_LISTS ? BATCH + AT_ONCE + 1 : 1];
+    // Bits of blended splats, by the warps of the backward pass. Two: those of the next batch are cleared while this
+    // one is blended.
+    static constexpr int MASKS = P.compaction ? warps_of(backward_map(P.map)) : 1;
+    unsigned blended[2][MASKS][P.compaction ? CHUNKS : 1];
+};
+
+// ---- Compaction -----------------------------------------------------------------------------------------------------
+
+// Which of a batch's 32 CHUNKS splats were blended, and where they go: lane k of every warp knows chunk k.
+struct Kept {
+    unsigned word;    // bits of the splats that any warp blended
+    unsigned before;  // how many there are in earlier chunks
+    unsigned total;   // in the batch; all lanes
+};
+template <int MASKS, int CHUNKS>
+__device__ __forceinline__ Kept count_kept(const unsigned (&blended)[MASKS][CHUNKS]) {
+    const int lane = int(lane_index()), chunk = lane % CHUNKS;
+    unsigned word = 0;
+#pragma unroll
+    for (int i = 0; i < MASKS; i++) word |= blended[i][chunk];
+    const unsigned own = unsigned(__popc(word));
+    unsigned through = own;
+#pragma unroll
+    for (int step = 1; step < CHUNKS; step *= 2) {
+        const unsigned other = __shfl_up_sync(FULL_WARP, through, unsigned(step));
+        if (chunk >= step) through += other;
+    }
+    return {word, through - own, __shfl_sync(FULL_WARP, through, CHUNKS - 1)};
+}
+// Place among the kept of the batch, counted from 1, of the last one up to splat `number` of it. All lanes call.
+__device__ __forceinline__ unsigned kept_through(const Kept& kept, unsigned number) {
+    const unsigned word = __shfl_sync(FULL_WARP, kept.word, int(number / 32u));
+    const unsigned before = __shfl_sync(FULL_WARP, kept.before, int(number / 32u));
+    return before + unsigned(__popc(word & ((2u << number % 32u) - 1u)));
+}
+template <int MASKS, int CHUNKS>
+__device__ __forceinline__ unsigned contributor_mask(const unsigned (&blended)[MASKS][CHUNKS], int chunk, int bit) {
+    unsigned mask = 0;
+#pragma unroll
+    for (int i = 0; i < MASKS; i++) mask |= (blended[i][chunk] >> bit & 1u) << i;
+    return mask;
+}
+
+// ---- A warp and a batch ---------------------------------------------------------------------------------------------
+
+// Blends N splats into the pixels of a thread, in order. N alphas are worked out side by side.
+template <BlendPolicy P, int N>
+__device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const Staged* const (&splats)[N],
+                                             const unsigned (&bits)[N], const Spot& spot) {
+    constexpr int ROWS = Pixels<P>::ROWS;
+    Evaluated<ROWS> e[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) e[k] = evaluate<P.exp, P.log2_opacity, ROWS, P.map == Map::mixed>(*splats[k], spot);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+#pragma unroll
+        for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels.of[row], *splats[k], e[k].alpha[row], bits[k]);
+}
+
+// Which warp of the backward pass has this warp's pixels: with 8×4 pixels of its 8×8, the one that they are half of.
+template <Map MAP>
+__device__ __forceinline__ int mask_of_warp() {
+    const int warp = int(warp_index());
+    return MAP == Map::mixed ? (warp & 1) | (warp >> 2 << 1) : warp;
+}
+
+// A warp takes one batch of so many, whose half of `BlendShared::blended` is `turn`; `newest` becomes the number in the
+// batch of the last splat each pixel blended, plus one.
+template <BlendPolicy P>
+__device__ __forceinline__ void blend_by_ballot(BlendShared<P>& shared, Pixels<P>& pixels,
+                                                const Spot& spot, unsigned count, int turn,
+                                                unsigned (&newest)[Pixels<P>::ROWS]) {
+    constexpr int CHUNKS = BlendShared<P>::CHUNKS;
+    const int lane = int(lane_index()), warp = int(warp_index());
+    int chunk = 0;
+    const Staged* of_chunk = shared.staged;
+    for (; chunk < CHUNKS && 32u * unsigned(chunk) < count; chunk++, of_chunk += 32) {
+        if (!__any_sync(FULL_WARP, pixels.go_on())) break;
+        unsigned waiting = __ballot_sync(FULL_WARP, shared.reached[chunk * 32 + lane] >> warp & 1);
+        Staged own;
+        if constexpr (P.splat_fetch == Fetch::shuffle) own = of_chunk[lane];
+        while (waiting) {
+            const unsigned bit = waiting & (0u - waiting);
+            waiting ^= bit;
+            const int number = 31 - __clz(int(bit));
+            if constexpr (P.splat_fetch == Fetch::shuffle) {
+                const Staged s = handed_out(own, number);
+                blend_splats<P, 1>(pixels, {&s}, {bit}, spot);
+            } else {
+                blend_splats<P, 1>(pixels, {of_chunk + number}, {bit}, spot);
+            }
+        }
+        if constexpr (P.training) {
+            unsigned blended = 0;
+#pragma unroll
+            for (int row = 0; row < Pixels<P>::ROWS; row++) {
+                const unsigned word = pixels.of[row].blended;
+                if (word) newest[row] = unsigned(chunk) * 32u + 32u - unsigned(__clz(int(word)));
+                blended |= word;
+                pixels.of[row].blended = 0;
+            }
+            if constexpr (P.compaction) {
+                blended = warp_or(blended);
+                if (lane == 0 && blended) atomicOr(&shared.blended[turn][mask_of_warp<P.map>()][chunk], blended);
+            }
+        }
+    }
+}
+
+template <BlendPolicy P>
+__device__ __forceinline__ void blend_by_list(BlendShared<P>& shared, Pixels<P>& pixels,
+                                              const Spot& spot, unsigned batch_count, int turn,
+                                              unsigned (&newest)[Pixels<P>::ROWS]) {
+    constexpr int CHUNKS = BlendShared<P>::CHUNKS, BATCH = BlendShared<P>::BATCH;
+    constexpr int AT_ONCE = BlendShared<P>::AT_ONCE;
+    constexpr unsigned SIZE = sizeof(Staged);
+    const int lane = int(lane_index()), warp = int(warp_index());
+    unsigned short* list = shared.lists[warp];
+    const unsigned own_bytes = unsigned(lane) * SIZE, lower_lanes = (1u << lane) - 1u;
+    int count = 0;
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        if (32u * unsigned(chunk) >= batch_count) break;
+        const bool is_own = shared.reached[chunk * 32 + lane] >> warp & 1;
+        const unsigned lanes = __ballot_sync(FULL_WARP, is_own);
+        // The others write where nobody reads: no branch.
+        const int place = is_own ? count + __popc(lanes & lower_lanes) : BATCH + AT_ONCE;
+        list[place] = (unsigned short)(own_bytes + unsigned(chunk * 32) * SIZE);
+        count += __popc(lanes);
+    }
+    if (lane < AT_ONCE) list[count + lane] = (unsigned short)(BATCH * SIZE);
+    __syncwarp();
+
+    const char* staged = reinterpret_cast<const char*>(shared.staged);
+    const auto number_of = [&](int place) { return list[place] / SIZE; };
+    const auto listed = [&](int place) { return reinterpret_cast<const Staged*>(staged + list[place]); };
+    for (int first = 0; first < count; first += 32) {
+        if (!__any_sync(FULL_WARP, pixels.go_on())) break;
+        const int end = min(first + 32, count);
+        Staged own;
+        if constexpr (P.splat_fetch == Fetch::shuffle) own = *listed(min(first + lane, count));
+#pragma unroll 1
+        for (int place = first; place < end; place += AT_ONCE) {
+            const unsigned bits[AT_ONCE] = {};
+            Staged copies[AT_ONCE];
+            const Staged* splats[AT_ONCE];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                if constexpr (P.splat_fetch == Fetch::shuffle) {
+                    copies[k] = handed_out(own, place - first + k);
+                    splats[k] = copies + k;
+                } else {
+                    splats[k] = listed(place + k);
+                }
+            }
+            blend_splats<P, AT_ONCE>(pixels, splats, bits, spot);
+        }
+        if constexpr (P.training) {
+            const int past = first + (end - first + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+            unsigned blended = 0;
+#pragma unroll
+            for (int row = 0; row < Pixels<P>::ROWS; row++) {
+                // Bit 0 is that of the splat before `past`.
+                const unsigned word = pixels.of[row].blended;
+                if (word) newest[row] = number_of(past - __ffs(int(word))) + 1u;
+                blended |= word;
+                pixels.of[row].blended = 0;
+            }
+            if constexpr (P.compaction) {
+                blended = warp_or(blended);
+                const unsigned number = number_of(max(past - 1 - lane, first));
+                if (blended >> lane & 1u)
+                    atomicOr(&shared.blended[turn][mask_of_warp<P.map>()][number / 32u], 1u << number % 32u);
+            }
+        }
+    }
+}
+
+// ---- A block and a stretch of a list --------------------------------------------------------------------------------
+
+// Stages a thread's splat, the range's `number`-th.
+template <BlendPolicy P>
+__device__ __forceinline__ void stage(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
+                                      unsigned number) {
+    const unsigned thread = threadIdx.x;
+    if (number >= range.count) {
+        shared.reached[thread] = 0;
+        return;
+    }
+    const unsigned slot = args.list[range.first + number];
+    const Splat splat = load_splat<P.layout>(args.splats, args.frame->visible_capacity, slot);
+    Staged s = staged_splat<P.log2_opacity>(splat, range.tile_x, range.tile_y, number, slot);
+    if constexpr (P.wants_depth) s.depth = args.depths[slot];
+    shared.staged[thread] = s;
+    shared.reached[thread] = (unsigned char)(warp_bits<forward_map(P.map), P.subtile>(
+        s, splat.x - float(range.tile_x), splat.y - float(range.tile_y), splat.log2_opacity));
+}
+
+template <BlendPolicy P>
+__device__ __forceinline__ void clear_blended(BlendShared<P>& shared, int turn) {
+    constexpr int CHUNKS = BlendShared<P>::CHUNKS;
+    const int thread = int(threadIdx.x);
+    if (thread < BlendShared<P>::MASKS * CHUNKS) shared.blended[turn][thread / CHUNKS][thread % CHUNKS] = 0;
+}
+// Keeps of a batch what was blended, behind the `kept` of the batches before; returns how many there are now. Each
+// pixel's `last` moves to where its newest splat of the batch ended up.
+template <BlendPolicy P>
+__device__ __forceinline__ unsigned keep_blended(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
+                                                 int turn, const unsigned (&newest)[Pixels<P>::ROWS],
+                                                 Pixels<P>& pixels, unsigned kept) {
+    const int lane = int(lane_index()), warp = int(warp_index());
+    const auto& blended = shared.blended[turn];
+    const Kept of_batch = count_kept(blended);
+    const unsigned own = __shfl_sync(FULL_WARP, of_batch.word, warp);
+    const unsigned destination = kept + kept_through(of_batch, threadIdx.x) - 1u;
+    if (own >> lane & 1u) {
+        unsigned entry = shared.staged[threadIdx.x].slot;
+        if constexpr (P.cmask) entry |= contributor_mask(blended, warp, lane) << slot_bits(P.map);
+        args.list[range.first + destination] = entry;
+    }
+#pragma unroll
+    for (int row = 0; row < Pixels<P>::ROWS; row++) {
+        const unsigned through = kept_through(of_batch, newest[row] ? newest[row] - 1u : 0u);
+        if (newest[row]) pixels.of[row].last = kept + through;
+    }
+    return kept + of_batch.total;
+}
+
+// Blends a stretch of a tile's list into `pixels`, which the caller began. Returns how many entries the list has
+// there afterwards, fewer with compaction; without training how many it went through. All threads of the block call it; what it leaves in `shared` is of no use.
+// A range in shared memory takes no registers.
+template <BlendPolicy P>
+__device__ __forceinline__ unsigned blend_range(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
+                                                Pixels<P>& pixels) {
+    constexpr int ROWS = Pixels<P>::ROWS, BATCH = BlendShared<P>::BATCH;
+    const unsigned thread = threadIdx.x;
+    const Spot spot = spot_of<P.map == Map::mixed>(place_in_tile<forward_map(P.map)>());
+    if constexpr (BlendShared<P>::HAS_LISTS)
+        if (thread == 0) shared.staged[BATCH] = empty_splat();
+    if constexpr (P.compaction) {
+        __syncthreads();  // some may still look at what an earlier range left
+        clear_blended<P>(shared, 0);
+    }
+    unsigned kept = 0;  // entries of the list after compaction
+    unsigned walked = 0;
+    int turn = 0;
+    for (unsigned first = 0; first < range.count; first += BATCH, turn ^= 1) {
+        stage<P>(args, shared, range, first + thread);
+        __syncthreads();
+        unsigned newest[ROWS];
+#pragma unroll
+        for (int row = 0; row < ROWS; row++) newest[row] = 0;
+        const unsigned count = range.count - first;
+        if constexpr (BlendShared<P>::HAS_LISTS) blend_by_list<P>(shared, pixels, spot, count, turn, newest);
+        else blend_by_ballot<P>(shared, pixels, spot, count, turn, newest);
+        if constexpr (P.compaction) clear_blended<P>(shared, turn ^ 1);
+        const bool some_go_on = __syncthreads_or(pixels.go_on());
+
+        if constexpr (P.training && !P.compaction) {
+#pragma unroll
+            for (int row = 0; row < ROWS; row++)
+                if (newest[row]) pixels.of[row].last = first + newest[row];
+        }
+        if constexpr (P.compaction) kept = keep_blended<P>(args, shared, range, turn, newest, pixels, kept);
+        walked = min(first + BATCH, range.count);
+        if (!some_go_on) break;
+    }
+    return P.compaction ? kept : P.training ? range.count : walked;
+}

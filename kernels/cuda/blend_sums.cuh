@@ -1,0 +1,342 @@
+// What a group of staged splats does to the pixels of a warp on the way back, and what it adds to memory.
+//
+// With g = alpha dL/dalpha a splat's nine sums over its pixels are those of g, g u, g v, g u², g u v, g v² and of
+// weight times image gradient; u and v as in staged.cuh, which keeps needles exact. project_backward.cuh turns them
+// into gradients of parameters. Atomics: one float a sum, splat and warp; `deterministic` adds integers, whose order
+// does not matter. Not here: which splats, and in which order: blend_backward.cuh.
+#pragma once
+#include "staged.cuh"
+#include "reduce.cuh"
+
+// ---- Policy and arguments -------------------------------------------------------------------------------------------
+
+enum class Reduce : int {
+    atomic,         // every lane adds its own terms
+    butterfly,      // nine sums in lane 0, which adds them one by one
+    scatter,        // nine sums in nine lanes
+    pair,           // two splats in one go
+    deferred_pair,  // and u is multiplied in once a column
+    deferred_quad,  // four splats
+    transposed,     // five splats, each sum by one lane, through shared memory
+    deterministic,  // scatter, then integer atomics
+};
+enum class Accumulate : int { rgb, projected };
+enum class Walk : int {
+    block,  // the block stages together, a barrier before and after
+    warp,   // each warp stages what cmask says it blended
+};
+
+// What is left out to see what it costs; anything but `off` computes nonsense, of which little is written.
+enum class Ablate : int {
+    off,
+    no_atomics,     // sums end in registers
+    no_reductions,  // and each lane keeps its own terms
+    loop_floor,     // and does nothing with a splat but load it
+};
+
+struct BlendBackwardPolicy {
+    // As the forward pass that wrote the list, which must have had the same values.
+    Layout layout = Layout::packed48;
+    Map map = Map::mixed;
+    Subtile subtile = Subtile::ellipse;  // not used with cmask
+    Fetch splat_fetch = Fetch::shared;
+    Exponential exp = Exponential::ex2;
+    AlphaCap alpha_cap = AlphaCap::cap99;
+    bool log2_opacity = true;
+    bool branchless = true;
+    bool cmask = true;  // list entries say which warps blended them
+    // Its own.
+    Reduce reduce = Reduce::deferred_quad;
+    Accumulate accum = Accumulate::projected;
+    Walk bwd_sync = Walk::warp;
+    bool row_combine = true;  // 8×8: the moments of both rows from one product each
+    bool touched = true;      // marks the splats that may have sums; few others once the list is compacted
+    Ablate ablate = Ablate::off;
+};
+
+struct BlendBackwardArgs {
+    const Frame* frame;
+    const Splat* splats;           // [V]
+    const unsigned* tile_start;    // [T + 1]
+    const unsigned* list;          // [I] as the forward pass left it
+    const unsigned* entry_counts;  // [T]
+    const unsigned* last;          // [H, W]
+    const float* transmittance;    // [H, W]
+    const float* image_gradient;   // [H, W, 3] dL/d(image)
+    float* sums;                   // [V, 12] in the order of `Moment`; 0 before the launch
+    long long* integer_sums;       // [V, 12] deterministic: in place of sums; 0 before the launch
+    float integer_scale;           // deterministic: a sum times this is rounded to an integer below 2^63; a power of 2
+    unsigned char* touched;        // [V] out, if wanted: 1 for splats that have sums; 0 before the launch
+};
+
+// ---- What follows from a policy -------------------------------------------------------------------------------------
+
+__device__ constexpr bool is_deferred(Reduce reduce) {
+    return reduce == Reduce::deferred_pair || reduce == Reduce::deferred_quad || reduce == Reduce::transposed;
+}
+__device__ constexpr int splats_at_once(Reduce reduce) {
+    if (reduce == Reduce::transposed) return TRANSPOSED_SPLATS;
+    if (reduce == Reduce::deferred_quad) return 4;
+    return reduce == Reduce::deferred_pair || reduce == Reduce::pair ? 2 : 1;
+}
+__device__ constexpr int terms_of(Reduce reduce) { return is_deferred(reduce) ? DEFERRED_TERMS : MOMENTS; }
+
+// ---- Pixels ---------------------------------------------------------------------------------------------------------
+
+struct PixelBackward {
+    float T;              // behind the splat that comes next
+    float by_red, by_green, by_blue;  // image gradient
+    float behind[3];      // light from behind, or in [0] its product with the image gradient
+    unsigned last;
+};
+
+struct PixelTerms {
+    float g;       // alpha dL/dalpha
+    float weight;  // dL/dcolour is weight times image gradient
+};
+
+// Moves the pixel to before the splat. The cap on alpha does not stop its gradient.
+template <BlendBackwardPolicy P>
+__device__ __forceinline__ PixelTerms unblend_pixel(PixelBackward& pixel, const Staged& s, float uncapped) {
+    const float alpha = fminf(uncapped, cap_of(P.alpha_cap));
+    pixel.T *= reciprocal_approx(1.0f - alpha);
+    float gain;
+    if constexpr (P.accum == Accumulate::projected) {
+        gain = fmaf(s.blue, pixel.by_blue, -pixel.behind[0]);
+        gain = fmaf(s.red, pixel.by_red, fmaf(s.green, pixel.by_green, gain));
+        pixel.behind[0] = fmaf(alpha, gain, pixel.behind[0]);
+    } else {
+        const float red = s.red - pixel.behind[0], green = s.green - pixel.behind[1], blue = s.blue - pixel.behind[2];
+        gain = fmaf(red, pixel.by_red, fmaf(green, pixel.by_green, blue * pixel.by_blue));
+        pixel.behind[0] = fmaf(alpha, red, pixel.behind[0]);
+        pixel.behind[1] = fmaf(alpha, green, pixel.behind[1]);
+        pixel.behind[2] = fmaf(alpha, blue, pixel.behind[2]);
+    }
+    return {uncapped * (pixel.T * gain), alpha * pixel.T};
+}
+
+// What a splat did to the pixels of a thread: moments of g down the rows, and what colours get from each row.
+template <int ROWS>
+struct SplatTerms {
+    float m0, v, vv;  // sums of g, g v, g v²
+    float weights[ROWS];
+    float u;
+    bool is_hit;  // any of them
+};
+template <BlendBackwardPolicy P, int ROWS>
+__device__ __forceinline__ SplatTerms<ROWS> splat_terms(PixelBackward (&pixels)[ROWS], const Staged& s,
+                                                        const Spot& spot) {
+    const Evaluated<ROWS> e = evaluate<P.exp, P.log2_opacity, ROWS, false>(s, spot);
+    SplatTerms<ROWS> terms;
+    float g[ROWS];
+    terms.is_hit = false, terms.u = e.u;
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) {
+        const bool is_hit = e.alpha[row] >= ALPHA_MIN && s.index < pixels[row].last;
+        terms.is_hit |= is_hit;
+        g[row] = terms.weights[row] = 0.0f;
+        if (P.branchless || is_hit) {
+            const PixelTerms t = unblend_pixel<P>(pixels[row], s, is_hit ? e.alpha[row] : 0.0f);
+            g[row] = t.g, terms.weights[row] = t.weight;
+        }
+    }
+    terms.m0 = g[0], terms.v = g[0] * e.v[0], terms.vv = terms.v * e.v[0];
+    if constexpr (ROWS == 2 && P.row_combine) {
+        // With v falling by c from row to row: Σ g v = m0 v0 − g1 c, and Σ g v² = v0 Σ g v − g1 c v1.
+        const float shift = -g[1] * s.c;
+        terms.m0 = g[0] + g[1];
+        terms.v = fmaf(terms.m0, e.v[0], shift);
+        terms.vv = fmaf(e.v[0], terms.v, shift * e.v[1]);
+    } else if constexpr (ROWS == 2) {
+        const float lower = g[1] * e.v[1];
+        terms.m0 += g[1], terms.v += lower, terms.vv = fmaf(lower, e.v[1], terms.vv);
+    }
+    return terms;
+}
+
+template <int ROWS>
+__device__ __forceinline__ float3 colors_of(const float (&weights)[ROWS], const PixelBackward (&pixels)[ROWS]) {
+    float3 sum = weights[0] * make_float3(pixels[0].by_red, pixels[0].by_green, pixels[0].by_blue);
+    if constexpr (ROWS == 2)
+        sum = add_scaled(sum, weights[1], make_float3(pixels[1].by_red, pixels[1].by_green, pixels[1].by_blue));
+    return sum;
+}
+template <int ROWS, int TERMS>
+__device__ __forceinline__ void spread_terms(const SplatTerms<ROWS>& t, const PixelBackward (&pixels)[ROWS],
+                                             float (&terms)[TERMS]) {
+    const float3 color = colors_of(t.weights, pixels);
+    if constexpr (TERMS == DEFERRED_TERMS) {
+        terms[0] = t.m0, terms[1] = t.v, terms[2] = t.vv, terms[3] = color.x, terms[4] = color.y, terms[5] = color.z;
+    } else {
+        const float m_u = t.m0 * t.u;
+        terms[T_0] = t.m0, terms[T_U] = m_u, terms[T_V] = t.v, terms[T_UU] = m_u * t.u, terms[T_UV] = t.v * t.u;
+        terms[T_VV] = t.vv, terms[T_RED] = color.x, terms[T_GREEN] = color.y, terms[T_BLUE] = color.z;
+    }
+}
+// Folds two splats as `fold` does. Of the colours, the lanes exchange what comes before the product with the gradient:
+// fewer numbers to choose from.
+template <int ROWS>
+__device__ __forceinline__ void fold_terms(const SplatTerms<ROWS>& a, const SplatTerms<ROWS>& b,
+                                           const PixelBackward (&pixels)[ROWS], float (&terms)[DEFERRED_TERMS]) {
+    const bool is_upper = (lane_index() & 16u) != 0;
+    float moments[3] = {a.m0, a.v, a.vv};
+    fold(moments, {b.m0, b.v, b.vv}, 16);
+    float kept[ROWS], sent[ROWS];
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) {
+        kept[row] = is_upper ? b.weights[row] : a.weights[row];
+        sent[row] = is_upper ? a.weights[row] : b.weights[row];
+    }
+    const float3 own = colors_of(kept, pixels), other = colors_of(sent, pixels);
+    terms[0] = moments[0], terms[1] = moments[1], terms[2] = moments[2];
+    terms[3] = own.x + __shfl_xor_sync(FULL_WARP, other.x, 16);
+    terms[4] = own.y + __shfl_xor_sync(FULL_WARP, other.y, 16);
+    terms[5] = own.z + __shfl_xor_sync(FULL_WARP, other.z, 16);
+}
+
+// ---- From terms to memory -------------------------------------------------------------------------------------------
+
+// Which of a group's splats this lane ends with, and where the first of its sums is in the splat's row.
+struct Target {
+    int splat, count;
+    unsigned place;
+};
+template <Reduce REDUCE>
+__device__ __forceinline__ Target own_target() {
+    const int lane = int(lane_index());
+    Holding holding = scatter_holding(lane);
+    if constexpr (REDUCE == Reduce::pair) holding = pair_holding(lane);
+    if constexpr (REDUCE == Reduce::deferred_pair) holding = deferred_pair_holding(lane);
+    if constexpr (REDUCE == Reduce::deferred_quad) holding = quad_holding(lane);
+    if constexpr (REDUCE == Reduce::transposed) holding = transposed_holding(lane);
+    if constexpr (REDUCE == Reduce::butterfly || REDUCE == Reduce::atomic) holding = {0, 0, lane == 0 ? MOMENTS : 0};
+    return {holding.splat, holding.count, unsigned(place_of(holding.first))};
+}
+// At most 2^28 slots times 12 places.
+template <Reduce REDUCE>
+__device__ __forceinline__ auto* place_of(const BlendBackwardArgs& args, const Target& target, unsigned slot) {
+    const unsigned place = slot * unsigned(SUM_ROW) + target.place;
+    if constexpr (REDUCE == Reduce::deterministic)
+        return reinterpret_cast<unsigned long long*>(args.integer_sums) + place;
+    else return args.sums + place;
+}
+
+// A splat whose turn it is: where it is staged, and the lane that holds a copy with splat_fetch = shuffle.
+struct Turn {
+    const Staged* at;
+    int lane;  // below 0: none does
+};
+template <BlendBackwardPolicy P>
+__device__ __forceinline__ Staged splat_of(const Turn& turn, const Staged& held) {
+    if constexpr (P.splat_fetch == Fetch::shuffle)
+        if (turn.lane >= 0) return handed_out(held, turn.lane);
+    return *turn.at;
+}
+
+// Where ablated variants leave what they computed, so that the compiler cannot leave it out too.
+struct Leftover {
+    float sum;
+    unsigned bits;
+};
+template <BlendBackwardPolicy P, class T>
+__device__ __forceinline__ void add_sum(T* address, T value, bool adds, Leftover& leftover) {
+    if constexpr (P.ablate == Ablate::off) {
+        if (adds) atomicAdd(address, value);
+    } else {
+        leftover.sum += float(value);
+    }
+}
+__device__ __forceinline__ void mix_in(const Staged& s, Leftover& leftover) {
+    const float numbers[9] = {s.a, s.u0, s.b, s.v0, s.c, s.opacity, s.red, s.green, s.blue};
+#pragma unroll
+    for (int i = 0; i < 9; i++) leftover.bits ^= __float_as_uint(numbers[i]);
+}
+
+// Takes a group of staged splats through the pixels and adds their sums to memory.
+// ALL_BLENDED: the warp is known to have blended each splat that is not empty.
+template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
+__device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS],
+                                          const Spot& spot, const Turn (&group)[GROUP], const Staged& held,
+                                          const Target& target, float* transposed, Leftover& leftover) {
+    constexpr bool FOLDS = P.reduce == Reduce::deferred_pair || P.reduce == Reduce::deferred_quad;
+    constexpr int TERMS = terms_of(P.reduce), SETS = FOLDS ? GROUP / 2 : GROUP;
+    SplatTerms<ROWS> of_splat[GROUP];
+    float terms[SETS][TERMS];
+    bool is_hit[GROUP], is_any_hit = false;
+#pragma unroll
+    for (int k = 0; k < GROUP; k++) {
+        const Staged s = splat_of<P>(group[k], held);
+        if constexpr (P.ablate == Ablate::loop_floor) {
+            mix_in(s, leftover);
+            continue;
+        }
+        of_splat[k] = splat_terms<P>(pixels, s, spot);
+        is_hit[k] = of_splat[k].is_hit;
+        if constexpr (!ALL_BLENDED && P.reduce != Reduce::atomic) is_hit[k] = __any_sync(FULL_WARP, is_hit[k]);
+        is_any_hit |= is_hit[k];
+        if constexpr (P.ablate == Ablate::no_reductions) {
+            float own[TERMS];
+            spread_terms(of_splat[k], pixels, own);
+#pragma unroll
+            for (int i = 0; i < TERMS; i++) leftover.sum += own[i];
+        } else if constexpr (FOLDS) {
+            if (k & 1) fold_terms(of_splat[k - 1], of_splat[k], pixels, terms[k / 2]);
+        } else {
+            spread_terms(of_splat[k], pixels, terms[k]);
+            if constexpr (P.reduce == Reduce::transposed) store_transposed(transposed, k, terms[k]);
+        }
+    }
+    if constexpr (P.ablate == Ablate::loop_floor || P.ablate == Ablate::no_reductions) return;
+    if constexpr (P.reduce == Reduce::atomic) {
+        if (!is_any_hit) return;
+#pragma unroll
+        for (int i = 0; i < MOMENTS; i++)
+            add_sum<P>(args.sums + size_t(group[0].at->slot) * SUM_ROW + place_of(i), terms[0][i], true, leftover);
+        return;
+    }
+    if constexpr (P.reduce == Reduce::transposed) __syncwarp();
+    if (!ALL_BLENDED && !is_any_hit) return;
+
+    // A warp that walks alone fills up with splats that add zeros to a row of its own; else nothing is added.
+    const Staged* own = group[0].at;
+    bool adds = ALL_BLENDED || is_hit[0];
+    if constexpr (P.bwd_sync == Walk::warp) {
+        own += target.splat;  // such a group lies side by side
+    } else {
+#pragma unroll
+        for (int k = 1; k < GROUP; k++)
+            if (target.splat == k) own = group[k].at, adds = ALL_BLENDED || is_hit[k];
+    }
+    adds &= target.count > 0 && (P.bwd_sync == Walk::warp || own->slot != NO_SLOT);
+    auto* row = place_of<P.reduce>(args, target, own->slot);
+
+    if constexpr (P.reduce == Reduce::butterfly) {
+        reduce_butterfly(terms[0]);
+#pragma unroll
+        for (int i = 0; i < MOMENTS; i++) add_sum<P>(row + place_of(i), terms[0][i], adds, leftover);
+    } else if constexpr (P.reduce == Reduce::scatter) {
+        add_sum<P>(row, reduce_scatter(terms[0]), adds, leftover);
+    } else if constexpr (P.reduce == Reduce::deterministic) {
+        const float sum = reduce_scatter(terms[0]);
+        add_sum<P>(row, (unsigned long long)(llrintf(sum * args.integer_scale)), adds, leftover);
+    } else if constexpr (P.reduce == Reduce::pair) {
+        add_sum<P>(row, reduce_pair(terms[0], terms[1]), adds, leftover);
+    } else if constexpr (P.reduce == Reduce::deferred_pair) {
+        const float sum = reduce_folded_pair(terms[0], target.splat == 0 ? of_splat[0].u : of_splat[1].u);
+        add_sum<P>(row, sum, adds, leftover);
+    } else if constexpr (P.reduce == Reduce::deferred_quad) {
+        const float2 sum = reduce_folded_quad(terms[0], terms[1], __fmaf_rn(-own->a, spot.x, own->u0));
+        if constexpr (P.ablate == Ablate::off) {
+            if (adds) add_pair(row, sum, target.count == 2);
+        } else {
+            leftover.sum += sum.x + sum.y;
+        }
+    } else if constexpr (P.reduce == Reduce::transposed) {
+        const float middle = spot.x - float(lane_index() & 7u) + 3.5f;
+        const float3 sum = reduce_transposed(transposed, own->a, fmaf(-own->a, middle, own->u0));
+        add_sum<P>(row, sum.x, adds, leftover);
+        add_sum<P>(row + (target.count == 3 ? M_U - M_0 : M_UV - M_V), sum.y, adds && target.count >= 2, leftover);
+        add_sum<P>(row + (M_UU - M_0), sum.z, adds && target.count == 3, leftover);
+        __syncwarp();  // before the rows are overwritten
+    }
+}

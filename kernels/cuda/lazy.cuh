@@ -1,0 +1,124 @@
+// Harmonics that stand still while their Gaussian is not seen, and are caught up before anyone reads them.
+//
+// Without a gradient Adam's step j after step t0 moves a number by rate (β1 / √β2)^j √(1 − β2^(t0+j)) / (1 − β1^(t0+j))
+// times m / √v as they were, and multiplies m by β1 and v by β2. So a Gaussian's numbers may be left alone, but for the
+// first four, which are always up to date, and be moved by `reach` times m / √v when it is seen again; epsilon is too
+// small to matter beside √v. `reach` for each number of missed steps stands in a table that every step renews, from
+// which the steps before and after it read one half each. No Gaussian misses more than LAZY_STEPS.
+// A warp works on its lanes' Gaussians together, a row of harmonics each. Read project_backward_adam.cuh next.
+#pragma once
+#include "sh.cuh"
+#include "step.cuh"
+
+constexpr unsigned LAZY_STEPS = 127, LAZY_TABLE = LAZY_STEPS + 1;
+constexpr unsigned SH_QUADS = 12;  // four numbers each, a row of harmonics
+
+struct LazySh {
+    const float* first;       // [N, 16, 3] first moments
+    const float* second;      // [N, 16, 3] second moments
+    const unsigned* stepped;  // [N] the step after which the row stands
+    const float* reach;       // [2, LAZY_TABLE] after an even and after an odd number of steps
+    const StepState* state;
+};
+
+// How many quads of a row of harmonics hold what counts at `degree`.
+__device__ __forceinline__ unsigned sh_quads_in_use(int degree) {
+    return (3u * unsigned((degree + 1) * (degree + 1)) + 3u) / 4u;
+}
+
+// Which half of the table holds after so many steps.
+__device__ __forceinline__ const float* reach_after(const float* reach, unsigned steps) {
+    return reach + (steps & 1u) * LAZY_TABLE;
+}
+
+// Renews the table after a step that has committed: the step is one more that all may have missed. All threads of a
+// block of at least LAZY_TABLE.
+__device__ __forceinline__ void renew_reach(float* reach, const StepInputs& inputs, const StepState& state) {
+    const unsigned missed = threadIdx.x;
+    if (missed >= LAZY_TABLE) return;
+    float sum = 0.0f;
+    if (missed > 0) {
+        const float ratio = exp2f(float(missed) * (log2f(float(inputs.beta1)) - 0.5f * log2f(float(inputs.beta2))));
+        sum = reach_after(reach, state.steps + 1)[missed - 1] +
+              inputs.sh_rest * ratio * state.first_scale / state.second_scale;
+    }
+    const_cast<float*>(reach_after(reach, state.steps))[missed] = sum;
+}
+
+__device__ __forceinline__ float caught_up(float value, float first, float second, float reach) {
+    return second > 0.0f ? value - reach * first * rsqrtf(second) : value;
+}
+__device__ __forceinline__ float4 caught_up(float4 value, float4 first, float4 second, float reach) {
+    return make_float4(caught_up(value.x, first.x, second.x, reach), caught_up(value.y, first.y, second.y, reach),
+                       caught_up(value.z, first.z, second.z, reach), caught_up(value.w, first.w, second.w, reach));
+}
+
+// Catches up the rows that a warp has in shared memory, those of lanes that want theirs; `place(row)` is where one
+// begins, `n` the lane's Gaussian, `steps` have been made. All lanes call.
+template <class F>
+__device__ __forceinline__ void catch_up_rows(const LazySh& lazy, float4* rows, unsigned n, bool is_wanted,
+                                              unsigned steps, int degree, F place) {
+    const unsigned missed = is_wanted ? steps - lazy.stepped[n] : 0;
+    const unsigned late = __ballot_sync(FULL_WARP, missed > 0);
+    if (late == 0) return;
+    const float reach = reach_after(lazy.reach, steps)[missed];
+    const unsigned quads = sh_quads_in_use(degree);
+#pragma unroll 3  // all twelve at once would spill
+    for (unsigned step = 0; step < SH_QUADS; step++) {
+        const unsigned part = step * 32 + lane_index(), row = part / SH_QUADS, column = part - row * SH_QUADS;
+        const unsigned its_n = __shfl_sync(FULL_WARP, n, int(row));
+        const float its_reach = __shfl_sync(FULL_WARP, reach, int(row));
+        if (column == 0 || column >= quads || !(late >> row & 1u)) continue;
+        const size_t at = size_t(its_n) * SH_QUADS + column;
+        float4& value = rows[place(row) + column];
+        value = caught_up(value, reinterpret_cast<const float4*>(lazy.first)[at],
+                          reinterpret_cast<const float4*>(lazy.second)[at], its_reach);
+    }
+    __syncwarp();
+}
+
+// The same in shared memory as projection packs it.
+__device__ __forceinline__ void catch_up_packed(const LazySh& lazy, uint4* rows, size_t n, bool is_wanted, int degree) {
+    catch_up_rows(lazy, reinterpret_cast<float4*>(rows), unsigned(n), is_wanted, lazy.state->steps, degree,
+                  [](unsigned row) { return packed_row<ShDtype::f32>(row); });
+}
+
+// ---- All at once, before others read the harmonics ------------------------------------------------------------------
+
+struct FlushShArgs {
+    const Frame* frame;
+    const StepInputs* inputs;
+    const StepState* state;
+    float* sh;          // [N, 16, 3] in and out, like the moments
+    float* first;
+    float* second;
+    unsigned* stepped;  // [N] in and out
+    const float* reach;
+    unsigned gaussians;
+};
+
+// 128 threads a block, a warp 32 Gaussians.
+__global__ void __launch_bounds__(128) flush_sh(FlushShArgs args) {
+    const size_t first = size_t(blockIdx.x) * 128 + warp_index() * 32;
+    if (first >= args.gaussians) return;
+    const unsigned steps = args.state->steps, n = unsigned(first) + lane_index();
+    const unsigned missed = n < args.gaussians ? steps - args.stepped[n] : 0;
+    const float reach = reach_after(args.reach, steps)[missed];
+    const float decay1 = exp2f(float(missed) * log2f(float(args.inputs->beta1)));
+    const float decay2 = exp2f(float(missed) * log2f(float(args.inputs->beta2)));
+    for_each_part<32, SH_QUADS>([&](unsigned step, unsigned row, unsigned column) {
+        const unsigned its_missed = __shfl_sync(FULL_WARP, missed, int(row));
+        const float its_reach = __shfl_sync(FULL_WARP, reach, int(row));
+        const float its_decay1 = __shfl_sync(FULL_WARP, decay1, int(row));
+        const float its_decay2 = __shfl_sync(FULL_WARP, decay2, int(row));
+        if (column == 0 || its_missed == 0) return;
+        const size_t at = first * SH_QUADS + step * 32 + lane_index();
+        float4 &value = reinterpret_cast<float4*>(args.sh)[at], &m = reinterpret_cast<float4*>(args.first)[at];
+        float4& v = reinterpret_cast<float4*>(args.second)[at];
+        value = caught_up(value, m, v, its_reach);
+        m = make_float4(its_decay1 * m.x, its_decay1 * m.y, its_decay1 * m.z, its_decay1 * m.w);
+        v = make_float4(its_decay2 * v.x, its_decay2 * v.y, its_decay2 * v.z, its_decay2 * v.w);
+    });
+    __syncwarp();
+    if (missed) args.stepped[n] = steps;
+}

@@ -1,0 +1,79 @@
+"""What one GPU told about the cost of splats and chunks, kept on disk, and what is assumed of a GPU that was not asked.
+
+`splatscope bench --calibrate` measures and stores (`app/bench_calibrate.py`); `pipeline_schedule.py` reads when it
+makes a plan. The model these numbers belong to: `schedule.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from splatscope.kernels.cuda_buffers import Memory
+from splatscope.kernels.errors import InputError
+
+RANGES = {
+    "saturating_warps": (1.0, 64.0),
+    "chunk": (0.0, 2000.0),
+    "tail": (0.0, 0.5),
+    "second_walk": (0.0, 1.0),
+    "training_walk": (0.0, 2.0),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Costs in units of one splat in one tile. The defaults are an H200's, rounded."""
+
+    saturating_warps: float = 12.0  # of a multiprocessor: with more resident, each is slower
+    chunk: float = 32.0  # lambda: to write and add up a chunk's pixels
+    tail: float = 0.1  # beta: what the longest unit adds, as a share of it
+    second_walk: float = 0.5  # of a chunk's splats with an exact stop, beyond the first walk
+    training_walk: float = 1.0  # likewise, where the lists of the backward pass are written
+
+    def clamped(self) -> Calibration:
+        """Each number within what can be: a measurement that was disturbed does little harm."""
+        values = {name: min(max(getattr(self, name), low), high) for name, (low, high) in RANGES.items()}
+        return Calibration(**values)
+
+
+def calibration_path(gpu: str) -> Path:
+    """Where the numbers of a GPU of that name are kept."""
+    import platformdirs
+
+    stem = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    return Path(platformdirs.user_cache_dir("splatscope")) / "schedule" / f"{stem}.json"
+
+
+def store_calibration(gpu: str, calibration: Calibration) -> Path:
+    """Writes the numbers; plans made from then on use them. Returns where."""
+    path = calibration_path(gpu)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(calibration), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"The calibration cannot be written to {path}: {error.strerror}.") from error
+    stored_calibration.cache_clear()
+    return path
+
+
+@cache
+def stored_calibration(gpu: str) -> Calibration:
+    """The numbers of a GPU of that name; the defaults where there are none, or none that can be read."""
+    try:
+        values = json.loads(calibration_path(gpu).read_text(encoding="utf-8"))
+        return Calibration(**{name: float(values[name]) for name in RANGES}).clamped()
+    except (OSError, ValueError, TypeError, KeyError):
+        return Calibration()
+
+
+def calibration_of(memory: Memory) -> Calibration:
+    """The numbers of the GPU whose memory this is; the defaults on a processor."""
+    if memory.architecture == 0:
+        return Calibration()
+    import torch
+
+    return stored_calibration(torch.cuda.get_device_name())

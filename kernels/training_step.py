@@ -1,0 +1,477 @@
+"""`TrainingStep`: one step of training on a GPU, as one captured graph, the host never waiting.
+
+forward -> loss -> blend_backward -> project_backward -> Adam and statistics. A step commits on the device or does
+nothing (cuda/step.cuh): one that did not fit its buffers is queued again once they have grown, together with those
+behind it, so that the outcome does not depend on when the host noticed; one whose loss is not finite leaves the splats
+of the step before it, and nothing moves until `resume`. Losses are read some steps later. Everything runs on torch's
+current stream. Splats: `splat_buffers.py`; photographs: `targets.py`; the stages before and after: `pipeline.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from splatscope.kernels.arguments import struct_layout
+from splatscope.kernels.cuda_buffers import Capacity, TorchMemory
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.launcher import Launcher, Timeline
+from splatscope.kernels.passes import Pass, Scene, source
+from splatscope.kernels.pipeline import Launch, Pipeline, Plan, Step, run_steps
+from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.splat_buffers import SHAPES, SplatBuffers
+from splatscope.kernels.targets import Target, TargetStore
+from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+
+IN_FLIGHT = 6  # steps queued before the host waits for the oldest
+KEPT_PLANS = 64
+LOSS_THREADS, LOSS_BLOCKS = 128, 6  # a block; blocks resident on a multiprocessor (loss.cuh)
+LEAST_LOSS_ROWS = 24  # of a block: it reads ten more
+ADAM_THREADS, ADAM_CHUNK = 256, 512  # a block; quads it goes through (adam.cuh)
+RESULT_SLOTS = 64  # step.cuh
+LAZY_TABLE = 128  # lazy.cuh
+DOES_NOT_FIT = 3  # bits of Frame::overflow
+_DEFAULT_POLICY = Policy()
+
+
+# ---- What goes in and comes out --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AdamRates:
+    """Learning rates of one step, and Adam's constants."""
+
+    means: float
+    log_scales: float
+    quats: float
+    logit_opacities: float
+    sh_constant: float
+    sh_rest: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class StepRequest:
+    """One step on one photograph."""
+
+    camera: Camera
+    settings: RenderSettings  # background that the photograph is over; degree in use
+    target: Target
+    rates: AdamRates
+    dssim_weight: float = 0.2
+    opacity_penalty: float = 0.0  # times the mean opacity, added to the loss; its value is not reported
+    scale_penalty: float = 0.0  # times the mean half axis, likewise
+    collects: bool = True  # statistics of density control
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What became of a request."""
+
+    request: StepRequest
+    loss: float
+    l1: float
+    ssim: float
+    steps: int  # committed so far, with this one
+    visible: int
+    instances: int
+    skipped: dict[str, int]  # parameter -> numbers whose gradient was not finite and that stayed, before this step
+
+    @property
+    def is_finite(self) -> bool:
+        """False: the step did nothing, and neither will later ones before `TrainingStep.resume`."""
+        return math.isfinite(self.loss)
+
+
+def loss_kernels(coverage: bool, weights: bool) -> list[str]:
+    """The instantiations for photographs of a kind: sums, then gradient."""
+    policy = f"LossPolicy{{.coverage = {str(coverage).lower()}, .weights = {str(weights).lower()}}}"
+    return [f"{name}<{policy}>" for name in ("loss_sums", "loss_gradient")]
+
+
+@cache
+def _dtype(name: str) -> np.dtype[Any]:
+    return struct_layout(source("step.cuh").text, name).dtype
+
+
+def _pass(policy: Policy, camera: Camera) -> Pass:
+    rows, columns = camera.tiles
+    adam = policy.optimizer.adam
+    return Pass(policy, True, False, rows * columns, gradients=adam == "separate", lazy_sh=adam == "lazy_sh")
+
+
+def _fused_name(project_backward: str, policy: Policy) -> str:
+    """The kernel of projection backward and Adam in one, from the instantiation of projection backward alone."""
+    moves = {"fused": "all"}.get(policy.optimizer.adam, policy.optimizer.adam)
+    return f"{project_backward.replace('<', '_adam<', 1).removesuffix('>')}, Moves::{moves}>"
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Kernels of a step, as a store takes a pass."""
+
+    found: dict[str, tuple[str, str]]
+
+    def kernels(self) -> dict[str, tuple[str, str]]:
+        return self.found
+
+
+# ---- The step --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Prepared:
+    """The steps for one image size under one policy; from the second run on a graph stands for them."""
+
+    plan: Plan
+    steps: list[Step]
+    runs: int = 0
+    graphs: dict[bool, Any] = field(default_factory=dict)  # whether stages are timed -> launcher.Graph
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    """A queued step."""
+
+    request: StepRequest
+    sequence: int
+    event: Any
+
+
+class TrainingStep:
+    """Splats that live on the GPU and are improved there. One thread at a time.
+
+    `memory`, `kernels` and `launcher` are replaced in tests.
+    """
+
+    def __init__(
+        self,
+        gaussians: Gaussians,
+        policy: Policy = _DEFAULT_POLICY,
+        rows: int = 0,
+        target_budget: int = 1 << 33,
+        timed_every: int = 0,
+        memory: TorchMemory | None = None,
+        kernels: Any = None,
+        launcher: Any = None,
+    ) -> None:
+        """`rows`: splats to have room for at first; `target_budget`: bytes of photographs kept on the GPU;
+        `timed_every`: one in so many steps has its stages timed, 0: none."""
+        if kernels is None:
+            from splatscope.kernels.renderer import KernelStore
+
+            kernels = KernelStore()
+        self.policy = policy
+        self._wanted: Policy | None = None  # what steps change to once it is compiled
+        self.memory = memory or TorchMemory()
+        self.launcher: Any = launcher or Launcher()
+        self._timeline, self._timed_every = Timeline(), timed_every
+        self.pipeline = Pipeline(self.memory, kernels, self.forget)
+        self.splats = SplatBuffers(self.memory, gaussians, rows, self.forget)
+        self.targets = TargetStore(self.memory, target_budget, IN_FLIGHT + 2)
+        self.capacity = Capacity(0, 0)
+        self.stage_ms: dict[str, float] = {}  # newest known time of each stage
+        self._kernels = kernels
+        self._plans: OrderedDict[Any, _Prepared] = OrderedDict()
+        self._pending: deque[_Pending] = deque()
+        self._outcomes: list[StepOutcome] = []
+        self._events: list[Any] = []
+        self._sequence = 0
+        self._inputs = self.memory.empty("step inputs", (_dtype("StepInputs").itemsize,), "u1")
+        self._state = self.memory.empty("step state", (_dtype("StepState").itemsize,), "u1")
+        self._results = self.memory.shared_with_host("step results", RESULT_SLOTS * _dtype("StepResult").itemsize)
+        self._reach = self.memory.empty("reach", (2, LAZY_TABLE), "f4")
+        self._behind = False  # harmonics of some splats
+        self.set_steps(0, 0.9, 0.999)
+
+    def set_steps(self, steps: int, beta1: float, beta2: float) -> None:
+        """So many steps have been made: what corrects Adam's bias. For a run that goes on from a checkpoint."""
+        self.flush()
+        self._reach.zero_()
+        record = np.zeros(1, _dtype("StepState"))
+        record["steps"], record["beta1_power"], record["beta2_power"] = steps, beta1**steps, beta2**steps
+        self.memory.write(self._state, record)
+
+    def want(self, policy: Policy) -> None:
+        """Steps change to these toggles as soon as their kernels are compiled, which happens beside them.
+
+        What changes the picture is left as it is: splats are trained for one way of drawing them. Nothing happens if
+        the toggles do not go together.
+        """
+        for row in toggle_table("cuda"):
+            if row.identity == "Q":
+                policy = policy.with_value(row.stage, row.name, self.policy.value(row.stage, row.name))
+        self._wanted = policy if policy != self.policy and not policy.problems("cuda") else None
+
+    def run(self, request: StepRequest) -> None:
+        """Queues one step. Waits only if IN_FLIGHT are queued already. Raises InputError where there is no room."""
+        while len(self._pending) >= IN_FLIGHT:
+            self._finish_oldest()
+        self._submit(request)
+
+    def outcomes(self, wait: bool = False) -> list[StepOutcome]:
+        """Of the steps finished since the last call, in order; `wait` waits for all that are queued."""
+        while self._pending and (wait or self._pending[0].event is None or self._pending[0].event.query()):
+            self._finish_oldest()
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def resume(self) -> None:
+        """Lets steps commit again after one whose loss was not finite. Nothing may be queued."""
+        self._write_halted(0)
+
+    def flush(self) -> None:
+        """Brings all harmonics up to date, for whoever else reads them."""
+        if not self._behind:
+            return
+        self._behind = False
+        kernel, count = self._kernels("lazy.cuh", ["flush_sh"])["flush_sh"], self.splats.count
+        arguments = kernel.arguments.pack(
+            frame=self.pipeline.frame,
+            inputs=self._inputs,
+            state=self._state,
+            sh=self.splats.array("raw", "sh"),
+            first=self.splats.array("first", "sh"),
+            second=self.splats.array("second", "sh"),
+            stepped=self.splats.stepped,
+            reach=self._reach,
+            gaussians=count,
+        )
+        self.launcher.launch(kernel, (-(-count // 128),), (128,), arguments)
+
+    def assign(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Other splats, as `SplatBuffers.assign` takes them. Steps in flight should be over."""
+        if not self.splats.holds(state, "sh"):
+            self.flush()
+        self.splats.assign(state)
+
+    def forget(self) -> None:
+        """Drops all plans and graphs. Waits for the GPU: they may be running."""
+        if self._plans:
+            self.memory.wait()
+        self._plans.clear()
+
+    # ---- Queueing ----------------------------------------------------------------------------------------------------
+
+    def _submit(self, request: StepRequest) -> None:
+        if self._wanted is not None and self._is_compiled(self._wanted, request):
+            self.policy, self._wanted = self._wanted, None
+        is_lazy = self.policy.optimizer.adam == "lazy_sh"
+        if not is_lazy:
+            self.flush()
+        prepared = self._prepared(request.camera, request.target)
+        if is_lazy and not self._behind:  # from here on splats may fall behind
+            fields: Any = _dtype("StepState").fields
+            offset = fields["steps"][1]
+            self.splats.stepped.copy_(self._state[offset : offset + 4].view(self.splats.stepped.dtype))
+            self._behind = True
+        scene = self.splats.scene
+        self.pipeline.begin(scene, request.camera, request.settings, self.capacity)
+        with self.targets.placed(request.target) as address:
+            self.memory.write(self._inputs, self._record(request, address))
+            self._run(prepared)
+        event = self._events.pop() if self._events else self.memory.event()
+        if event is not None:
+            event.record()
+        self._pending.append(_Pending(request, self._sequence, event))
+        self._sequence += 1
+
+    def _record(self, request: StepRequest, target: int) -> np.ndarray:
+        record = np.zeros(1, _dtype("StepInputs"))
+        row, rates = record[0], request.rates
+        row["target"], row["dssim_weight"] = target, request.dssim_weight
+        row["beta1"], row["beta2"], row["epsilon"] = rates.beta1, rates.beta2, rates.epsilon
+        for name in ("means", "log_scales", "quats", "logit_opacities", "sh_constant", "sh_rest"):
+            row[name] = getattr(rates, name)
+        count = max(self.splats.count, 1)
+        row["opacity_penalty"] = request.opacity_penalty / count
+        row["scale_penalty"] = request.scale_penalty / (3 * count)
+        row["collects"], row["sequence"] = request.collects, self._sequence
+        return record
+
+    def _run(self, prepared: _Prepared) -> None:
+        def work() -> None:
+            run_steps(prepared.steps, self.launcher)
+
+        prepared.runs += 1
+        is_timed = self._timed_every > 0 and self._sequence % self._timed_every == 0
+        self.launcher.timeline = self._timeline if is_timed else None
+        if self.policy.launch.launch == "direct" or prepared.runs == 1:
+            work()
+            if is_timed:
+                self._timeline.end_frame()
+            for times in self._timeline.read_finished():
+                self.stage_ms = times
+            return
+        if is_timed not in prepared.graphs:
+            prepared.graphs[is_timed] = self.launcher.capture(work)
+        if times := prepared.graphs[is_timed].replay():
+            self.stage_ms = times
+
+    def _finish_oldest(self) -> None:
+        """Waits for the oldest step and notes its outcome; makes room and queues again if it did not fit."""
+        oldest = self._pending[0]
+        if oldest.event is not None:
+            oldest.event.synchronize()
+        result = self._result(oldest)
+        if result["overflow"] & DOES_NOT_FIT:
+            self._queue_again(result)
+            return
+        self._pending.popleft()
+        if oldest.event is not None:
+            self._events.append(oldest.event)
+        outcome = StepOutcome(
+            oldest.request,
+            loss=float(result["loss"]),
+            l1=float(result["l1"]),
+            ssim=float(result["ssim"]),
+            steps=int(result["steps"]),
+            visible=int(result["visible"]),
+            instances=int(result["instances"]),
+            skipped=dict(zip(SHAPES, result["skipped"].tolist(), strict=True)),
+        )
+        self._outcomes.append(outcome)
+        if not outcome.is_finite:
+            self.memory.wait()
+            self._pending.clear()  # refused, all of them
+
+    def _result(self, pending: _Pending) -> np.void:
+        record = self._results.numpy().view(_dtype("StepResult"))[pending.sequence % RESULT_SLOTS]
+        assert record["sequence"] == pending.sequence
+        return record.copy()
+
+    def _queue_again(self, result: np.void) -> None:
+        """The steps in flight, the first of which did not fit. All of them have done nothing."""
+        self.memory.wait()
+        requests = [pending.request for pending in self._pending]
+        self._events += [pending.event for pending in self._pending if pending.event is not None]
+        self._pending.clear()
+        wanted = int(result["visible_wanted"]), int(result["instances_wanted"])
+        self._make_room(self.capacity.grown(*wanted, count=self.splats.count))
+        self._write_halted(0)
+        for request in requests:
+            self._submit(request)
+
+    def _write_halted(self, value: int) -> None:
+        fields: Any = _dtype("StepState").fields
+        offset = fields["halted"][1]
+        self.memory.write(self._state[offset : offset + 4], np.array([value], np.uint32))
+
+    def _make_room(self, wanted: Capacity) -> None:
+        room = Capacity(max(self.capacity.visible, wanted.visible), max(self.capacity.instances, wanted.instances))
+        if room != self.capacity:
+            self.forget()
+            self.capacity = room
+
+    # ---- Plans -------------------------------------------------------------------------------------------------------
+
+    def _prepared(self, camera: Camera, target: Target) -> _Prepared:
+        self._make_room(Capacity.of(self.splats.count))
+        key = (camera.width, camera.height, target.has_coverage, target.has_weights, self.policy)
+        if key not in self._plans:
+            self._plans[key] = self._prepare(camera, target)
+            if len(self._plans) > KEPT_PLANS:
+                self.memory.wait()
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        return self._plans[key]
+
+    def _is_compiled(self, policy: Policy, request: StepRequest) -> bool:
+        """True if a step with this policy need not wait for the compiler, which else begins beside."""
+        made_for = _pass(policy, request.camera)
+        wanted = made_for.kernels()
+        if policy.optimizer.adam == "separate":
+            wanted["adam"] = ("adam.cuh", "adam")
+        else:
+            name = _fused_name(wanted["project_backward"][1], policy)
+            wanted["project_backward"] = ("project_backward_adam.cuh", name)
+        return self._kernels.start(_Wanted(wanted))
+
+    def _prepare(self, camera: Camera, target: Target) -> _Prepared:
+        """Compiles and allocates what is missing for an image size."""
+        policy, splats = self.policy, self.splats
+        if policy.project.sh_dtype != "f32":
+            raise InputError("Training needs project.sh_dtype = f32; set it and start again.")
+        made_for = _pass(policy, camera)
+        arrays = {name: splats.array("raw", name) for name in SHAPES}
+        everything = Scene(splats.rows, 3, sh={"f32": arrays.pop("sh")}, **arrays)
+        if made_for.lazy_sh:
+            moments = {kind: splats.array(kind, "sh") for kind in ("first", "second")}
+            everything.lazy.update(moments, stepped=splats.stepped, reach=self._reach, state=self._state)
+        plan = self.pipeline.plan(everything, camera.width, camera.height, made_for, self.capacity)
+        adam = [*plan.backward, self._adam_step(plan)] if made_for.gradients else self._fused_backward(plan)
+        return _Prepared(plan, [*plan.forward, *self._loss_steps(plan, camera, target), *adam])
+
+    def _loss_steps(self, plan: Plan, camera: Camera, target: Target) -> list[Step]:
+        take, width, height = self.pipeline.buffers.take, camera.width, camera.height
+        names = loss_kernels(target.has_coverage, target.has_weights)
+        kernels = self._kernels("loss.cuh", names)
+        across = -(-3 * width // LOSS_THREADS)
+        down = max(1, LOSS_BLOCKS * self.memory.multiprocessors // across)
+        rows = max(LEAST_LOSS_ROWS, -(-height // down))
+        blocks = across * -(-height // rows)
+        shared = {
+            "frame": self.pipeline.frame,
+            "inputs": self._inputs,
+            "image": plan.outputs.image,
+            "derivatives": take("loss derivatives", (3, height, width, 3), "f4"),
+            "sums": take("loss sums", (blocks, 2), "f4"),
+            "rows": rows,
+        }
+        own = {
+            "state": self._state,
+            "results": self._results,
+            "reach": self._reach if self.policy.optimizer.adam == "lazy_sh" else None,
+            "gradient": plan.outputs.image_gradient,
+            "sum_count": blocks,
+        }
+        arguments = (shared, shared | own)
+        return [
+            Launch("loss", kernels[name], (count,), (LOSS_THREADS,), kernels[name].arguments.pack(**values))
+            for name, count, values in zip(names, (blocks, blocks + 1), arguments, strict=True)
+        ]
+
+    def _adam_step(self, plan: Plan) -> Step:
+        """Adam from arrays of gradients."""
+        kernel, rows = self._kernels("adam.cuh", ["adam"])["adam"], self.splats.rows
+        numbers = [rows * int(np.prod(shape)) for shape in SHAPES.values()]
+        blocks = sum(-(-count // (4 * ADAM_CHUNK)) for count in (*numbers, rows))
+        arguments = kernel.arguments.pack(**self._adam_arguments(plan))
+        return Launch("adam", kernel, (blocks,), (ADAM_THREADS,), arguments)
+
+    def _fused_backward(self, plan: Plan) -> list[Step]:
+        """The backward pass with Adam in the last of its kernels."""
+        *before, last = plan.backward
+        assert isinstance(last, Launch)
+        name = _fused_name(last.kernel.name, self.policy)
+        kernel = self._kernels("project_backward_adam.cuh", [name])[name]
+        values = last.arguments[0]
+        own = {member: values[member] for member in values.dtype.names or ()}
+        backward = {member: int(value) if value.dtype == np.uint64 else value for member, value in own.items()}
+        arguments = kernel.arguments.pack(
+            backward=backward, adam=self._adam_arguments(plan), stepped=self.splats.stepped, reach=self._reach
+        )
+        return [*before, Launch(last.stage, kernel, last.grid, last.block, arguments)]
+
+    def _adam_arguments(self, plan: Plan) -> dict[str, Any]:
+        splats = self.splats
+        return {
+            "frame": self.pipeline.frame,
+            "inputs": self._inputs,
+            "state": self._state,
+            **{name: splats.array("raw", name) for name in SHAPES},
+            **{f"{name}_first": splats.array("first", name) for name in SHAPES},
+            **{f"{name}_second": splats.array("second", name) for name in SHAPES},
+            **{f"{name}_gradient": plan.outputs.gradients[name] for name in (*SHAPES, "means2d")},
+            "warp_slots": plan.outputs.warp_slots,
+            "pull": splats.array("statistics", "pull"),
+            "seen": splats.array("statistics", "seen"),
+        }

@@ -1,0 +1,98 @@
+"""Training steps of the GPU on the CPU harness, and the same steps by a backend of NumPy arrays. Not a test.
+
+`emulated_step` makes a `TrainingStep` whose kernels are built by g++; `Plain` does what it does one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.api import Backend
+from splatscope.kernels.compiler import Kernel
+from splatscope.kernels.passes import source
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.training_step import AdamRates, TrainingStep, loss_kernels
+from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
+from tests.cuda_loss import LOSS_KINDS
+from tests.cuda_on_cpu.run import build
+from tests.cuda_pipeline import EmulatedLauncher, HostMemory, Kernels, pass_for
+
+RATES = AdamRates(1e-3, 5e-3, 1e-3, 0.025, 2.5e-3, 1.25e-4)
+PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
+OWN = {
+    "loss.cuh": [name for kind in LOSS_KINDS for name in loss_kernels(*kind)],
+    "adam.cuh": ["adam"],
+    "lazy.cuh": ["flush_sh"],
+}
+
+
+class StepKernels(Kernels):
+    """Those of the passes, the loss and the optimiser."""
+
+    def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]:
+        if file == "project_backward_adam.cuh":
+            return build(source(file), names)
+        return build(source(file), OWN[file]) if file in OWN else super().__call__(file, names)
+
+
+def kernels_for(policies: Sequence[Policy], camera: Camera) -> StepKernels:
+    passes = [pass_for(policy, camera, training=True, wants_depth=False) for policy in policies]
+    return StepKernels([replace(p, lazy_sh=p.policy.optimizer.adam == "lazy_sh") for p in passes])
+
+
+def emulated_step(
+    kernels: StepKernels, gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int = 0
+) -> TrainingStep:
+    device = EmulatedLauncher(seed, seconds=60)
+    return TrainingStep(gaussians, policy, rows, memory=HostMemory(device), kernels=kernels, launcher=device)
+
+
+class Plain:
+    """The same steps with a backend's own calls, in NumPy."""
+
+    def __init__(self, gaussians: Gaussians, backend: Backend) -> None:
+        self.backend = backend
+        self.gaussians = replace(gaussians, **{name: getattr(gaussians, name).copy() for name in PARAMETERS})
+        self.first = {name: np.zeros_like(getattr(gaussians, name)) for name in PARAMETERS}
+        self.second = {name: np.zeros_like(getattr(gaussians, name)) for name in PARAMETERS}
+        self.pull = np.zeros(gaussians.count, np.float32)
+        self.seen = np.zeros(gaussians.count, np.int32)
+        self.steps = 0
+
+    def run(
+        self, camera: Camera, settings: RenderSettings, pixels: NDArray[np.uint8], rates: AdamRates, weight: float
+    ) -> float:
+        """One step; returns the loss."""
+        frame, saved = self.backend.forward(self.gaussians, camera, settings)
+        loss, image_gradient = self.backend.loss(frame.image, (pixels / 255).astype(np.float32), weight)
+        gradients = self.backend.backward(saved, image_gradient)
+        self.steps += 1
+        for name in PARAMETERS:
+            parameter = getattr(self.gaussians, name)
+            width = int(np.prod(parameter.shape[1:]))
+            self.backend.adam(
+                parameter.reshape(-1, width),
+                getattr(gradients, name).reshape(-1, width),
+                self.first[name].reshape(-1, width),
+                self.second[name].reshape(-1, width),
+                column_rates(name, width, rates),
+                self.steps,
+                (rates.beta1, rates.beta2),
+                rates.epsilon,
+            )
+        scale = np.array([0.5 * camera.width, 0.5 * camera.height], np.float32)
+        self.pull += np.linalg.norm(gradients.means2d * scale, axis=1)
+        self.seen += gradients.visible
+        return loss
+
+
+def column_rates(name: str, width: int, rates: AdamRates) -> Float32:
+    if name != "sh":
+        return np.full(width, getattr(rates, name), np.float32)
+    columns = np.full(width, rates.sh_rest, np.float32)
+    columns[:3] = rates.sh_constant
+    return columns
