@@ -30,6 +30,11 @@ class BenchOptions:
     """On a GPU: take a stage apart and say what each part of it costs."""
     steps: tuple[str, ...] = ()
     """With --ladder or --ablate, only these presets, for example s00 s06 best; all, or best, unless given."""
+    schedule: bool = False
+    """On a GPU: time ways to hand out tiles and chunks against the grid, on the scenes and on crowded:RATIO, for
+    example crowded:10; with --out also figures, where matplotlib is installed."""
+    calibrate: bool = False
+    """On a GPU: measure what the policy that splits heavy tiles must know of it, and keep that."""
     toggles: bool = False
     """With --ladder, also the best preset with each toggle at each of its other values."""
     vs: tuple[Literal["all", "gsplat", "inria", "faster_gs"], ...] = ()
@@ -75,6 +80,9 @@ def run_bench(options: BenchOptions) -> None:
     from splatscope.app import bench_report
 
     _check_together(options)
+    if options.schedule or options.calibrate:
+        _schedule(options)
+        return
     if options.train is not None and _times_steps_alone(options):
         from splatscope.app.bench_train import TrainBenchOptions, run_train_bench
 
@@ -107,9 +115,31 @@ def _times_steps_alone(options: BenchOptions) -> bool:
     return options.resume is not None or (gpu_is_present() and not options.cpu)
 
 
+def _schedule(options: BenchOptions) -> None:
+    """Calibrates, then measures schedules, as asked for."""
+    if options.calibrate:
+        from splatscope.app.bench_calibrate import run_calibration
+
+        run_calibration()
+    if not options.schedule:
+        return
+    from splatscope.app.bench_schedule import DEFAULT_SCENES, ScheduleOptions, run_schedule
+
+    results = run_schedule(
+        ScheduleOptions(scenes=options.scenes or DEFAULT_SCENES, repeat=options.repeat, out=options.out)
+    )
+    if options.out is not None:
+        from splatscope.app.bench_schedule_figures import draw_figures
+
+        folder = options.out if options.out.is_dir() else options.out.parent
+        print(*(f"Wrote {path}" for path in draw_figures(results, folder)), sep="\n")
+
+
 def _check_together(options: BenchOptions) -> None:
     """Raises InputError for options that say nothing about what is asked for."""
     on_gpu = options.ladder or bool(options.ablate)
+    if (options.schedule or options.calibrate) and (on_gpu or options.cpu or options.from_json):
+        raise InputError("--schedule and --calibrate are measurements of their own; ask for one at a time.")
     if options.cpu and on_gpu:
         raise InputError("--cpu and --ladder or --ablate are different measurements; ask for one at a time.")
     if options.ladder and options.ablate:

@@ -251,11 +251,9 @@ def print_scene(scene: dict[str, Any]) -> None:
 
     frames, gains = scene["frames"], speed_ups(scene)
     ratios = [frame["ratio"] for frame in frames]
-    table = Table(
-        "variant",
-        title=f"{scene['name']}: imbalance {min(ratios):.2f} to {max(ratios):.2f}, {len(frames)} frames",
-        title_justify="left",
-    )
+    title = f"{scene['name']}: imbalance {min(ratios):.2f} to {max(ratios):.2f}, {len(frames)} frames"
+    table = Table(title=title, title_justify="left")
+    table.add_column("variant", no_wrap=True)
     for column in ("blend ms", "speed-up", "least", "most", "plan µs", "frame ms", "least PSNR"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, values in gains.items():
@@ -269,4 +267,6 @@ def print_scene(scene: dict[str, Any]) -> None:
             cells.append(f"{least:.1f}" if least < 199 else "same")
         spread = (f"{np.mean(values):.2f}", f"{min(values):.2f}", f"{max(values):.2f}")
         table.add_row(name, cells[0], *spread, *cells[1:])
-    Console(highlight=False, soft_wrap=True).print(table)
+    console = Console(highlight=False)
+    console.width = max(console.width, 130)  # in a file too, no column is cut
+    console.print(table)

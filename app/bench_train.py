@@ -34,8 +34,8 @@ class TrainBenchOptions:
 
 def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
     """Times, prints, and writes JSON if asked for. Raises InputError."""
-    from splatscope.app.bench_report import describe_run, write_results
     from splatscope.app.bench_gpu import describe_gpu
+    from splatscope.app.bench_report import describe_run, write_results
     from splatscope.kernels.api import make_backend
 
     if options.steps < 1:

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from splatscope.app import cli
-from splatscope.app.commands import default_out, display_is_present, make_trainer
+from splatscope.app.commands import display_is_present, make_trainer
+from splatscope.app.training_setup import default_out
 from splatscope.assets.demo.generate import demo_capture_folder
 from splatscope.training.config import DensifyConfig, TrainConfig
 
@@ -63,7 +64,7 @@ def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, consol
 
     iterations = options.iterations or HEADLESS_ITERATIONS
     capture = open_capture(folder)
-    backend = make_backend(options.backend)
+    backend = make_backend(options.backend, training=True)
     config = _config(iterations, 200)
     trainer = make_trainer(capture, config, backend, out)
     train_in_terminal(trainer)

@@ -2,7 +2,8 @@
 
 In: a mailbox that holds the newest view request, and a queue of commands. Out: the newest picture and an
 immutable status. It alternates: commands, then the picture if one is wanted, then one training event.
-`EngineClient` in viewer/messages.py is what the window sees of it. `session.py` is the training run.
+`EngineClient` in viewer/messages.py is what the window sees of it. `session.py` is the training run, `live.py` the
+policy that pictures are made with, `instruments.py` what is measured beside.
 """
 
 from __future__ import annotations
@@ -11,31 +12,33 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from splatscope.app.pictures import compose, save_screenshot
-from splatscope.app.scene import Scene, middle_box, open_scene
+import numpy as np
+
+from splatscope.app.desk import CaptureDesk, TrainerFactory
+from splatscope.app.instruments import Instruments, stamped
+from splatscope.app.live import LivePolicy
+from splatscope.app.pictures import draw, save_screenshot
+from splatscope.app.plan import RunPlan
+from splatscope.app.scene import Scene, open_scene
 from splatscope.app.session import TrainingSession
-from splatscope.assets.capture import Capture
+from splatscope.assets.capture import NO_OFFSET
 from splatscope.assets.ply import write_ply
-from splatscope.kernels.api import Backend, BackendName, gpu_is_present, make_backend
+from splatscope.kernels.api import Backend, BackendName, make_backend, why_not_gpu
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Gaussians
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.types import Camera, Gaussians
 from splatscope.viewer import messages
 from splatscope.viewer.messages import Command, EngineStatus, LogLine, Picture, ViewRequest
-
-if TYPE_CHECKING:  # torch loads only when a capture is opened
-    from splatscope.training.trainer import Trainer
 
 LOG_LINES = 300
 STATUS_SECONDS = 0.1  # how old the published training status may be
 MOVING_SECONDS = 0.3  # a camera that changed this recently counts as moving
-
-TrainerFactory = Callable[[Capture, Backend], "Trainer"]
+COMPILER_SECONDS = 0.02  # between looks at whether kernels are there
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class EngineConfig:
     images: str = "images"
     view_share: float = 0.25  # of the time while training, at most this much goes to pictures of a still camera
     moving_share: float = 0.6  # the same while the camera moves
+    nvtx: bool = False  # names for profilers
 
 
 class Engine:
@@ -58,6 +62,7 @@ class Engine:
         self._request: ViewRequest | None = None
         self._commands: deque[Command] = deque()
         self._closing = False
+        self._photographs_came = False
         self._picture: Picture | None = None
         self._status = EngineStatus(busy="starting…")
         self._log: deque[LogLine] = deque(maxlen=LOG_LINES)
@@ -65,10 +70,15 @@ class Engine:
         # What follows belongs to the engine thread.
         self._backend: Backend | None = None
         self._backend_tried = False
+        self._training_backend: Backend | None = None
+        self._policies: LivePolicy | None = None
+        self._instruments = Instruments(self._note)
+        self._viewed: tuple[int, Gaussians] | None = None  # model version and splats
         self._scene: Scene | None = None
         self._generation = 0
-        self._session: TrainingSession | None = None
-        self._shown: tuple[ViewRequest, int] | None = None  # request and model version on screen
+        self._desk: CaptureDesk | None = None  # of an open capture
+        self._view_share = config.view_share
+        self._shown: object = None  # what is on the screen, see `_wanted`
         self._model_version = 0
         self._serial = 0
         self._request_changed = 0.0
@@ -77,6 +87,10 @@ class Engine:
         self._view_cost = 0.0
         self._published = 0.0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def _session(self) -> TrainingSession | None:
+        return self._desk.session if self._desk else None
 
     # The window's side ------------------------------------------------------------------------------
 
@@ -129,7 +143,13 @@ class Engine:
     def _run(self) -> None:
         while not self._closing:
             try:
-                if self._make_backend() or self._take_command() or self._render_if_wanted() | self._train():
+                self._follow_policy()
+                if (
+                    self._make_backend()
+                    or self._take_command()
+                    or self._take_photographs()
+                    or self._render_if_wanted() | self._measure() | self._train()
+                ):
                     self._publish_if_due()
                 else:
                     self._publish()
@@ -149,15 +169,42 @@ class Engine:
         if self._backend_tried:
             return False
         self._backend_tried = True
-        self._backend = make_backend(self._config.backend)
-        if self._config.backend == "auto" and gpu_is_present():
-            self._note("info", "There is a GPU here; --backend cuda renders on it. Training is not fast there yet.")
+        wanted = self._config.backend
+        self._backend = backend = make_backend(wanted, nvtx=self._config.nvtx)
+        self._policies = LivePolicy(backend)
+        if wanted == "auto" and backend.name == "cpu" and (reason := why_not_gpu()):
+            self._note("info", f"There is a GPU here, but the CPU renders. {reason}")
+        # Compiling begins before there is anything to see.
+        some_camera = Camera(1280, 720, 1000, 1000, 640, 360, tuple(map(tuple, np.eye(4).tolist())))
+        self._policies.want(Policy(), some_camera)
         return True
 
+    def _backend_for_training(self) -> Backend:
+        if self._training_backend is None:
+            viewing, wanted = self._backend, self._config.backend
+            made = make_backend(wanted, training=True) if wanted == "auto" else viewing
+            assert viewing is not None
+            assert made is not None
+            self._training_backend = viewing if made.name == viewing.name else made
+            if made.name != viewing.name:
+                self._note("info", f"Pictures are drawn by {viewing.device}; training runs on {made.device}.")
+        return self._training_backend
+
+    def _follow_policy(self) -> None:
+        """Takes the wanted policy once it is compiled."""
+        policies, request = self._policies, self._request
+        if policies is None or request is None:
+            return
+        before = policies.current, policies.compiling, policies.refused
+        policies.want(request.policy, request.camera)
+        if before != (policies.current, policies.compiling, policies.refused):
+            self._publish()
+
     def _sleep(self) -> None:
+        is_compiling = bool(self._policies and self._policies.compiling) or self._instruments.waiting
         with self._news:
-            if not self._closing and not self._commands and not self._view_is_due():
-                self._news.wait(0.5)
+            if not (self._closing or self._commands or self._photographs_came or self._view_is_due()):
+                self._news.wait(COMPILER_SECONDS if is_compiling else 0.5)
 
     def _save_on_close(self) -> None:
         session = self._session
@@ -172,6 +219,18 @@ class Engine:
             command = self._commands.popleft() if self._commands else None
         if command is None:
             return False
+        with self._instruments.span(type(command).__name__):
+            self._obey(command)
+        self._publish()
+        return True
+
+    def _take_photographs(self) -> bool:
+        came, self._photographs_came = self._photographs_came, False
+        if came:
+            self._publish()
+        return came
+
+    def _obey(self, command: Command) -> None:
         match command:
             case messages.OpenScene():
                 self._open(command.path)
@@ -180,22 +239,42 @@ class Engine:
             case messages.SaveScreenshot():
                 self._screenshot(command)
             case messages.SavePly():
-                write_ply(command.path, self._need_gaussians())
+                offset = self._scene.offset if self._scene else NO_OFFSET
+                write_ply(command.path, self._need_gaussians(), offset=offset)
                 self._note("info", f"Saved {command.path}.")
+            case messages.Compare():
+                self._need_gaussians()
+                self._instruments.compare(command, self._splats_to_view())
+            case messages.SaveComparison():
+                self._instruments.save_comparison(command.folder, self._need_backend(), self._path)
+            case messages.RecordTrace():
+                self._need_gaussians()
+                self._instruments.record(command, self._need_backend())
+            case messages.SetViewShare():
+                self._view_share = command.share
+            case messages.LoadThumbnails() if self._desk:
+                self._desk.shelf.want_small(command.indices)
+            case messages.LoadThumbnails():
+                pass  # splats have none
             case _:
                 self._control_training(command)
-        self._publish()
-        return True
 
     def _control_training(self, command: Command) -> None:
-        session = self._session
-        if session is None:
+        desk = self._desk
+        if desk is None:
             raise InputError(
                 "Nothing to train is open; open a capture (a COLMAP folder or transforms_train.json) first."
             )
+        session = desk.session
         match command:
+            case messages.ResetTraining():
+                desk.reset()
+                self._show_anew(desk)
+            case messages.SetRecipe():
+                desk.set_recipe(command)
+                self._show_anew(desk)
             case messages.StartTraining():
-                session.start()
+                session.start(command.until)
             case messages.PauseTraining():
                 session.pause()
             case messages.StepTraining():
@@ -208,32 +287,38 @@ class Engine:
     def _open(self, path: Path) -> None:
         if self._session is not None and self._session.active:
             raise InputError("A training run is live; stop it before opening something else.")
-        if self._backend is None:
-            raise InputError("Nothing can be rendered: the backend could not be made.")
+        self._need_backend()
         self._publish(busy=f"opening {path.name}…")
         scene = open_scene(path, self._config.images)
-        session = None
+        desk = None
         if scene.capture is not None:
-            session = TrainingSession(self._make_trainer(scene.capture, self._backend), self._note)
+            backend = self._backend_for_training()
+            desk = CaptureDesk(scene.capture, self._make_trainer, backend, self._note, self._wake)
+            if isinstance(self._make_trainer, RunPlan):
+                self._make_trainer = self._make_trainer.for_another()
         self._generation += 1
         info = replace(scene.info, generation=self._generation)
-        if session is not None:
-            gaussians = session.trainer.gaussians
-            low, high = (info.low, info.high) if scene.capture and scene.capture.points else middle_box(gaussians.means)
-            info = replace(
-                info,
-                low=low,
-                high=high,
-                sh_degree=session.trainer.config.sh_degree,
-                background=session.trainer.dataset.background,
-            )
-        self._scene = replace(scene, info=info)
-        self._session = session
+        if self._desk is not None:
+            self._desk.close()
+        self._scene, self._desk = replace(scene, info=desk.describe(info) if desk else info), desk
         self._model_version += 1
-        self._shown = None
+        self._instruments.drop_comparison()
         for warning in info.warnings:
             self._note("warning", warning)
         self._note("info", f"Opened {path}: {self._need_gaussians().count:,} splats.")
+
+    def _show_anew(self, desk: CaptureDesk) -> None:
+        """The run is another one now."""
+        assert self._scene is not None
+        self._scene = replace(self._scene, info=desk.describe(self._scene.info))
+        self._model_version += 1
+        self._view_cost = 0.0
+
+    def _wake(self) -> None:
+        """A photograph is there. Called from another thread."""
+        with self._news:
+            self._photographs_came = True
+            self._news.notify_all()
 
     def _gaussians(self) -> Gaussians | None:
         if self._session is not None:
@@ -246,32 +331,71 @@ class Engine:
             raise InputError("Nothing is open yet; open a PLY, a model folder or a capture first.")
         return gaussians
 
+    def _splats_to_view(self) -> Gaussians:
+        """The splats as a value of their own for each version of the model: backends keep what they were given."""
+        if self._viewed is None or self._viewed[0] != self._model_version:
+            self._viewed = (self._model_version, copy(self._need_gaussians()))
+        return self._viewed[1]
+
+    def _need_backend(self) -> Backend:
+        if self._backend is None:
+            raise InputError("Nothing can be rendered: the backend could not be made.")
+        return self._backend
+
+    @property
+    def _path(self) -> Path:
+        return self._scene.info.path if self._scene else Path("scene")
+
     # Pictures ---------------------------------------------------------------------------------------
 
+    def _with_policy(self, request: ViewRequest | None) -> ViewRequest | None:
+        """The request as it can be drawn now; None if nothing is compiled yet."""
+        policy = self._policies.current if self._policies else None
+        return None if request is None or policy is None else replace(request, policy=policy)
+
+    def _wanted(self, request: ViewRequest) -> object:
+        """What a picture depends on: the request, the splats, the photographs that are read."""
+        photographs = self._desk.shelf.version if self._desk and request.photograph else 0
+        return request, self._model_version, photographs
+
     def _view_is_due(self) -> bool:
-        request, now = self._request, time.perf_counter()
-        if request is None or self._backend is None or self._gaussians() is None:
+        request, now = self._with_policy(self._request), time.perf_counter()
+        if request is None or self._gaussians() is None:
             return False
-        if self._shown == (request, self._model_version):
+        if self._instruments.recording:
+            return True
+        if self._shown == self._wanted(request):
             return False
         if self._session is None or not self._session.active:
             return True
-        share = self._config.moving_share if now - self._request_changed < MOVING_SECONDS else self._config.view_share
+        is_moving = now - self._request_changed < MOVING_SECONDS
+        share = max(self._config.moving_share if is_moving else 0.0, self._view_share)
         return now - self._picture_done >= self._picture_seconds * (1.0 - share) / share
 
     def _render_if_wanted(self) -> bool:
         if not self._view_is_due():
             return False
-        request, backend, version = self._request, self._backend, self._model_version
+        request, backend, policies = self._with_policy(self._request), self._need_backend(), self._policies
         assert request is not None
-        assert backend is not None
+        assert policies is not None
         start = time.perf_counter()
-        self._shown = (request, version)  # also when it fails: the same request would only fail again
-        frame = backend.render(self._need_gaussians(), request.camera, request.settings, request.policy)
-        rgba = compose(frame, request)
+        self._shown = self._wanted(request)  # also when it fails: the same request would only fail again
+        try:
+            with self._instruments.span("picture"):
+                drawn_since = time.perf_counter()
+                rgba, frame = draw(backend, self._splats_to_view(), request)
+                shown = None
+                if request.photograph and self._desk:
+                    shown = self._desk.shelf.beside(request.photograph, rgba, request.camera)
+        except Exception as error:
+            if refused := policies.failed(error):
+                raise refused from error
+            raise
+        policies.worked()
         end = time.perf_counter()
+        self._instruments.add_picture(backend, frame, drawn_since)
         self._serial += 1
-        picture = Picture(rgba, frame, request, self._serial, (end - start) * 1e3)
+        picture = Picture(rgba, frame, request, self._serial, (end - start) * 1e3, shown)
         spent, since = end - start, end - self._picture_done
         self._view_cost += 0.2 * (min(1.0, spent / max(since, 1e-6)) - self._view_cost)
         self._picture_seconds, self._picture_done = spent, end
@@ -281,24 +405,36 @@ class Engine:
         return True
 
     def _screenshot(self, command: messages.SaveScreenshot) -> None:
-        backend = self._backend
-        if backend is None:
-            raise InputError("Nothing can be rendered: the backend could not be made.")
-        request = command.request
-        frame = backend.render(self._need_gaussians(), request.camera, request.settings, request.policy)
-        name = self._scene.info.path.stem if self._scene else "scene"
-        stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-        paths = save_screenshot(frame, request, command.folder, stem, backend.name)
+        backend, request = self._need_backend(), self._with_policy(command.request) or command.request
+        frame = backend.render(self._splats_to_view(), request.camera, request.settings, request.policy)
+        paths = save_screenshot(frame, request, command.folder, stamped(self._path), backend.name)
         self._note("info", "Saved " + ", ".join(str(p) for p in paths))
+
+    def _measure(self) -> bool:
+        if self._backend is None:
+            return False
+        if self._instruments.finish_recording(self._path):
+            self._publish()
+        was_measuring = self._instruments.measuring
+        did = self._instruments.measure(self._backend)
+        if was_measuring and not self._instruments.measuring:
+            self._publish()
+        return did
 
     # Training ---------------------------------------------------------------------------------------
 
     def _train(self) -> bool:
         session = self._session
-        if session is None or not session.active:
+        if session is None or not session.active or self._instruments.measuring:
             return False
-        if session.advance():
-            self._model_version += 1
+        if self._request is not None:
+            session.trainer.use(self._request.policy)
+        start, before = time.perf_counter(), session.trainer.iteration
+        with self._instruments.span("training event"):
+            if session.advance():
+                self._model_version += 1
+        if session.trainer.iteration != before:
+            self._instruments.add_step(session.stage_ms, start)
         if not session.active:
             self._publish()
         return True
@@ -321,7 +457,9 @@ class Engine:
         self._published = time.perf_counter()
         gaussians = self._gaussians()
         training = self._session.status(self._view_cost) if self._session else messages.TrainingStatus()
-        backend = self._backend
+        backend, policies = self._backend, self._policies
+        if policies is not None and policies.current is None and policies.compiling:
+            busy = busy or "compiling kernels…"
         with self._news:
             self._status = EngineStatus(
                 scene=self._scene.info if self._scene else None,
@@ -331,5 +469,13 @@ class Engine:
                 log=tuple(self._log),
                 backend=backend.name if backend else "",
                 device=backend.device if backend else "",
+                policy=(policies.current if policies else None) or Policy(),
+                compiling=policies.compiling if policies else (),
+                refused=policies.refused if policies else None,
+                comparison=self._instruments.comparison,
+                recording=self._instruments.recording,
+                recipe=self._desk.open_recipe if self._desk else None,
+                checkup=self._desk.checkup if self._desk else (),
+                thumbnails=self._desk.shelf.small() if self._desk else {},
             )
             self._news.notify_all()

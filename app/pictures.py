@@ -11,17 +11,35 @@ from numpy.typing import NDArray
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.images import write_png
-from splatscope.kernels.types import Float32, Frame
+from splatscope.kernels.api import Backend, LiveBackend
+from splatscope.kernels.types import Float32, Frame, Gaussians
 from splatscope.viewer import overlays
 from splatscope.viewer.messages import ViewRequest
+from splatscope.viewer.tile_values import tile_values, title_of
+
+
+def draw(backend: Backend, gaussians: Gaussians, request: ViewRequest) -> tuple[NDArray[np.uint8], Frame]:
+    """The picture as the viewport shows it and its frame; where the backend can, the bytes are made on the device."""
+    if not isinstance(backend, LiveBackend):
+        frame = backend.render(gaussians, request.camera, request.settings, request.policy)
+        return compose(frame, request), frame
+    rgba, frame = backend.show(gaussians, request.camera, request.settings, request.policy)
+    lay_over(rgba, frame, request)
+    return rgba, frame
 
 
 def compose(frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:
     """The picture as the viewport shows it: uint8 [H, W, 4], the heatmap blended in if asked for."""
     rgba = overlays.picture_rgba(frame.image)
-    if request.overlay == "tiles":
-        overlays.blend_tile_heatmap(rgba, frame.tile_counts, request.overlay_opacity)
+    lay_over(rgba, frame, request)
     return rgba
+
+
+def lay_over(rgba: NDArray[np.uint8], frame: Frame, request: ViewRequest) -> None:
+    """Blends the wanted heatmap in, in place; one that was not recorded is left out."""
+    values = tile_values(request.overlay, frame)
+    if values is not None:
+        overlays.blend_tile_heatmap(rgba, values, request.overlay_opacity, request.scale)
 
 
 def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str, backend: str) -> list[Path]:
@@ -31,10 +49,22 @@ def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str,
     """
     paths = [folder / f"{stem}.png"]
     write_png(paths[0], overlays.picture_rgba(frame.image)[..., :3])
-    if request.overlay == "tiles":
-        paths += [folder / f"{stem}-tiles.png", folder / f"{stem}-tiles.npy"]
-        write_png(paths[1], overlays.heatmap_picture(frame, request.overlay_opacity, request.policy, backend=backend))
-        save_npy(paths[2], frame.tile_counts)
+    values = tile_values(request.overlay, frame)
+    if values is not None:
+        paths += [folder / f"{stem}-{request.overlay}.{kind}" for kind in ("png", "npy", "csv")]
+        sheet = overlays.heatmap_picture(
+            frame,
+            request.overlay_opacity,
+            request.policy,
+            backend=backend,
+            scale=request.scale,
+            values=values,
+            title=title_of(request.overlay, frame),
+        )
+        write_png(paths[1], sheet)
+        save_npy(paths[2], values)
+        with atomic_path(paths[3]) as temporary:
+            np.savetxt(temporary, values, fmt="%d", delimiter=",")
     return paths
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from splatscope.assets.capture import Capture
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset
 from splatscope.assets.formats import SplatFile, open_capture, open_path
-from splatscope.assets.upright import guess_up
+from splatscope.assets.recentre import camera_less
+from splatscope.assets.upright import guess_up, guess_up_of_splats
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32, Gaussians
 from splatscope.viewer.messages import NamedCamera, SceneInfo
@@ -30,14 +31,15 @@ class Scene:
     info: SceneInfo
     gaussians: Gaussians | None
     capture: Capture | None
+    offset: Offset = NO_OFFSET  # taken off every position; `write_ply` adds it back
 
 
 def open_scene(path: Path, images: str = "images") -> Scene:
     """Reads whatever lies at `path`. Raises InputError with a sentence for the user."""
     opened = open_path(path, images)
     if isinstance(opened, SplatFile):
-        return Scene(_describe_splats(opened), opened.gaussians, None)
-    return Scene(_describe_capture(opened), None, opened)
+        return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
+    return Scene(_describe_capture(opened), None, opened, opened.offset)
 
 
 def middle_box(positions: Float32) -> tuple[Vector, Vector]:
@@ -77,13 +79,17 @@ def fit_camera(camera: Camera, width: int, height: int) -> Camera:
     )
 
 
-def camera_of_view(path: Path, name: str) -> Camera:
-    """The camera of one photograph of a capture. Raises InputError listing near names if there is none."""
+def camera_of_view(path: Path, name: str, offset: Offset = NO_OFFSET) -> Camera:
+    """The camera of one photograph of a capture, for splats that `offset` was taken off.
+
+    Raises InputError listing near names if there is none.
+    """
     capture = open_capture(path)
+    x, y, z = np.subtract(offset, capture.offset)
     views = capture.views + capture.test_views
     for view in views:
         if name in (view.name, Path(view.name).name, Path(view.name).stem):
-            return view.camera
+            return camera_less(view.camera, (float(x), float(y), float(z)))
     some = ", ".join(view.name for view in views[:5])
     raise InputError(f"--view {name!r} is not a photograph of {path}; it has {len(views)}, for example {some}.")
 
@@ -97,10 +103,11 @@ def _describe_splats(file: SplatFile) -> SceneInfo:
         sh_degree=file.gaussians.sh_degree,
         low=low,
         high=high,
-        up=_vector(guess_up([c.camera for c in cameras])[0]),
+        up=_vector(guess_up([c.camera for c in cameras])[0]) if cameras else guess_up_of_splats(file.gaussians.means),
         extent=_diagonal(low, high),
         cameras=cameras,
         background=file.background,
+        filter=file.filter,
         warnings=file.warnings,
     )
 

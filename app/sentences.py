@@ -26,6 +26,15 @@ def sentence(event: events.Event) -> str | None:
             )
         case events.Saved():
             return f"Iteration {event.iteration:,}: saved {event.path}"
+        case events.SaveFailed():
+            return f"Iteration {event.iteration:,}: {event.what} not saved. {event.reason} Training goes on."
+        case events.Resumed():
+            return f"Going on from iteration {event.iteration:,} of {event.path}. {event.remark}".strip()
+        case events.Plateaued():
+            return (
+                f"Iteration {event.iteration:,}: {event.scorings} scorings in a row brought no gain over "
+                f"{event.best:.2f} dB, so the run ends here."
+            )
         case events.Finished():
             return f"Training finished at iteration {event.iteration:,}."
         case _:

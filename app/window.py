@@ -5,15 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from splatscope.app.commands import make_trainer
+from platformdirs import user_config_dir
+
 from splatscope.app.engine import Engine, EngineConfig
+from splatscope.app.plan import RunPlan
 from splatscope.kernels.api import BackendName
 from splatscope.training.config import TrainConfig
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import find_display
 from splatscope.viewer.messages import OpenScene
 from splatscope.viewer.window import run_window
+
+if TYPE_CHECKING:  # torch loads with the trainer
+    from splatscope.training.trainer import Beginning
 
 GIL_SWITCH_SECONDS = 0.001  # the engine's Python must not hold up the frame loop for the default 5 ms
 
@@ -28,21 +34,21 @@ def open_window(
     images: str,
     out: Path | None,
     autostart: bool,
+    nvtx: bool = False,
+    begin: Beginning | None = None,
 ) -> None:
-    """Runs the window until it is closed; a live training run is saved then.
+    """Runs the window until it is closed; a live training run is saved then. `begin` is what training goes on from.
 
     Raises InputError if there is no display or the window cannot be opened.
     """
     find_display()  # before anything is started: without a display the window library would end the process
     sys.setswitchinterval(GIL_SWITCH_SECONDS)
-    engine = Engine(
-        EngineConfig(backend=backend, images=images),
-        lambda capture, made: make_trainer(capture, training(), made, out),
-    )
+    engine = Engine(EngineConfig(backend=backend, images=images, nvtx=nvtx), RunPlan(training(), out, begin))
     engine.start()
     if path is not None:
         engine.send(OpenScene(path, then_train=autostart))
     try:
-        run_window(engine, WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale))
+        memory = Path(user_config_dir("splatscope")) / "window.json"
+        run_window(engine, WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale, memory=memory))
     finally:
         engine.close()

@@ -12,28 +12,36 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.types import Camera, Frame
 from splatscope.viewer import messages, overlays
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import (
     Command,
+    Comparison,
     Curve,
     EngineStatus,
     LogLine,
     NamedCamera,
+    PhotographShown,
     Picture,
     SceneInfo,
+    StageChange,
     TrainingState,
     TrainingStatus,
     ViewRequest,
 )
 
 SPLATS, ITERATIONS = 98_304, 7_000
+COMPILE_SECONDS = 1.0  # of a policy nobody has asked for before
+CUDA_STAGES = {"project": 0.0412, "depth_sort": 0.0291, "emit": 0.0187, "tile_sort": 0.0614, "ranges": 0.006}
 
 
 def ring_of_cameras(count: int) -> tuple[NamedCamera, ...]:
@@ -100,10 +108,26 @@ def draw(request: ViewRequest) -> Frame:
     return Frame(image, depth.astype(np.float32), empty, counts, 61_377, int(counts.sum()), stage_ms=stage_ms)
 
 
-class FakeEngine:
-    """See the module's text. `ticks` counts what a trainer would do; nothing may stop it."""
+def photograph(request: ViewRequest) -> PhotographShown:
+    """A plain orange photograph where that of the wanted camera lies in the picture."""
+    wish, camera = request.photograph, request.camera
+    assert wish is not None
+    taken_by = SCENE.cameras[wish.index].camera
+    scale = camera.fx / taken_by.fx
+    width, height = min(camera.width, round(scale * taken_by.width)), min(camera.height, round(scale * taken_by.height))
+    rgba = np.full((height, width, 4), (230, 120, 20, 255), np.uint8)
+    errors = np.full((height, width, 4), (20, 120, 230, 255), np.uint8) if wish.error_top else None
+    left, top = (camera.width - width) // 2, (camera.height - height) // 2
+    return PhotographShown(wish.index, left, top, rgba, errors, 27.31)
 
-    def __init__(self, scene: SceneInfo | None = SCENE, state: TrainingState = "ready") -> None:
+
+class FakeEngine:
+    """See the module's text. `ticks` counts what a trainer would do; nothing may stop it.
+
+    As "cuda" it needs a second to compile a policy, and goes on with the one before until then.
+    """
+
+    def __init__(self, scene: SceneInfo | None = SCENE, state: TrainingState = "ready", backend: str = "cpu") -> None:
         self.requests: list[ViewRequest] = []
         self.commands: list[Command] = []
         self.ticks = 0
@@ -111,8 +135,12 @@ class FakeEngine:
         self._closing = False
         self._picture: Picture | None = None
         training = TrainingStatus(state=state if scene else "none", iterations=ITERATIONS)
-        self._status = EngineStatus(scene, SPLATS if scene else 0, training, device="2 threads")
+        device = "2 threads" if backend == "cpu" else "NVIDIA H200"
+        self._status = EngineStatus(scene, SPLATS if scene else 0, training, backend=backend, device=device)
+        self._compiled = {Policy()}
+        self._compiling_until = 0.0
         self._losses: list[float] = []
+        self._until = ITERATIONS
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -185,6 +213,7 @@ class FakeEngine:
                 else:
                     self.say("error", f"{command.path} does not exist; give a .ply file, a model folder or a capture.")
             case messages.StartTraining():
+                self._until = command.until or ITERATIONS
                 self._set_state("running")
             case messages.PauseTraining():
                 self._set_state("paused")
@@ -195,24 +224,71 @@ class FakeEngine:
                 self._set_state("finished")
             case messages.SaveScreenshot():
                 self.say("info", f"Saved {command.folder / 'floor.png'}.")
+            case messages.ResetTraining():
+                self._losses.clear()
+                self.train(0)
+                self._set_state("ready")
+            case messages.LoadThumbnails():
+                small = {k: np.full((84, 112, 3), 40 + 3 * k, np.uint8) for k in command.indices}
+                self._status = replace(self._status, thumbnails={**self._status.thumbnails, **small})
             case messages.SavePly():
                 self.say("info", f"Saved {command.path}.")
+            case messages.Compare():
+                self._status = replace(self._status, comparison=Comparison(*command.names, command.pairs))
+            case messages.SaveComparison():
+                self.say("info", f"Saved {command.folder / 'floor-comparison.json'}.")
+            case messages.RecordTrace():
+                self.say("info", f"Saved {command.folder / 'floor-trace.json'}.")
+
+    def _follow(self, request: ViewRequest) -> ViewRequest:
+        """The request with the policy that is compiled."""
+        wanted, status = request.policy, self._status
+        if wanted == status.policy or status.backend == "cpu" or wanted in self._compiled:
+            self._status = replace(status, policy=wanted, compiling=())
+        elif not status.compiling:
+            rows = toggle_table(status.backend)
+            stages = (r.stage for r in rows if wanted.value(r.stage, r.name) != status.policy.value(r.stage, r.name))
+            self._status = replace(status, compiling=tuple(dict.fromkeys(stages)))
+            self._compiling_until = time.monotonic() + COMPILE_SECONDS
+        elif time.monotonic() > self._compiling_until:
+            self._compiled.add(wanted)
+        return replace(request, policy=self._status.policy)
+
+    def _measure(self) -> None:
+        """One pair more of a measurement."""
+        result = self._status.comparison
+        if result is None or result.done == result.pairs:
+            return
+        stages = {**CUDA_STAGES, "blend": 0.4123}
+        changes = [StageChange(name, 1.3 * ms, ms, -0.3 * ms, 0.02 * ms) for name, ms in stages.items()]
+        changes[0] = StageChange("project", 0.0412, 0.0415, 0.0003, 0.0006)
+        total = sum(stages.values())
+        changes.append(StageChange("", 1.3 * total, total, -0.3 * total, 0.01 * total))
+        result = replace(result, done=result.done + 1, stages=tuple(changes), max_difference=0.0039, psnr=71.24)
+        self._status = replace(self._status, comparison=result)
 
     def _run(self) -> None:
         drawn: ViewRequest | None = None
         while not self._closing:
-            request = self.requests[-1] if self.requests else None
-            if request is not None and request is not drawn:
+            request = self._follow(self.requests[-1]) if self.requests else None
+            self._measure()
+            if request is not None and request != drawn:
                 start = time.perf_counter()
                 frame = draw(request)
+                if self._status.backend == "cuda":
+                    blend = 0.4 + request.camera.width * request.camera.height / 1e7
+                    frame = replace(frame, stage_ms={**CUDA_STAGES, "blend": blend})
                 rgba = overlays.picture_rgba(frame.image)
                 if request.overlay == "tiles":
-                    overlays.blend_tile_heatmap(rgba, frame.tile_counts, request.overlay_opacity)
+                    overlays.blend_tile_heatmap(rgba, frame.tile_counts, request.overlay_opacity, request.scale)
                 spent = (time.perf_counter() - start) * 1e3
                 serial = 1 if self._picture is None else self._picture.serial + 1
-                self._picture, drawn = Picture(rgba, frame, request, serial, spent), request
+                shown = photograph(request) if request.photograph else None
+                self._picture, drawn = Picture(rgba, frame, request, serial, spent, shown), request
             if self._status.training.state == "running":
                 self.train(1)
+                if len(self._losses) >= self._until:
+                    self._set_state("paused")
             self.ticks += 1
             with self._news:
                 self._news.notify_all()
@@ -227,6 +303,7 @@ def describe(engine: FakeEngine) -> dict[str, object]:
         "state": engine.status().training.state,
         "iteration": engine.status().training.iteration,
         "commands": [repr(command) for command in engine.commands],
+        "places": dict(PLACES),
     }
     if engine.requests:
         request = engine.requests[-1]
@@ -239,7 +316,45 @@ def describe(engine: FakeEngine) -> dict[str, object]:
             "overlay": request.overlay,
             "policy": repr(request.policy),
         }
+    picture = engine.picture()
+    if picture is not None:
+        facts["shown policy"] = repr(picture.request.policy)
     return facts
+
+
+PLACES: dict[str, list[int]] = {}  # of controls: left, top, width, height in pixels of the window; empty if unseen
+
+
+def tell_places() -> None:
+    """From now on, panels tell where their controls are."""
+    import dearpygui.dearpygui as dpg
+
+    from splatscope.viewer.panels.stages import StagesPanel
+    from splatscope.viewer.panels.toggles import TogglesPanel
+
+    def place(item: Any) -> list[int]:
+        seen = dpg.get_item_state(item).get("visible", False)
+        return [*map(int, dpg.get_item_rect_min(item)), *map(int, dpg.get_item_rect_size(item))] if seen else []
+
+    def telling(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
+        update = panel.update
+
+        def update_and_tell(self: Any, *arguments: Any) -> None:
+            update(self, *arguments)
+            PLACES.update({name: place(item) for name, item in items(self).items()})
+
+        panel.update = update_and_tell
+
+    names = ("choice", "start", "save", "record")
+    telling(StagesPanel, lambda panel: {name: getattr(panel, f"_{name}") for name in names})
+    telling(
+        TogglesPanel,
+        lambda panel: (
+            {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
+            if panel._rows
+            else {}
+        ),
+    )
 
 
 def report(engine: FakeEngine) -> None:
@@ -255,8 +370,7 @@ def report(engine: FakeEngine) -> None:
 
 def main() -> None:
     """Opens the window on the fake engine."""
-    from splatscope.viewer import textures, viewport
-    from splatscope.viewer.window import run_window
+    from splatscope.viewer import textures, viewport, window
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="1280x720")
@@ -265,18 +379,23 @@ def main() -> None:
     parser.add_argument("--state", default="ready")
     parser.add_argument("--empty", action="store_true", help="no scene is open")
     parser.add_argument("--busy", default="")
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--only", nargs="*", help="titles of the panels to have")
     parser.add_argument("--float-texture", action="store_true", help="the slow way, as on Windows")
     options = parser.parse_args()
     width, height = (int(part) for part in options.size.split("x"))
-    engine = FakeEngine(None if options.empty else SCENE, options.state)
+    engine = FakeEngine(None if options.empty else SCENE, options.state, options.backend)
     if options.train:
         engine.train(options.train)
     if options.busy:
         engine._status = replace(engine._status, busy=options.busy)
+    if options.only:
+        window.PANELS = tuple(panel for panel in window.PANELS if panel.title in options.only)
+        tell_places()
     if options.float_texture:
         viewport.make_texture = textures.FloatTexture
     threading.Thread(target=report, args=(engine,), daemon=True).start()
-    run_window(engine, WindowConfig(width=width, height=height, ui_scale=options.scale))
+    window.run_window(engine, WindowConfig(width=width, height=height, ui_scale=options.scale))
     engine.close()
     print(json.dumps({"closed": True}), flush=True)
     sys.exit(0)

@@ -17,6 +17,7 @@ from splatscope.kernels.types import Camera
 from splatscope.viewer import overlays
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import ViewRequest
+from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
 from splatscope.viewer.style import BAD_DARK
 from splatscope.viewer.window import DOCK_SHARE, DOCK_WIDTH
@@ -27,7 +28,7 @@ SCRIPT = Path(__file__).with_name("fake_engine.py")
 SIZE = (960, 640)
 CONFIG = WindowConfig()
 HOME_DISTANCE = 4.176  # from the first camera to the middle of the scene, along its axis
-PATH_BOX = (760, 48)  # px in the window
+PATH_BOX = (760, 48 + MENU_HEIGHT)  # px in the window
 
 
 class Hands:
@@ -80,11 +81,11 @@ class Hands:
                 return self.program.facts
 
     def full_size(self) -> list[int]:
-        """[width, height] of the viewport: the window without dock and status bar."""
+        """[width, height] of the viewport: the window without dock, menu and status bar."""
         words = self.program.xdotool("getwindowgeometry", "--shell", self.window).splitlines()
         size = dict(word.split("=") for word in words)
         width, height = int(size["WIDTH"]), int(size["HEIGHT"])
-        return [width - min(DOCK_WIDTH, int(DOCK_SHARE * width)), height - STATUS_HEIGHT]
+        return [width - min(DOCK_WIDTH, int(DOCK_SHARE * width)), height - STATUS_HEIGHT - MENU_HEIGHT]
 
     def picture(self) -> np.ndarray:
         """uint8 [H, W, 3] of the window on the screen."""
@@ -180,7 +181,7 @@ def test_w_flies_forward_but_not_while_a_path_is_typed(hands: Hands) -> None:
 
 def test_keys_work_after_a_button_of_the_panels_was_clicked(hands: Hands) -> None:
     before = hands.start
-    hands.click(800, 208)
+    hands.click(800, 208 + MENU_HEIGHT)
     hands.keys("Tab")
     hands.settled(lambda facts: facts["overlay"] == "tiles")
     hands.keys("Tab")
@@ -249,7 +250,7 @@ def assert_shown_exactly(hands: Hands) -> None:
     camera = facts["camera"]
     expected = overlays.picture_rgba(draw(ViewRequest(Camera(**camera))).image)[..., :3]
     rows = camera["height"] // 2
-    shown = hands.picture()[:rows, : camera["width"]]
+    shown = hands.picture()[MENU_HEIGHT:, : camera["width"]][:rows]
     assert np.array_equal(shown[8:, 8:], expected[8:rows, 8:])
 
 
@@ -278,7 +279,8 @@ def test_the_heatmap_comes_with_a_legend_and_p_saves_the_whole_picture(hands: Ha
     facts = hands.settled(lambda facts: facts["overlay"] == "tiles")
     time.sleep(0.3)
     overlay = hands.picture()
-    corner = np.s_[facts["size"][1] - 200 : facts["size"][1] - 20, 20:40]
+    bottom = MENU_HEIGHT + facts["size"][1]
+    corner = np.s_[bottom - 200 : bottom - 20, 20:40]
     hues = {tuple(color) for color in overlay[corner].reshape(-1, 3)}
     assert len(hues & {tuple(color) for color in overlays.TURBO.tolist()}) > 40
     assert not np.array_equal(plain[:300, :500], overlay[:300, :500])
@@ -334,6 +336,10 @@ def test_space_trains_and_pauses_n_steps_and_closing_ends_it_all(display: str) -
         program.wait_for("a pause", lambda facts: facts["state"] == "paused")
         hands.keys("space")
         program.wait_for("training again", lambda facts: facts["state"] == "running")
+        hands.keys("alt+F4")
+        time.sleep(0.6)  # it asks first
+        assert program.process.poll() is None
+        assert program.facts["state"] == "running"
         hands.keys("alt+F4")
         assert program.process.wait(10) == 0
         program.wait_for("the loop to return", lambda facts: facts["closed"])

@@ -28,11 +28,13 @@ class WindowConfig:
     slow: float = 0.1  # Alt multiplies the fly speed by this
     zoom_step: float = 0.12  # share of the distance to the pivot a wheel notch covers
     moving_fps: float = 18.0  # pictures a second aimed at while the view moves; resolution gives way
+    view_share: float = 0.25  # of the time while training, at most this much goes to pictures of a still view
     training_fps: float = 4.0  # the same while training runs and the view is still
     still_fps: float = 1.0  # the same otherwise: a still picture is whole unless that takes longer than a second
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
     screenshot_dir: Path = Path("screenshots")
+    memory: Path | None = None  # file of recent paths, home views and up axes; None forgets them at the end
 
     def __post_init__(self) -> None:
         if self.ui_scale != 0.0 and not 0.5 <= self.ui_scale <= 4.0:

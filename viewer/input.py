@@ -20,6 +20,7 @@ from splatscope.viewer.widgets import Ui
 
 LONGEST_STEP = 0.1  # s of flight a frame; a stalled frame must not throw the viewer across the scene
 FRAMES_OF_TAB = 3  # so long after the key was pressed, Tab may still move into a field of the panels; it is ours
+CLICK = 4.0  # px; a press that moves less is a click
 AWAKE_SECONDS = 0.5  # the window keeps its full rate this long after the last touch
 
 LEFT, RIGHT, MIDDLE = dpg.mvMouseButton_Left, dpg.mvMouseButton_Right, dpg.mvMouseButton_Middle
@@ -72,6 +73,8 @@ DRAGS = (
 MOUSE_ROWS = (
     ("Wheel", "move to or from the cursor"),
     ("Double click", "orbit about this point"),
+    ("Drag on the line", "move it over the photograph"),
+    ("Click on a camera", "go there"),
 )
 FLY_KEYS = (
     FlyKey("W", dpg.mvKey_W, "fly forward", (0, 0, 1)),
@@ -87,11 +90,16 @@ KEYS = (
     Key("H or Home", (dpg.mvKey_H, dpg.mvKey_Home), "home view", lambda i: i.session.go_home()),
     Key("Left", (dpg.mvKey_Left,), "previous training camera", lambda i: i.session.step_camera(-1), repeats=True),
     Key("Right", (dpg.mvKey_Right,), "next training camera", lambda i: i.session.step_camera(1), repeats=True),
+    Key("G", (dpg.mvKey_G,), "photograph over the picture", lambda i: i.session.compare_photograph("overlay")),
+    Key("V", (dpg.mvKey_V,), "photograph beside the picture", lambda i: i.session.compare_photograph("wipe")),
+    Key("C", (dpg.mvKey_C,), "choose a photograph", lambda i: i.session.toggle_thumbnails()),
+    Key("K", (dpg.mvKey_K,), "cameras over the picture", lambda i: i.session.toggle_frustums()),
     Key("Tab", (dpg.mvKey_Tab,), "tile heatmap on or off", lambda i: i.session.toggle_heatmap()),
     Key("P", (dpg.mvKey_P,), "screenshot", lambda i: i.session.screenshot()),
     Key("Space", (dpg.mvKey_Spacebar,), "start or pause training", lambda i: i.session.toggle_training()),
     Key("N", (dpg.mvKey_N,), "one training iteration", lambda i: i.session.step_training()),
-    Key("Ctrl + O", (dpg.mvKey_O,), "type or paste a path to open", lambda i: i.open_path(), ctrl=True),
+    Key("Ctrl + O", (dpg.mvKey_O,), "open a file or a folder", lambda i: i.session.browse("open"), ctrl=True),
+    Key("Ctrl + S", (dpg.mvKey_S,), "save the splats", lambda i: i.session.browse("save"), ctrl=True),
     Key("F1", (dpg.mvKey_F1,), "this list", lambda i: i.session.toggle_help()),
     Key("F10", (dpg.mvKey_F10,), "stage times on the picture", lambda i: i.session.toggle_stats()),
     Key("F11", (dpg.mvKey_F11,), "full screen", lambda i: dpg.toggle_viewport_fullscreen()),
@@ -109,9 +117,8 @@ def help_rows() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
 class Input:
     """Reads the devices once a frame and moves the view."""
 
-    def __init__(self, ui: Ui, viewport: Viewport, open_path: Callable[[], None]) -> None:
+    def __init__(self, ui: Ui, viewport: Viewport) -> None:
         self.session: Session = ui.session
-        self.open_path = open_path
         self._ui = ui
         self._viewport = viewport
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
@@ -119,6 +126,8 @@ class Input:
         self._tab_frames = 0
         self._drag: tuple[Drag, int] | None = None  # and the button that holds it
         self._mouse = (0.0, 0.0)
+        self._moved = 0.0  # px since the drag began
+        self._pulling = False  # at the line beside a photograph
         self._wheel = 0
         self._awake_until = 0.0
         handlers = dpg.add_handler_registry()
@@ -188,14 +197,20 @@ class Input:
 
     def _use_mouse(self, dx: float, dy: float, flying: bool) -> None:
         viewport = self._viewport
-        if self._drag is not None:
+        if self._pulling:
+            self._pull()
+        elif self._drag is not None:
             drag, button = self._drag
+            self._moved += abs(dx) + abs(dy)
             if dx or dy:
                 self._move(drag.flying if flying and drag.flying else drag.move, dx, dy)
             if not dpg.is_mouse_button_down(button):  # after moving: the last stretch may come with the release
                 self._drag = None
+                if self._moved < CLICK and button == LEFT:
+                    self._click()
         elif viewport.hovered:
             self._drag = self._begin_drag()
+            self._moved = 0.0
         if viewport.hovered and self._wheel:
             factor = (1.0 - self.session.config.zoom_step) ** self._wheel
             x, y = viewport.local(self._mouse)
@@ -205,8 +220,25 @@ class Input:
             x, y = viewport.local(self._mouse)
             self.session.pivot_under(x / width, y / height)
 
+    def _pull(self) -> None:
+        """The line follows the mouse as long as the button is held."""
+        x = self._viewport.local(self._mouse)[0]
+        self.session.photo.pull_line(x / self.session.viewport[0])
+        self._pulling = dpg.is_mouse_button_down(LEFT)
+        self._awake_until = time.perf_counter() + AWAKE_SECONDS
+
+    def _click(self) -> None:
+        """Goes to the camera that was clicked on, if they are shown."""
+        index = self._viewport.camera_at(*self._viewport.local(self._mouse))
+        if index is not None:
+            self.session.go_to_camera(index)
+
     def _begin_drag(self) -> tuple[Drag, int] | None:
         ctrl = _any_down(CTRL)
+        if dpg.is_mouse_button_clicked(LEFT) and self._viewport.on_line(self._viewport.local(self._mouse)[0]):
+            self._viewport.focus()
+            self._pulling = True
+            return None
         for drag in DRAGS:
             for button in drag.buttons:
                 if dpg.is_mouse_button_clicked(button) and (ctrl or not drag.ctrl):

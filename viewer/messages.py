@@ -6,6 +6,7 @@ polls `EngineStatus` and the newest `Picture`. Everything is immutable, so nothi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -13,11 +14,24 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.assets.checkup import Finding
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.schedule import CostModel, Machine
+from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Camera, Frame, RenderSettings
+from splatscope.viewer.scale import LINEAR, HeatScale
 
-OverlayName = Literal["none", "tiles"]
+OverlayName = Literal["none", "tiles", "blended", "depth", "time", "chunks"]
+SettingValue = bool | int | float | str | None
 TrainingState = Literal["none", "ready", "running", "paused", "stopping", "finished", "error"]
+
+
+@dataclass(frozen=True)
+class PhotographWish:
+    """The photograph that a picture is to be compared with."""
+
+    index: int  # of SceneInfo.cameras
+    error_top: float | None = None  # an error map is wanted, whose colours end at this difference (of 1)
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,21 @@ class ViewRequest:
     policy: Policy = Policy()
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
+    scale: HeatScale = LINEAR  # of the heatmap
+    photograph: PhotographWish | None = None  # of a camera the view stands at
+
+
+@dataclass(frozen=True, eq=False)
+class PhotographShown:
+    """A photograph on the pixels of a picture; nothing but `note` until it is read."""
+
+    index: int
+    left: int = 0  # px of the picture
+    top: int = 0
+    rgba: NDArray[np.uint8] | None = None  # [h, w, 4] C-contiguous, alpha 255
+    errors: NDArray[np.uint8] | None = None  # [h, w, 4], the error map if it was wished for
+    psnr: float | None = None  # dB between the picture and the photograph at the picture's size
+    note: str = ""  # what keeps it from being shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +69,7 @@ class Picture:
     request: ViewRequest
     serial: int  # grows by one with every picture
     render_ms: float  # wall time of the forward pass and the overlay
+    photograph: PhotographShown | None = None  # if one was wished for
 
 
 @dataclass(frozen=True)
@@ -64,6 +94,7 @@ class SceneInfo:
     extent: float  # world units; speeds scale with it
     cameras: tuple[NamedCamera, ...] = ()
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what the scene was or will be trained over
+    filter: str = "plain"  # project.filter that it looks right under
     warnings: tuple[str, ...] = ()
     generation: int = 0  # grows with every opened scene, so the window knows to go home
 
@@ -95,9 +126,86 @@ class TrainingStatus:
     out_dir: Path | None = None
     loss_curve: Curve = EMPTY_CURVE
     psnr_curve: Curve = EMPTY_CURVE
+    count_curve: Curve = EMPTY_CURVE  # splats
+    step_curve: Curve = EMPTY_CURVE  # ms a step
     stage_ms: dict[str, float] = field(default_factory=dict)  # of the last step
     note: str = ""  # "evaluating 12 of 25", "saved to ...", the forecast
     view_cost: float = 0.0  # share of the last seconds spent on pictures rather than training
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of a recipe, as a form shows it."""
+
+    name: str  # "densify.max_splats", as in settings.json
+    kind: Literal["switch", "choice", "whole", "number", "text"]
+    value: SettingValue
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    is_main: bool = False  # shown without asking for all of them
+    optional: bool = False  # an empty field means none
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the next run will follow; it can be changed until the run begins."""
+
+    preset: str  # "" if it is none of them any more
+    presets: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    out: str  # folder, "" for one named after capture and date
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """What a stage costs under two policies on the same frame; medians, and of the differences within pairs."""
+
+    stage: str  # "" for the whole picture
+    before_ms: float
+    after_ms: float
+    change_ms: float
+    spread_ms: float  # half the range of the middle half of the differences
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two policies measured on the very same frame, taking turns; grows while it is being measured."""
+
+    before: str  # names of the policies
+    after: str
+    pairs: int  # asked for
+    done: int = 0
+    stages: tuple[StageChange, ...] = ()  # in order, the whole picture last
+    max_difference: float | None = None  # of the pictures, channel by channel; 0 if they are the same bit for bit
+    psnr: float | None = None  # dB, of peak 1
+    waiting: tuple[str, ...] = ()  # stages that are being compiled
+    problem: str = ""  # why it was given up
+
+
+@dataclass(frozen=True)
+class BlendMachine:
+    """What blends tiles, as a scheduler sees it, and what units of work cost there."""
+
+    name: str
+    machine: Machine
+    costs: CostModel
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedFrame:
+    """A frame whose units wrote down when they ran, and what that cost."""
+
+    recording: Recording
+    counts: NDArray[np.int32]  # [Ty, Tx] splats listed
+    request: ViewRequest
+    on: BlendMachine
+    blend_ms: float  # median of the blend stage while recording
+    plain_ms: float  # and while not, taking turns; 0 if it has no times
+
+    @property
+    def overhead(self) -> float:
+        """What recording adds, as a share of the blend stage."""
+        return self.blend_ms / self.plain_ms - 1 if self.plain_ms else 0.0
 
 
 @dataclass(frozen=True)
@@ -120,6 +228,16 @@ class EngineStatus:
     log: tuple[LogLine, ...] = ()  # the last few hundred lines
     backend: str = "cpu"
     device: str = ""  # "2 threads" or the GPU's name
+    policy: Policy = Policy()  # that pictures are made with; the wanted one once it is compiled
+    compiling: tuple[str, ...] = ()  # stages the wanted policy waits for
+    refused: Policy | None = None  # the wanted policy, if it cannot be used
+    comparison: Comparison | None = None  # the newest
+    recording: bool = False  # a trace
+    blending: BlendMachine | None = None  # known once a picture has been drawn
+    recorded: RecordedFrame | None = None  # the newest, until another scene is opened
+    recipe: Recipe | None = None  # while a run can still be set up
+    checkup: tuple[Finding, ...] = ()  # of an open capture, as `splatscope doctor` prints it
+    thumbnails: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)  # [h, w, 3] by camera
 
 
 # Commands ------------------------------------------------------------------------------------------
@@ -136,6 +254,8 @@ class OpenScene:
 @dataclass(frozen=True)
 class StartTraining:
     """Begin, or go on after a pause."""
+
+    until: int | None = None  # pause after this iteration
 
 
 @dataclass(frozen=True)
@@ -154,6 +274,34 @@ class StopTraining:
 
 
 @dataclass(frozen=True)
+class ResetTraining:
+    """Throw the run away and stand at its beginning again; what it has saved stays on disk."""
+
+
+@dataclass(frozen=True)
+class SetRecipe:
+    """Follow another recipe, if no run has begun."""
+
+    preset: str = ""  # begin with this one; "": go on from what is set
+    changes: tuple[tuple[str, str], ...] = ()  # setting and value as text
+    out: str | None = None  # folder; None leaves it
+
+
+@dataclass(frozen=True)
+class SetViewShare:
+    """How much of the time pictures of a still view may take while training."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class LoadThumbnails:
+    """These small photographs are looked at."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SaveScreenshot:
     """Render `request` at its own size and write PNG; with an overlay also its legend and NPY counts."""
 
@@ -168,7 +316,63 @@ class SavePly:
     path: Path
 
 
-Command = OpenScene | StartTraining | PauseTraining | StepTraining | StopTraining | SaveScreenshot | SavePly
+@dataclass(frozen=True)
+class Compare:
+    """Measure `request` under its own policy and under another one; training waits until it is done."""
+
+    request: ViewRequest
+    before: Policy
+    names: tuple[str, str]  # of the other policy, and of the request's
+    pairs: int = 20
+
+
+@dataclass(frozen=True)
+class SaveComparison:
+    """Write the newest comparison, with every single time, as JSON."""
+
+    folder: Path
+
+
+@dataclass(frozen=True)
+class RecordTrace:
+    """Draw without a rest for a while and write what ran when, for chrome://tracing or Perfetto."""
+
+    folder: Path
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class RecordFrame:
+    """Draw `request` with schedule.record on, and keep what ran when until the next one."""
+
+    request: ViewRequest
+
+
+@dataclass(frozen=True)
+class SaveRecordedFrame:
+    """Write the newest recorded frame: a Chrome trace, CSV of units, figures as JSON and pictures."""
+
+    folder: Path
+
+
+Command = (
+    OpenScene
+    | StartTraining
+    | PauseTraining
+    | StepTraining
+    | StopTraining
+    | ResetTraining
+    | SetRecipe
+    | SetViewShare
+    | LoadThumbnails
+    | SaveScreenshot
+    | SavePly
+    | Compare
+    | SaveComparison
+    | RecordTrace
+    | RecordFrame
+    | SaveRecordedFrame
+)
 
 
 class EngineClient(Protocol):

@@ -1,7 +1,7 @@
 """Pictures from kernel frames: conversion to uint8, the tile-count heatmap, its legend. Pure arrays, no GUI.
 
 The engine composes with these before a picture reaches the window, and screenshots are made of the same
-parts. The viewport draws its own legend on screen from `TURBO` and `ticks` (see `viewport.py`).
+parts. The viewport draws its own legend on screen from `TURBO` and the same `HeatScale` (see `viewport.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.types import Float32, Frame, Int32
+from splatscope.viewer.scale import LINEAR, HeatScale
 
 Rgba = NDArray[np.uint8]  # [H, W, 4]
 
@@ -61,32 +62,17 @@ def picture_rgba(image: Float32) -> Rgba:
     return packed.view(np.uint8).reshape(height, width, 4)
 
 
-def nice_ceiling(value: float) -> int:
-    """The smallest of 10, 20, 50, 100, ... that is not below `value`: a scale that holds still while counts move."""
-    step = 10
-    while True:
-        for factor in (1, 2, 5):
-            if value <= factor * step:
-                return factor * step
-        step *= 10
+def tile_colors(tile_counts: Int32, top: int, scale: HeatScale = LINEAR) -> NDArray[np.uint8]:
+    """Turbo colours [Ty, Tx, 3] of counts on a scale from 0 to `top`."""
+    return TURBO[(scale.place(tile_counts, top) * 255.0).astype(np.uint8)]
 
 
-def ticks(top: int) -> tuple[int, ...]:
-    """Labels of a scale from 0 to `top`, lowest first."""
-    return tuple(round(top * k / 5) for k in range(6))
-
-
-def tile_colors(tile_counts: Int32, top: int) -> NDArray[np.uint8]:
-    """Turbo colours [Ty, Tx, 3] of counts on a linear scale from 0 to `top`."""
-    return TURBO[np.clip(tile_counts * (255.0 / max(top, 1)), 0.0, 255.0).astype(np.uint8)]
-
-
-def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, top: int | None = None) -> None:
-    """Lays flat tile colours over a picture, in place. The scale ends at `top`, by default a round number."""
+def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, scale: HeatScale = LINEAR) -> None:
+    """Lays flat tile colours over a picture, in place."""
     height, width = rgba.shape[:2]
     weight = round(256 * min(max(opacity, 0.0), 1.0))
     share = np.full((*tile_counts.shape, 4), 255 * weight, np.uint16)  # of 65536; alpha stays 255
-    colors = tile_colors(tile_counts, heatmap_top(tile_counts) if top is None else top)
+    colors = tile_colors(tile_counts, scale.top(tile_counts), scale)
     np.multiply(colors, weight, out=share[..., :3], casting="unsafe", dtype=np.uint16)
     for row in range(tile_counts.shape[0]):
         strip = np.repeat(share[row], TILE, axis=0)[:width]  # [W, 4]
@@ -97,16 +83,12 @@ def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, top: int 
         part[...] = mixed
 
 
-def heatmap_top(tile_counts: Int32) -> int:
-    """Where the scale of a frame's heatmap ends."""
-    return nice_ceiling(float(tile_counts.max(initial=0)))
-
-
-def legend(top: int, height: int, title: str = "splats per tile", scale: float = 1.0) -> Rgba:
-    """A vertical colour bar with numbers from 0 to `top`, on dark paper; as wide as its text needs."""
-    font, pad = _font(round(14 * scale)), round(10 * scale)
-    labels = [f"{value:,}" for value in ticks(top)]
-    bar = round(18 * scale)
+def legend(top: int, height: int, title: str = "splats per tile", size: float = 1.0, scale: HeatScale = LINEAR) -> Rgba:
+    """A vertical colour bar with numbers from 0 to `top`, on dark paper; as wide as its text needs at `size`."""
+    font, pad = _font(round(14 * size)), round(10 * size)
+    values = scale.ticks(top)
+    labels = [f"{value:,}" for value in values]
+    bar = round(18 * size)
     text_width = max(math.ceil(font.getlength(text)) for text in labels)
     line = _line_height(font)
     width = pad + max(bar + pad + text_width, math.ceil(font.getlength(title))) + pad
@@ -116,27 +98,36 @@ def legend(top: int, height: int, title: str = "splats per tile", scale: float =
     first, last = pad + 2 * line, max(pad + 2 * line + 1, height - pad - line // 2)
     ramp = TURBO[np.linspace(255, 0, last - first + 1).astype(int)]
     paper.paste(Image.fromarray(np.repeat(ramp[:, None], bar, axis=1)), (pad, first))
-    for k, text in enumerate(labels):
-        y = last - (last - first) * k / (len(labels) - 1)
+    for text, share in zip(labels, scale.place(values, top).tolist(), strict=True):
+        y = last - (last - first) * share
         draw.line([(pad + bar, y), (pad + bar + pad // 2, y)], fill=FAINT)
         draw.text((pad + bar + pad, y), text, fill=INK, font=font, anchor="lm")
     return np.array(paper)
 
 
-def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str = "", backend: str = "cpu") -> Rgba:
+def heatmap_picture(
+    frame: Frame,
+    opacity: float,
+    policy: Policy,
+    caption: str = "",
+    backend: str = "cpu",
+    scale: HeatScale = LINEAR,
+    values: Int32 | None = None,
+    title: str = "splats per tile",
+) -> Rgba:
     """A screenshot that explains itself: picture with heatmap at exact pixels, top left; legend right, facts below.
 
     The facts are the picture's size, the counts and the toggles (of that backend) that are not at their default;
-    `caption` is put before them.
+    `caption` is put before them. `values` [Ty, Tx] are the frame's counts unless given, `title` what they are.
     """
+    values = frame.tile_counts if values is None else values
     rgba = picture_rgba(frame.image)
-    top = heatmap_top(frame.tile_counts)
-    blend_tile_heatmap(rgba, frame.tile_counts, opacity, top)
+    blend_tile_heatmap(rgba, values, opacity, scale)
     height, width = rgba.shape[:2]
-    scale = min(max(height / 720.0, 1.0), 3.0)
-    side = legend(top, max(height, round(180 * scale)), scale=scale)
+    size = min(max(height / 720.0, 1.0), 3.0)
+    side = legend(scale.top(values), max(height, round(180 * size)), title + ", log" * scale.log, size, scale)
     total_width = width + side.shape[1]
-    footer = _text_block(_facts(frame, opacity, policy, caption, backend), total_width, scale)
+    footer = _text_block(_facts(frame, values, title, opacity, policy, caption, backend), total_width, size)
     sheet = np.empty((side.shape[0] + footer.shape[0], total_width, 4), np.uint8)
     sheet[:] = PAPER
     sheet[:height, :width] = rgba
@@ -145,8 +136,9 @@ def heatmap_picture(frame: Frame, opacity: float, policy: Policy, caption: str =
     return sheet
 
 
-def _facts(frame: Frame, opacity: float, policy: Policy, caption: str, backend: str) -> list[str]:
-    counts = frame.tile_counts
+def _facts(
+    frame: Frame, counts: Int32, title: str, opacity: float, policy: Policy, caption: str, backend: str
+) -> list[str]:
     height, width = frame.image.shape[:2]
     choices = [
         f"{t.key} = {value}" for t in toggle_table(backend) if (value := policy.value(t.stage, t.name)) != t.default
@@ -154,7 +146,7 @@ def _facts(frame: Frame, opacity: float, policy: Policy, caption: str, backend: 
     parts = [
         caption,
         f"{width} x {height} px, {counts.shape[1]} x {counts.shape[0]} tiles of {TILE} px",
-        f"max {int(counts.max(initial=0)):,}, mean {float(counts.mean()) if counts.size else 0.0:,.1f} a tile",
+        f"{title}: max {int(counts.max(initial=0)):,}, mean {float(counts.mean()) if counts.size else 0.0:,.1f}",
         f"{frame.visible:,} splats visible, {frame.instances:,} instances",
         f"heatmap opacity {opacity:.2f}",
         *(choices or ["toggles at their defaults"]),

@@ -11,15 +11,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import numpy as np
 
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Policy, Toggle
+from splatscope.kernels.steps import STEPS
 from splatscope.kernels.types import RenderSettings
 from splatscope.viewer import messages
 from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.memory import Memory
 from splatscope.viewer.messages import (
     EngineClient,
     EngineStatus,
@@ -30,26 +34,45 @@ from splatscope.viewer.messages import (
     ViewRequest,
 )
 from splatscope.viewer.navigation import DEFAULT_UP, Navigator, framing_navigator
+from splatscope.viewer.photograph import Mode, PhotoComparison
+from splatscope.viewer.presets import describe, settle
 from splatscope.viewer.resolution import Resolution
+from splatscope.viewer.scale import HeatScale
+from splatscope.viewer.tile_values import needs_recording
 
 STILL_SECONDS = 0.25  # a view that has not changed for so long is rendered at full resolution
 LOG_LINES = 2000  # kept for the log panel
 CAN_START = ("ready", "paused")
+Browsing = Literal["", "open", "save"]  # what the file browser is shown for
+PREVIOUS = "previous setting"  # what a measurement compares with, unless a preset
 
 
 class Session:
     """The window's own state; see the module's text."""
 
-    def __init__(self, client: EngineClient, config: WindowConfig) -> None:
+    def __init__(self, client: EngineClient, config: WindowConfig, display_scale: float = 1.0) -> None:
         self.client = client
+        self.closed = False
+        self.display_scale = display_scale
         self.config = config
         self.nav: Navigator = framing_navigator((-1, -1, -1), (1, 1, 1), fov_y=config.fov_y)
         self.settings = RenderSettings()
         self.policy = Policy()
+        self.previous_policy: Policy | None = None  # before the last change
+        self.note = ""  # what the last change of a toggle entailed
         self.overlay: OverlayName = config.overlay
+        self.overlay_kind: OverlayName = "tiles" if config.overlay == "none" else config.overlay  # shown by Tab
+        self.hovered_tile: tuple[int, int] | None = None  # row and column of the picture's tile under the mouse
         self.overlay_opacity = config.overlay_opacity
+        self.scale = HeatScale()
+        self.photo = PhotoComparison()
         self.stats_shown = False
         self.help_shown = False
+        self.thumbnails_shown = False
+        self.frustums_shown = False
+        self.browser: Browsing = ""
+        self.memory = Memory.load(config.memory)
+        self.ui_scale = config.ui_scale or self.memory.preference("ui_scale", display_scale)
         self.viewport: tuple[int, int] = (1, 1)  # px the picture may cover
         self.camera_index = 0  # the training camera last stood at
         self.status: EngineStatus = client.status()
@@ -60,6 +83,8 @@ class Session:
         self._generation: int | None = None
         self._moved_at = -math.inf
         self._requested: ViewRequest | None = None
+        if self.view_share != config.view_share:
+            client.send(messages.SetViewShare(self.view_share))
 
     # Each frame --------------------------------------------------------------------------------------
 
@@ -72,7 +97,14 @@ class Session:
             self._generation = scene.generation
             self.error = None  # it was about something else; the log keeps it
             self.settings = RenderSettings(scene.background, scene.sh_degree)
+            self.policy = self.policy.with_value("project", "filter", scene.filter)
+            self.photo.mode = "off"
+            self._remember(lambda: self.memory.opened(scene.path))
             self.go_home()
+        if self.status.refused is not None and self.status.refused == self.policy:
+            self.policy, self.note = self.status.policy, ""
+        elif self.status.refused is not None and self._requested and self.status.refused == self._requested.policy:
+            self.show_overlay("none")  # which was what asked for more than the policy
         picture = self.client.picture()
         if picture is None or (self.picture is not None and picture.serial == self.picture.serial):
             return False
@@ -101,7 +133,10 @@ class Session:
         """The wanted picture at a share of the viewport's resolution."""
         width, height = (max(1, round(side * scale)) for side in self.viewport)
         camera = self.nav.camera(width, height)
-        return ViewRequest(camera, self.settings, self.policy, self.overlay, self.overlay_opacity)
+        wish = self.photo.wish(self.camera_index) if self.at_camera is not None else None
+        overlay = self.overlay if wish is None else "none"  # colours over it would count as errors
+        policy = self.policy.with_value("schedule", "record", "on") if needs_recording(overlay) else self.policy
+        return ViewRequest(camera, self.settings, policy, overlay, self.overlay_opacity, self.scale, wish)
 
     @property
     def shown_share(self) -> float:
@@ -115,7 +150,7 @@ class Session:
 
     def _budget_ms(self) -> float:
         if self.moving:
-            return 1e3 / self.config.moving_fps
+            return 1e3 / self.moving_fps
         training = self.status.training.state == "running"
         return 1e3 / (self.config.training_fps if training else self.config.still_fps)
 
@@ -131,15 +166,29 @@ class Session:
             self._moved_at = time.perf_counter()
 
     def go_home(self) -> None:
-        """The first training camera if one is known, else the whole scene, upright as first guessed."""
+        """The home view that was kept, else the first training camera, else the whole scene upright."""
         scene = self.status.scene
         if scene is None:
             return
-        width, height = self.viewport
-        nav = framing_navigator(scene.low, scene.high, scene.up, width, height, self.config.fov_y, extent=scene.extent)
-        self._set_view(nav)
-        if scene.cameras:
+        kept, (width, height) = self.memory.of(scene.path), self.viewport
+        up = kept.up or scene.up
+        nav = framing_navigator(scene.low, scene.high, up, width, height, self.config.fov_y, extent=scene.extent)
+        self._set_view(nav if kept.home is None else replace(kept.home, extent=nav.extent))
+        if scene.cameras and kept.home is None:
             self.go_to_camera(0)
+
+    def keep_home(self) -> None:
+        """Makes the view as it is the home view of this scene, from now on."""
+        scene = self.status.scene
+        if scene is not None:
+            self._remember(lambda: self.memory.set_home(scene.path, self.nav.unframed(*self.viewport)))
+
+    def forget_home(self) -> None:
+        """Back to the home view that is guessed."""
+        scene = self.status.scene
+        if scene is not None:
+            self._remember(lambda: self.memory.set_home(scene.path, None))
+            self.go_home()
 
     def frame_scene(self) -> None:
         """Steps back until the scene's middle fills the viewport; the direction stays."""
@@ -185,12 +234,46 @@ class Session:
         point = camera.position + camera.matrix[:3, :3].T @ np.array([x * z, y * z, z])
         self.move(lambda nav: nav.looking_at(_floats(point)))
 
+    def turn_scene(self, change: Callable[[Navigator], Navigator]) -> None:
+        """A movement that sets another axis upright, which is kept for this scene."""
+        self.move(change)
+        scene = self.status.scene
+        if scene is not None:
+            self._remember(lambda: self.memory.set_up(scene.path, self.nav.up))
+
     def reset_up(self) -> None:
         """Back to the up axis that was guessed when the scene was opened."""
-        up = self.status.scene.up if self.status.scene else DEFAULT_UP
+        scene = self.status.scene
+        up = scene.up if scene else DEFAULT_UP
         self.move(lambda nav: nav.with_up(up))
+        if scene is not None:
+            self._remember(lambda: self.memory.set_up(scene.path, None))
 
     # Settings ----------------------------------------------------------------------------------------
+
+    def set_moving_fps(self, fps: float) -> None:
+        """Pictures a second aimed at while the view moves; kept."""
+        self._remember(lambda: self.memory.prefer("moving_fps", fps))
+
+    def set_view_share(self, share: float) -> None:
+        """How much of the time pictures of a still view may take while training; kept."""
+        self._remember(lambda: self.memory.prefer("view_share", share))
+        self.client.send(messages.SetViewShare(share))
+
+    def set_ui_scale(self, scale: float) -> None:
+        """Size of text and controls; 0 is the display's own. Kept; the window builds itself anew."""
+        self._remember(lambda: self.memory.prefer("ui_scale", scale) if scale else self.memory.forget("ui_scale"))
+        self.ui_scale = scale or self.display_scale
+
+    @property
+    def moving_fps(self) -> float:
+        """See `set_moving_fps`."""
+        return self.memory.preference("moving_fps", self.config.moving_fps)
+
+    @property
+    def view_share(self) -> float:
+        """See `set_view_share`."""
+        return self.memory.preference("view_share", self.config.view_share)
 
     def set_background(self, rgb: Sequence[float]) -> None:
         """RGB in [0, 1]."""
@@ -201,9 +284,45 @@ class Session:
         """The highest spherical-harmonic degree to evaluate."""
         self.settings = replace(self.settings, sh_degree=degree)
 
+    def set_policy(self, policy: Policy, note: str = "") -> None:
+        """All toggles at once."""
+        if policy != self.policy:
+            self.previous_policy, self.policy = self.policy, policy
+        self.note = note
+
+    def set_toggle(self, row: Toggle, value: str) -> None:
+        """One toggle; those that need what it takes away follow it."""
+        backend = self.status.backend
+        policy, followed = settle(self.policy.with_value(row.stage, row.name, value), backend, keep=row.key)
+        self.set_policy(policy, f"Also set: {', '.join(followed)}." if followed else "")
+
     def toggle_heatmap(self) -> None:
-        """Tile counts over the picture, or not."""
-        self.overlay = "none" if self.overlay == "tiles" else "tiles"
+        """The heatmap over the picture, or not."""
+        self.overlay = self.overlay_kind if self.overlay == "none" else "none"
+
+    def show_overlay(self, name: OverlayName) -> None:
+        """Another heatmap over the picture, or none; a scale that was held was another one's."""
+        self.overlay = name
+        if name not in ("none", self.overlay_kind):
+            self.overlay_kind, self.scale = name, replace(self.scale, locked_top=None)
+
+    def compare_photograph(self, mode: Mode) -> None:
+        """Shows the photograph this way, or no longer; a view that has moved goes back to the camera last stood at."""
+        scene = self.status.scene
+        if scene is None or scene.kind != "dataset" or not scene.cameras:
+            self._complain("There are no photographs to compare with; open the capture that the splats come from.")
+            return
+        self.photo.toggle(mode)
+        if self.photo.active and self.at_camera is None:
+            self.go_to_camera(self.camera_index)
+
+    def toggle_thumbnails(self) -> None:
+        """The photographs to choose from, or not."""
+        self.thumbnails_shown = not self.thumbnails_shown and bool(self.status.scene and self.status.scene.cameras)
+
+    def toggle_frustums(self) -> None:
+        """Where the photographs were taken, over the picture, or not."""
+        self.frustums_shown = not self.frustums_shown
 
     def toggle_stats(self) -> None:
         """Stage times over the picture, or not."""
@@ -213,31 +332,86 @@ class Session:
         """The list of keys, or not."""
         self.help_shown = not self.help_shown
 
+    def browse(self, purpose: Browsing) -> None:
+        """Shows the file browser; there is nothing to save while nothing is open."""
+        if purpose != "save" or self.status.scene is not None:
+            self.browser = purpose
+
+    def forget_recent(self) -> None:
+        """Empties the list of recent paths."""
+        self._remember(self.memory.forget_recent)
+
+    def _remember(self, change: Callable[[], None]) -> None:
+        """What cannot be written is still known until the window closes."""
+        try:
+            change()
+        except InputError as error:
+            self._complain(f"This will be forgotten when the window closes: {error}")
+
+    def _complain(self, text: str) -> None:
+        """Tells of a problem that the engine knows nothing of."""
+        self.error = LogLine("error", text, -1)
+
     def dismiss(self) -> None:
         """Closes what lies over the picture, one thing at a time; errors stay in the log."""
-        if self.help_shown:
+        if self.browser:
+            self.browser = ""
+        elif self.help_shown:
             self.help_shown = False
-        else:
+        elif self.thumbnails_shown:
+            self.thumbnails_shown = False
+        elif self.error is not None:
             self.error = None
+        else:
+            self.photo.mode = "off"
 
     # Commands ----------------------------------------------------------------------------------------
 
     def open(self, text: str) -> None:
-        """Opens what a person typed or pasted: quotes, spaces around it, ~ and file:// are understood."""
-        path = _typed_path(text)
+        """Opens what a person typed or pasted."""
+        path = typed_path(text)
         if path is not None:
             self.client.send(messages.OpenScene(path))
 
     def save_ply(self, text: str) -> None:
         """Writes the splats as they are to a path a person typed."""
-        path = _typed_path(text)
+        path = typed_path(text)
         if path is not None:
             self.client.send(messages.SavePly(path))
 
-    def screenshot(self) -> None:
-        """The picture at the viewport's full resolution."""
+    def screenshot(self, heatmap: bool = False) -> None:
+        """The picture at the viewport's full resolution; the heatmap and its counts too if it is on or asked for."""
         if self.status.scene is not None:
-            self.client.send(messages.SaveScreenshot(self.request(), self.config.screenshot_dir))
+            request = self.request()
+            request = replace(request, overlay=self.overlay_kind) if heatmap else request
+            self.client.send(messages.SaveScreenshot(request, self.config.screenshot_dir))
+
+    def compare(self, against: str) -> None:
+        """Measures the wanted policy against PREVIOUS or a preset, on the view as it is."""
+        backend = self.status.backend
+        before = self.previous_policy if against == PREVIOUS else STEPS[against].policy
+        if before is not None and self.status.scene is not None:
+            names = (describe(before, backend), describe(self.policy, backend))
+            self.client.send(messages.Compare(self.request(), before, names))
+
+    def save_comparison(self) -> None:
+        """The newest measurement, as JSON beside the screenshots."""
+        self.client.send(messages.SaveComparison(self.config.screenshot_dir))
+
+    def record_trace(self) -> None:
+        """A second of what runs when, beside the screenshots."""
+        if self.status.scene is not None and not self.status.recording:
+            self.client.send(messages.RecordTrace(self.config.screenshot_dir))
+
+    def record_frame(self) -> None:
+        """When and where each tile of this view is blended, kept until the next time."""
+        if self.status.scene is not None:
+            self.client.send(messages.RecordFrame(self.request()))
+
+    def save_recorded_frame(self) -> None:
+        """The recorded frame as files, beside the screenshots."""
+        if self.status.recorded is not None:
+            self.client.send(messages.SaveRecordedFrame(self.config.screenshot_dir))
 
     def toggle_training(self) -> None:
         """Starts, resumes or pauses, whichever the state allows."""
@@ -252,13 +426,29 @@ class Session:
         if self.status.training.state in CAN_START:
             self.client.send(messages.StepTraining())
 
+    def train_until(self, iteration: int) -> None:
+        """Goes on and pauses after that iteration."""
+        if self.status.training.state in CAN_START:
+            self.client.send(messages.StartTraining(iteration))
+
+    def reset_training(self) -> None:
+        """Throws the run away; who calls it has asked before."""
+        if self.status.training.state in ("paused", "finished", "error"):
+            self.client.send(messages.ResetTraining())
+
+    def set_recipe(self, preset: str = "", changes: tuple[tuple[str, str], ...] = (), out: str | None = None) -> None:
+        """Another recipe, or some of its values, for the run that has not begun."""
+        if self.status.recipe is not None:
+            self.client.send(messages.SetRecipe(preset, changes, out))
+
     def stop_training(self) -> None:
         """Saves and ends the run."""
         if self.status.training.state in ("running", "paused"):
             self.client.send(messages.StopTraining())
 
 
-def _typed_path(text: str) -> Path | None:
+def typed_path(text: str) -> Path | None:
+    """The path in what a person typed or pasted, None for nothing: quotes, spaces, ~ and file:// are understood."""
     path = text.strip().strip("\"'")
     if path.startswith("file:"):
         path = url2pathname(urlsplit(path).path)

@@ -5,16 +5,12 @@ Lengths are given in points and become pixels through `Style.px`, so that one nu
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from pathlib import Path
+from importlib.resources import as_file, files
 
 import dearpygui.dearpygui as dpg
-from PIL import ImageFont
 
 Item = int | str  # what Dear PyGui calls a tag
 Color = tuple[int, int, int] | tuple[int, int, int, int]
@@ -46,18 +42,9 @@ STATE_COLORS: dict[str, Color] = {
     "error": BAD,
 }
 
-# Regular, bold, fixed width; the first family that is installed whole is used.
-FONTS = (
-    ("Inter-Regular.ttf", "Inter-SemiBold.ttf", "JetBrainsMono-Regular.ttf"),
-    ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSansMono.ttf"),
-    ("NotoSans-Regular.ttf", "NotoSans-Bold.ttf", "NotoSansMono-Regular.ttf"),
-    ("LiberationSans-Regular.ttf", "LiberationSans-Bold.ttf", "LiberationMono-Regular.ttf"),
-    ("Ubuntu-R.ttf", "Ubuntu-M.ttf", "UbuntuMono-R.ttf"),
-    ("segoeui.ttf", "seguisb.ttf", "consola.ttf"),
-    ("Arial.ttf", "Arial Bold.ttf", "Menlo.ttc"),
-)
-FONT_FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts",
-                "/System/Library/Fonts", "/Library/Fonts", "C:/Windows/Fonts")  # fmt: skip
+# Points. Figures in every one of these fonts are equally wide, so that numbers that change do not dance.
+BODY, SMALL, LARGE, MONO = 17, 15, 24, 13
+FONTS = files("splatscope.assets") / "fonts"
 
 
 @contextmanager
@@ -75,13 +62,14 @@ class Style:
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
-        regular, bold, mono = _font_files()
-        with inside(dpg.add_font_registry()):
-            self.body = dpg.add_font(regular, self.px(15))
-            self.small = dpg.add_font(regular, self.px(13))
-            self.bold = dpg.add_font(bold, self.px(15))
-            self.large = dpg.add_font(bold, self.px(22))
-            self.mono = dpg.add_font(mono, self.px(13))
+        names = ("SourceSansPro-Regular.ttf", "SourceSansPro-Semibold.ttf", "NotoSansMono-Regular.ttf")
+        with ExitStack() as stack, inside(dpg.add_font_registry()):
+            regular, bold, mono = (str(stack.enter_context(as_file(FONTS / name))) for name in names)
+            self.body = dpg.add_font(regular, self.px(BODY))
+            self.small = dpg.add_font(regular, self.px(SMALL))
+            self.bold = dpg.add_font(bold, self.px(BODY))
+            self.large = dpg.add_font(bold, self.px(LARGE))
+            self.mono = dpg.add_font(mono, self.px(MONO))
 
     def px(self, points: float) -> int:
         """Pixels of a length in points."""
@@ -144,7 +132,8 @@ class Style:
     @cached_property
     def facts(self) -> Item:
         """For tables of short facts: rows close together."""
-        return self._theme({}, {dpg.mvStyleVar_CellPadding: (self.px(3), 0)})
+        padding = {dpg.mvStyleVar_CellPadding: (self.px(3), self.px(1)), dpg.mvStyleVar_FramePadding: (0, 0)}
+        return self._theme({}, padding)
 
     @cached_property
     def label(self) -> Item:
@@ -159,6 +148,25 @@ class Style:
             },
             {dpg.mvStyleVar_ButtonTextAlign: (0.0, 0.5), dpg.mvStyleVar_FramePadding: (0, self.px(4))},
         )
+
+    @cached_property
+    def can_be_grey(self) -> Item:
+        """For a control that is grey while it is disabled."""
+        faint: Color = (92, 98, 110)
+        with inside(dpg.add_theme()) as theme:
+            for kind in (dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt):
+                with inside(dpg.add_theme_component(kind, enabled_state=False)):
+                    for target, color in (
+                        (dpg.mvThemeCol_Text, faint),
+                        (dpg.mvThemeCol_CheckMark, faint),
+                        (dpg.mvThemeCol_FrameBg, PANEL),
+                        (dpg.mvThemeCol_FrameBgHovered, PANEL),
+                        (dpg.mvThemeCol_FrameBgActive, PANEL),
+                        (dpg.mvThemeCol_Button, PANEL),
+                        (dpg.mvThemeCol_ButtonHovered, PANEL),
+                    ):
+                        dpg.add_theme_color(target, color)
+        return theme
 
     def line(self, color: Color) -> Item:
         """For a curve and its band in a plot."""
@@ -193,7 +201,7 @@ class Style:
             dpg.mvStyleVar_PopupBorderSize: (1,),
         }
 
-    def _theme(self, colors: dict[int, Color], lengths: dict[int, tuple[float, ...]] | None = None) -> Item:
+    def _theme(self, colors: dict[int, Color], lengths: Mapping[int, tuple[float, ...]] | None = None) -> Item:
         with inside(dpg.add_theme()) as theme, inside(dpg.add_theme_component(dpg.mvAll)):
             for target, color in colors.items():
                 dpg.add_theme_color(target, color)
@@ -245,27 +253,3 @@ PLOT_COLORS: dict[int, Color] = {
     dpg.mvPlotCol_AxisGrid: (255, 255, 255, 18),
     dpg.mvPlotCol_TitleText: DIM,
 }
-
-
-def _font_files() -> tuple[str, str, str]:
-    """Paths of a regular, a bold and a fixed-width font."""
-    installed: dict[str, str] = {}
-    for folder in FONT_FOLDERS:
-        root = Path(folder).expanduser()
-        if root.is_dir():
-            installed |= {path.name: str(path) for path in root.rglob("*.tt[fc]")}
-    for family in FONTS:
-        if all(name in installed for name in family):
-            return installed[family[0]], installed[family[1]], installed[family[2]]
-    plain = _pillow_font()
-    return plain, plain, plain
-
-
-def _pillow_font() -> str:
-    """The outline font inside Pillow, as a file: plain, Latin only, but sharp where nothing is installed."""
-    font = ImageFont.load_default(16)
-    folder = Path(tempfile.mkdtemp(prefix="splatscope-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "font.ttf"
-    path.write_bytes(getattr(font, "font_bytes", b""))
-    return str(path)

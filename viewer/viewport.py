@@ -6,17 +6,23 @@ the window changes its size is an older picture fitted in. `textures.py` brings 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import dearpygui.dearpygui as dpg
+import numpy as np
 
-from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.overlays import heatmap_top, ticks
-from splatscope.viewer.style import ACCENT, DIM, SHADE, TEXT, Color, Item
+from splatscope.viewer.frustums import apexes, depth_for, frustums
+from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
+from splatscope.viewer.photo_layer import PhotoLayer, error_labels
+from splatscope.viewer.photograph import GRIP, spoken_psnr
+from splatscope.viewer.style import ACCENT, BODY, DIM, LARGE, MONO, SHADE, SMALL, TEXT, WARN, Color, Item
 from splatscope.viewer.textures import PictureTexture, make_texture, ramp_texture
+from splatscope.viewer.tile_values import tile_values, title_of
 from splatscope.viewer.widgets import Ui, count, fit, milliseconds, text_width
 
 MARGIN = 12  # points between the viewport's edge and what is drawn on the picture
+REACH = 12  # points around a drawn camera's eye in which a click is meant for it
 NEARLY = 0.02  # a picture whose aspect is off by less than this was meant for this viewport: it fills it
 
 
@@ -29,6 +35,8 @@ class Viewport:
         self.texture: PictureTexture | None = None
         self._origin = (0, 0)
         self._size = (1, 1)
+        self._depth = (-1, 0.0)  # generation of a scene, and how deep its cameras are drawn
+        self.inset = 0  # px at the top that something else lies over
         self._drawn: dict[str, object] = {}  # layer -> what it shows, so that it is drawn anew only if that changed
 
     def build(self) -> None:
@@ -39,12 +47,13 @@ class Viewport:
         )  # fmt: skip
         dpg.bind_item_theme(self._window, self.style.canvas)
         self._canvas = dpg.add_drawlist(1, 1, parent=self._window)
-        names = ("picture", "frame", "stats", "legend", "hint")
+        names = ("picture", "photograph", "frustums", "frame", "stats", "legend", "hint")
         self._layers = {name: dpg.add_draw_node(parent=self._canvas) for name in names}
 
     def connect(self) -> None:
         """Makes the texture; call once the display is shown."""
         self.texture = make_texture()
+        self._photo = PhotoLayer()
         self._ramp = ramp_texture()
 
     def place(self, x: int, y: int, width: int, height: int) -> None:
@@ -69,14 +78,47 @@ class Viewport:
     # Each frame --------------------------------------------------------------------------------------
 
     def upload(self, picture: Picture) -> None:
-        """Brings a new picture to the screen."""
+        """Brings a new picture to the screen, and the photograph that came with it."""
         if self.texture is not None:
             self.texture.upload(picture.rgba)
+            self._photo.upload(picture, self.session.photo)
+
+    @property
+    def frames_pending(self) -> int:
+        """Frames still to be drawn before everything that was uploaded is on the screen."""
+        return 0 if self.texture is None else max(self.texture.frames_pending, self._photo.texture.frames_pending)
+
+    def tick(self) -> None:
+        """Called after every frame drawn."""
+        if self.texture is not None:
+            self.texture.tick()
+            self._photo.texture.tick()
+
+    def camera_at(self, x: float, y: float) -> int | None:
+        """Index of the drawn camera whose eye is near a place of the viewport."""
+        picture, scene = self.session.picture, self.session.status.scene
+        if not self.session.frustums_shown or picture is None or scene is None:
+            return None
+        left, top, right, bottom = self._box_of(picture)
+        camera = picture.request.camera
+        scale_x, scale_y = (right - left) / camera.width, (bottom - top) / camera.height
+        eyes = apexes(scene.cameras, camera, self._depth_of(scene))
+        away = {k: math.hypot(left + u * scale_x - x, top + v * scale_y - y) for k, (u, v) in eyes.items()}
+        nearest = min(away, key=lambda k: away[k], default=None)
+        return nearest if nearest is not None and away[nearest] < self.style.px(REACH) else None
+
+    def on_line(self, x: float) -> bool:
+        """True if a place of the viewport lies on the line between photograph and picture."""
+        photo = self.session.photo
+        is_near = abs(x - photo.line * self._size[0]) < self.style.px(GRIP)
+        return photo.mode == "wipe" and self.session.at_camera is not None and is_near
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         """Draws what has changed."""
         self._draw_picture(picture)
-        self._draw_frame()
+        self._draw_photograph(picture)
+        self._draw_frustums(picture)
+        self._draw_frame(picture)
         self._draw_stats(status, picture)
         self._draw_legend(picture)
         self._draw_hint(status, picture)
@@ -90,6 +132,16 @@ class Viewport:
         dpg.delete_item(self._layers[layer], children_only=True)
         return self._layers[layer]
 
+    def _box_of(self, picture: Picture) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of a picture in the viewport."""
+        height, width = picture.rgba.shape[:2]
+        full_width, full_height = self._size
+        if abs(width * full_height / (height * full_width) - 1.0) < NEARLY:
+            return 0.0, 0.0, float(full_width), float(full_height)
+        scale = min(full_width / width, full_height / height)
+        left, top = (full_width - scale * width) / 2, (full_height - scale * height) / 2
+        return left, top, left + scale * width, top + scale * height
+
     def _draw_picture(self, picture: Picture | None) -> None:
         if picture is None or self.texture is None:
             return
@@ -97,20 +149,63 @@ class Viewport:
         layer = self._changed("picture", (self.texture.item, self.texture.uv_max, width, height))
         if layer is None:
             return
-        full_width, full_height = self._size
-        scale = min(full_width / width, full_height / height)
-        if abs(width * full_height / (height * full_width) - 1.0) < NEARLY:
-            low, high = (0.0, 0.0), (float(full_width), float(full_height))
-        else:
-            left, top = (full_width - scale * width) / 2, (full_height - scale * height) / 2
-            low, high = (left, top), (left + scale * width, top + scale * height)
-        dpg.draw_image(self.texture.item, low, high, uv_max=self.texture.uv_max, parent=layer)
+        left, top, right, bottom = self._box_of(picture)
+        dpg.draw_image(self.texture.item, (left, top), (right, bottom), uv_max=self.texture.uv_max, parent=layer)
 
-    def _draw_frame(self) -> None:
-        """The edge of the photograph whose camera the view stands at, and its name."""
-        camera, lens = self.session.at_camera, self.session.nav.lens
-        layer = self._changed("frame", (camera.name if camera else None, lens))
-        if layer is None or camera is None:
+    def _draw_photograph(self, picture: Picture | None) -> None:
+        if picture is None or self.texture is None:
+            return
+        photo, box = self.session.photo, self._box_of(picture)
+        is_here = self.session.at_camera is not None and picture.photograph is not None
+        content = self._photo.content(picture.photograph, photo, box) if is_here else None
+        layer = self._changed("photograph", content)
+        if layer is not None and content is not None:
+            self._photo.draw(layer, picture, photo, box, self.style.px(2))
+
+    def _draw_frustums(self, picture: Picture | None) -> None:
+        """Where the photographs were taken, as the picture's camera sees it; that of the view itself is left out."""
+        session = self.session
+        scene = session.status.scene if session.frustums_shown else None
+        camera = picture.request.camera if picture is not None and scene is not None else None
+        here = session.camera_index if session.at_camera is not None else -1
+        layer = self._changed("frustums", (camera, here, scene.generation if scene else None))
+        if layer is None or picture is None or camera is None or scene is None:
+            return
+        left, top, right, bottom = self._box_of(picture)
+        for index, outline in frustums(scene.cameras, camera, self._depth_of(scene)):
+            if index == here:
+                continue
+            x = left + outline[:, 0] * ((right - left) / camera.width)
+            y = top + outline[:, 1] * ((bottom - top) / camera.height)
+            color = WARN if scene.cameras[index].is_test else ACCENT
+            points = np.stack([x, y], 1).tolist()
+            dpg.draw_polyline(points, color=(*color[:3], 190), thickness=self.style.scale, parent=layer)
+
+    def _depth_of(self, scene: SceneInfo) -> float:
+        """How deep its cameras are drawn; measured once for a scene."""
+        if self._depth[0] != scene.generation:
+            self._depth = scene.generation, depth_for(scene.cameras, scene.extent)
+        return self._depth[1]
+
+    def _draw_frame(self, picture: Picture | None) -> None:
+        """The edge of the photograph whose camera the view stands at, its name, and how well the picture fits it."""
+        session = self.session
+        camera, lens = session.at_camera, session.nav.lens
+        shown = picture.photograph if picture is not None else None
+        is_this = shown is not None and shown.index == session.camera_index and session.photo.active
+        fit_text = spoken_psnr(shown) if is_this else ""
+        away = session.photo.active and camera is None
+        mode = session.photo.mode if is_this else "off"
+        layer = self._changed("frame", (camera.name if camera else None, lens, fit_text, away, mode))
+        if layer is None:
+            return
+        if away:
+            self._box(
+                layer,
+                [("The view has left the photograph; Left or Right goes back to one.", "")],
+                self.style.px(MARGIN), self._size[1] - self.style.px(MARGIN), self.style.small, SMALL, from_bottom=True,
+            )  # fmt: skip
+        if camera is None:
             return
         style, (width, height) = self.style, self._size
         inner_width, inner_height = lens.inner_size(width, height)
@@ -120,15 +215,17 @@ class Viewport:
         scene = self.session.status.scene
         total = len(scene.cameras) if scene else 0
         name = f"{self.session.camera_index + 1} / {total}   {camera.name}{'   held out' if camera.is_test else ''}"
+        name += f"   {fit_text}" if fit_text else ""
         label = fit(name, inner_width - style.px(40), style.small)
         x = corner[0] - text_width(label, style.small) - style.px(26)
-        self._box(layer, [(label, "")], x, corner[1] - style.px(8), style.small, 13, from_bottom=True)
+        self._box(layer, [(label, "")], x, corner[1] - style.px(8), style.small, SMALL, from_bottom=True)
 
     def _draw_stats(self, status: EngineStatus, picture: Picture | None) -> None:
         rows = self._stats(status, picture) if self.session.stats_shown and picture is not None else ()
-        layer = self._changed("stats", rows)
+        layer = self._changed("stats", (rows, self.inset))
         if layer is not None and rows:
-            self._box(layer, rows, self.style.px(MARGIN), self.style.px(MARGIN), self.style.mono, 13)
+            top = self.inset + self.style.px(MARGIN)
+            self._box(layer, rows, self.style.px(MARGIN), top, self.style.mono, MONO)
 
     def _stats(self, status: EngineStatus, picture: Picture) -> tuple[tuple[str, str], ...]:
         frame = picture.frame
@@ -144,35 +241,48 @@ class Viewport:
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]
         if frame.skipped:
-            rows.append(("not finite", count(frame.skipped)))
+            rows.append(("unusable", count(frame.skipped)))
         return tuple(rows)
 
     def _draw_legend(self, picture: Picture | None) -> None:
-        shown = picture is not None and picture.request.overlay == "tiles"
-        top = heatmap_top(picture.frame.tile_counts) if picture is not None and shown else None
-        layer = self._changed("legend", top)
-        if layer is None or top is None:
+        content = self._legend(picture) if picture is not None else None
+        layer = self._changed("legend", content)
+        if layer is None or content is None:
             return
+        title, rows = content
         style, px = self.style, self.style.px
-        labels = [count(value) for value in ticks(top)]
-        title = "splats per tile"
-        wide = max(text_width(title, style.small), px(26) + max(text_width(text, style.small) for text in labels))
+        wide = max(text_width(title, style.small), px(26) + max(text_width(text, style.small) for text, _ in rows))
         bar_height, line = min(px(170), self._size[1] - px(90)), px(20)
         if bar_height < px(40):
             return
         left, bottom = px(MARGIN), self._size[1] - px(MARGIN)
         upper = bottom - bar_height - line - px(24)
         self._shade(layer, left, upper, left + wide + px(20), bottom)
-        self._text(layer, left + px(10), upper + px(7), title, style.small, 13, DIM)
+        self._text(layer, left + px(10), upper + px(7), title, style.small, SMALL, DIM)
         x, y0, y1 = left + px(10), bottom - px(12), bottom - px(12) - bar_height
         dpg.draw_image_quad(
             self._ramp, (x, y0), (x, y1), (x + px(14), y1), (x + px(14), y0),
             uv1=(0, 0), uv2=(1, 0), uv3=(1, 1), uv4=(0, 1), parent=layer,
         )  # fmt: skip
-        for k, text in enumerate(labels):
-            y = y0 + (y1 - y0) * k / (len(labels) - 1)
+        for text, share in rows:
+            y = y0 + (y1 - y0) * share
             dpg.draw_line((x + px(14), y), (x + px(18), y), color=DIM, parent=layer)
-            self._text(layer, x + px(24), y - px(7), text, style.small, 13, TEXT)
+            self._text(layer, x + px(24), y - px(7), text, style.small, SMALL, TEXT)
+
+    def _legend(self, picture: Picture) -> tuple[str, tuple[tuple[str, float], ...]] | None:
+        """Title, and labels with their shares of the way up, of the colours over the picture."""
+        request, shown = picture.request, picture.photograph
+        if shown is not None and shown.errors is not None and self.session.photo.mode == "error":
+            labels = error_labels(self.session.photo.error_top)
+            return "difference, of 255", tuple((text, k / (len(labels) - 1)) for k, text in enumerate(labels))
+        counts = tile_values(request.overlay, picture.frame)
+        if counts is None:
+            return None
+        scale = request.scale
+        top = scale.top(counts)
+        values = scale.ticks(top)
+        rows = zip((count(value) for value in values), scale.place(values, top).tolist(), strict=True)
+        return title_of(request.overlay, picture.frame, scale.log), tuple(rows)
 
     def _draw_hint(self, status: EngineStatus, picture: Picture | None) -> None:
         """What is going on while there is nothing to see, or while the picture waits for something."""
@@ -193,11 +303,11 @@ class Viewport:
         if picture is not None:  # out of the way of the picture
             text = fit(lines[0][0], self._size[0] - px(60), style.body)
             left = (self._size[0] - text_width(text, style.body)) / 2 - px(10)
-            self._box(layer, [(text, "")], left, self._size[1] - px(MARGIN), style.body, 15, from_bottom=True)
+            self._box(layer, [(text, "")], left, self._size[1] - px(MARGIN), style.body, BODY, from_bottom=True)
             return
         y = self._size[1] / 2 - px(30)
         for k, (text, color) in enumerate(lines):
-            font, points = (style.large, 22) if k == 0 else (style.body, 15)
+            font, points = (style.large, LARGE) if k == 0 else (style.body, BODY)
             text = fit(text, self._size[0] - px(30), font)
             self._text(layer, (self._size[0] - text_width(text, font)) / 2, y, text, font, points, color)
             y += px(40 if k == 0 else 26)

@@ -56,6 +56,10 @@ class Panel:
         """Shows the newest values."""
         raise NotImplementedError
 
+    def heading(self) -> str:
+        """What its header says; asked each frame, also while it is folded."""
+        return self.title
+
 
 @contextmanager
 def labelled(style: Style, label: str, width: float = LABEL_WIDTH) -> Iterator[None]:

@@ -14,14 +14,20 @@ from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import Display, find_display
 from splatscope.viewer.input import Input
 from splatscope.viewer.messages import EngineClient
+from splatscope.viewer.panels.browser import BrowserWindow
+from splatscope.viewer.panels.close import CloseWindow
+from splatscope.viewer.panels.compare import ComparePanel
 from splatscope.viewer.panels.error_bar import ErrorBar
 from splatscope.viewer.panels.heatmap import HeatmapPanel
 from splatscope.viewer.panels.help import HelpWindow
 from splatscope.viewer.panels.log import LogPanel
+from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
+from splatscope.viewer.panels.menu import MenuBar
 from splatscope.viewer.panels.scene import ScenePanel
 from splatscope.viewer.panels.stages import StagesPanel
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
 from splatscope.viewer.panels.status_bar import StatusBar
+from splatscope.viewer.panels.thumbnails import ThumbnailWindow
 from splatscope.viewer.panels.toggles import TogglesPanel
 from splatscope.viewer.panels.training import TrainingPanel
 from splatscope.viewer.session import Session
@@ -30,49 +36,62 @@ from splatscope.viewer.viewport import Viewport
 from splatscope.viewer.widgets import Panel, Ui
 
 # A new panel: write it in panels/, add its class here. The order is the dock's.
-PANELS: tuple[type[Panel], ...] = (ScenePanel, TrainingPanel, StagesPanel, HeatmapPanel, TogglesPanel, LogPanel)
+PANELS: tuple[type[Panel], ...] = (
+    ScenePanel, TrainingPanel, ComparePanel, StagesPanel, HeatmapPanel, TogglesPanel, LogPanel,
+)  # fmt: skip
 
 DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
 AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s in which nobody looks at the mouse
+Place = tuple[int, int, int, int]  # left, top, width and height of the window in px of the display
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
 def run_window(client: EngineClient, config: WindowConfig) -> None:
     """Opens the window and returns when it is closed. Raises InputError if no window can be opened here."""
     display = find_display()
-    dpg.create_context()
-    try:
-        Window(client, config, display).run()
-    finally:
-        dpg.destroy_context()
+    session = Session(client, config, display.scale)
+    place: Place | None = None
+    while not session.closed:  # once more for each other size of text and controls: fonts and lengths are built in
+        dpg.create_context()
+        try:
+            place = Window(session, display, place).run()
+        finally:
+            dpg.destroy_context()
+
+
+def first_place(config: WindowConfig, style: Style, display: Display) -> Place:
+    """Where the window opens: in the middle of the display, no larger than it."""
+    width, height = style.px(config.width), style.px(config.height)
+    if display.width and display.height:
+        width = min(width, int(SCREEN_SHARE * display.width))
+        height = min(height, int(SCREEN_SHARE * display.height))
+    return max(0, (display.width - width) // 2), max(0, (display.height - height) // 3), width, height
 
 
 class Window:
     """Builds everything once, then polls, draws and waits, frame after frame."""
 
-    def __init__(self, client: EngineClient, config: WindowConfig, display: Display) -> None:
-        self.client = client
-        self.session = Session(client, config)
-        style = Style(config.ui_scale or display.scale)
-        self.style = style
+    def __init__(self, session: Session, display: Display, place: Place | None = None) -> None:
+        self.client = session.client
+        self.session = session
+        self.style = style = Style(session.ui_scale)
         dpg.configure_app(manual_callback_management=True)
-        width, height = style.px(config.width), style.px(config.height)
-        if display.width and display.height:
-            width = min(width, int(SCREEN_SHARE * display.width))
-            height = min(height, int(SCREEN_SHARE * display.height))
+        x, y, width, height = place or first_place(session.config, style, display)
         dpg.create_viewport(
-            title=config.title, width=width, height=height, min_width=style.px(360), min_height=style.px(240),
-            x_pos=max(0, (display.width - width) // 2), y_pos=max(0, (display.height - height) // 3),
-            vsync=False, clear_color=(0, 0, 0, 255),
+            title=session.config.title, width=width, height=height, x_pos=x, y_pos=y,
+            min_width=style.px(360), min_height=style.px(240),
+            vsync=False, clear_color=(0, 0, 0, 255), disable_close=True,
         )  # fmt: skip
         style.apply()
         self.ui = Ui(self.session, style)
         self.viewport = Viewport(self.ui)
         self.status_bar, self.error_bar, self.help = StatusBar(self.ui), ErrorBar(self.ui), HelpWindow(self.ui)
+        self.browser, self.close = BrowserWindow(self.ui), CloseWindow(self.ui)
+        self.menu, self.thumbnails = MenuBar(self.ui, self.close.ask), ThumbnailWindow(self.ui)
         self._build()
-        self.input = Input(self.ui, self.viewport, self._open_path)
+        self.input = Input(self.ui, self.viewport)
         self._layout: tuple[int, int] = (0, 0)
 
     def _build(self) -> None:
@@ -93,18 +112,26 @@ class Window:
         self.status_bar.build()
         self.error_bar.build()
         self.help.build()
+        self.browser.build()
+        self.close.build()
+        self.thumbnails.build()
+        self.menu.build()
 
     # The loop ----------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Until the window is closed."""
+    def run(self) -> Place:
+        """Until the window is closed or is to be built anew; returns where it was."""
         dpg.setup_dearpygui()
+        dpg.set_exit_callback(self.close.ask)
         dpg.show_viewport()
         self._place()
         dpg.render_dearpygui_frame()
         self.viewport.connect()
+        self.thumbnails.connect()
+        if self.session.picture is not None:
+            self.viewport.upload(self.session.picture)
         before = time.perf_counter()
-        while dpg.is_dearpygui_running():
+        while dpg.is_dearpygui_running() and self.session.ui_scale == self.style.scale:
             start = time.perf_counter()
             dpg.run_callbacks(dpg.get_callback_queue())
             self._place()
@@ -116,17 +143,23 @@ class Window:
             self._update()
             dpg.render_dearpygui_frame()
             before = start
-            if self.viewport.texture is not None:
-                self.viewport.texture.tick()
+            self.viewport.tick()
             self._wait(time.perf_counter() - start)
+        self.session.closed = not dpg.is_dearpygui_running()
+        x, y = (int(value) for value in dpg.get_viewport_pos())
+        return x, y, dpg.get_viewport_width(), dpg.get_viewport_height()
 
     def _update(self) -> None:
         status, picture = self.session.status, self.session.picture
+        self.viewport.inset = self.error_bar.depth
         self.viewport.update(status, picture)
         for panel, header in self._sections:
+            if (heading := panel.heading()) != dpg.get_item_label(header):
+                dpg.set_item_label(header, heading)
             if dpg.get_value(header):
                 panel.update(status, picture)
-        for part in (self.status_bar, self.error_bar, self.help):
+        parts = (self.status_bar, self.error_bar, self.help, self.menu, self.browser, self.close, self.thumbnails)
+        for part in parts:
             part.update(status, picture)
 
     def _wait(self, spent: float) -> None:
@@ -135,9 +168,8 @@ class Window:
         The rest is measured by what a frame costs, so that a slow display (software rendering) leaves the
         processor to the engine: a third of one core at most, a tenth when nothing happens.
         """
-        texture = self.viewport.texture
         rest = 1.0 / AWAKE_HZ - spent
-        if self.input.awake or (texture is not None and texture.frames_pending):
+        if self.input.awake or self.viewport.frames_pending:
             time.sleep(max(0.0, rest))
             return
         rest = max(rest, min(2.0 * spent, LONGEST_REST))
@@ -155,19 +187,10 @@ class Window:
         self._layout = size
         width, height = max(1, size[0]), max(1, size[1])
         dock = min(self.style.px(DOCK_WIDTH), int(DOCK_SHARE * width))
-        bar = min(self.style.px(STATUS_HEIGHT), height - 1)
-        view_width, view_height = max(1, width - dock), max(1, height - bar)
-        self.viewport.place(0, 0, view_width, view_height)
+        bar, top = min(self.style.px(STATUS_HEIGHT), height - 1), self.style.px(MENU_HEIGHT)
+        view_width, view_height = max(1, width - dock), max(1, height - bar - top)
+        self.viewport.place(0, top, view_width, view_height)
         self.session.viewport = (view_width, view_height)
-        self.error_bar.place(0, 0, view_width)
-        self.status_bar.place(0, view_height, width, bar)
-        dpg.configure_item(self._dock, pos=(view_width, 0), width=max(1, dock), height=view_height)
-
-    def _open_path(self) -> None:
-        """Opens the scene panel and puts the cursor into its path box."""
-        for panel, header in self._sections:
-            if isinstance(panel, ScenePanel):
-                dpg.set_value(header, True)
-                dpg.set_y_scroll(self._dock, 0.0)
-                dpg.set_value(panel.path_box, "")  # what is typed or pasted replaces the path before
-                dpg.focus_item(panel.path_box)
+        self.error_bar.place(0, top, view_width)
+        self.status_bar.place(0, top + view_height, width, bar)
+        dpg.configure_item(self._dock, pos=(view_width, top), width=max(1, dock), height=view_height)

@@ -19,6 +19,7 @@ class ErrorBar(Panel):
         super().__init__(ui)
         self._serial = -1
         self._place = (0, 0, 1)
+        self.depth = 0  # px of the viewport's top that the bar covers
 
     def build(self) -> None:
         style = self.style
@@ -39,7 +40,7 @@ class ErrorBar(Panel):
         error = self.session.error
         dpg.configure_item(self._window, show=error is not None)
         if error is None:
-            self._serial = -1
+            self._serial, self.depth = -1, 0
             return
         px = self.style.px
         left, top, room = self._place
@@ -52,6 +53,7 @@ class ErrorBar(Panel):
         size = dpg.get_text_size(error.text, wrap_width=wrap, font=self.style.body) or (0.0, 0.0)
         needed = max(int(size[1]), px(24)) + px(22)
         height = min(px(MOST_HEIGHT), needed)
+        self.depth = px(MARGIN) + height
         dpg.configure_item(self._text, wrap=wrap)
         dpg.configure_item(self._dismiss, indent=width - px(104))
         dpg.configure_item(

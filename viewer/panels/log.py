@@ -1,15 +1,19 @@
-"""Log panel: everything the engine has said since the window opened, newest at the bottom."""
+"""Log panel: everything the engine has said since the window opened, newest at the bottom; all of it or the trouble."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.messages import EngineStatus, LogLine, Picture
+from splatscope.viewer.session import Session
 from splatscope.viewer.style import BAD, DIM, TEXT, WARN, Color, inside
 from splatscope.viewer.widgets import Panel, Ui, button
 
 COLORS: dict[str, Color] = {"info": TEXT, "warning": WARN, "error": BAD}
 LINES_DRAWN = 300
+FILTERS = {"everything": ("info", "warning", "error"), "warnings, errors": ("warning", "error"), "errors": ("error",)}
 
 
 class LogPanel(Panel):
@@ -23,6 +27,9 @@ class LogPanel(Panel):
 
     def build(self) -> None:
         with inside(dpg.add_group(horizontal=True)):
+            self._filter = dpg.add_combo(
+                list(FILTERS), default_value=next(iter(FILTERS)), width=self.style.px(128), callback=self._refill
+            )
             self._summary = dpg.add_text("Nothing yet.", color=DIM)
         with inside(dpg.add_child_window(height=self.style.px(170), border=False)) as self._lines:
             pass
@@ -38,16 +45,35 @@ class LogPanel(Panel):
             return
         self._serial = fresh[-1].serial
         at_end = dpg.get_y_scroll(self._lines) >= dpg.get_y_scroll_max(self._lines) - 1
-        for line in fresh[-LINES_DRAWN:]:
-            dpg.add_text(line.text, parent=self._lines, color=COLORS[line.level], wrap=0)
+        self._add(fresh)
         children: list[int] = dpg.get_item_children(self._lines, 1)  # pyright: ignore[reportAssignmentType]
         for item in children[:-LINES_DRAWN]:
             dpg.delete_item(item)
-        errors, warnings = (sum(line.level == level for line in log) for level in ("error", "warning"))
-        parts = (_plural(len(log), "line"), _plural(warnings, "warning"), _plural(errors, "error"))
-        dpg.set_value(self._summary, ", ".join(parts))
+        errors, warnings = _troubles(self.session)
+        dpg.set_value(self._summary, f"{_plural(warnings, 'warning')}, {_plural(errors, 'error')}")
         if at_end:
             dpg.set_y_scroll(self._lines, -1.0)
+
+    def _add(self, lines: Sequence[LogLine]) -> None:
+        levels = FILTERS[dpg.get_value(self._filter)]
+        for line in [line for line in lines if line.level in levels][-LINES_DRAWN:]:
+            dpg.add_text(line.text, parent=self._lines, color=COLORS[line.level], wrap=0)
+
+    def _refill(self) -> None:
+        dpg.delete_item(self._lines, children_only=True)
+        self._add(self.session.log)
+        dpg.set_y_scroll(self._lines, -1.0)
+
+    def heading(self) -> str:
+        errors, warnings = _troubles(self.session)
+        parts = [_plural(n, word) for n, word in ((warnings, "warning"), (errors, "error")) if n]
+        return f"{self.title}: {', '.join(parts)}" if parts else self.title
+
+
+def _troubles(session: Session) -> tuple[int, int]:
+    """(errors, warnings) in the log."""
+    errors, warnings = (sum(line.level == level for line in session.log) for level in ("error", "warning"))
+    return errors, warnings
 
 
 def _plural(number: int, noun: str) -> str:

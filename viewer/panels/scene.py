@@ -7,9 +7,10 @@ from pathlib import PurePosixPath
 
 import dearpygui.dearpygui as dpg
 
+from splatscope.assets.checkup import Finding
 from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.navigation import Vector
-from splatscope.viewer.style import inside
+from splatscope.viewer.style import DIM, WARN, Style, inside
 from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, tooltip
 
 KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
@@ -43,6 +44,7 @@ class ScenePanel(Panel):
             self._build_look()
             self._build_turns()
             self._build_cameras()
+            self._checkup = CheckupPage(style)
             with labelled(style, "Save splats"):
                 self._save_box = self.ui.field(dpg.add_input_text(hint="name.ply", width=-px(70)))
                 button(style, "Save", lambda: session.save_ply(dpg.get_value(self._save_box)), width=62)
@@ -80,18 +82,28 @@ class ScenePanel(Panel):
             button(style, "Reset", self._own_background, tip="What the scene was or will be trained over")
 
     def _build_turns(self) -> None:
-        style, session = self.style, self.session
+        style, session, turn = self.style, self.session, self.session.turn_scene
         with labelled(style, "Up axis"):
             self._up = dpg.add_button(label="-Y", width=style.px(62), enabled=False)
             tooltip(style, self._up, "What is up on the screen, in the file's coordinates. The file is never changed.")
-            button(style, "Flip", lambda: session.move(lambda nav: nav.flipped()), width=62, tip="Stand it on its head")
+            button(
+                style,
+                "Flip",
+                lambda: turn(lambda nav: nav.flipped()),
+                width=62,
+                tip="Stand it on its head",
+            )
             button(style, "Reset", session.reset_up, width=62, tip="The up axis guessed from the cameras")
         with labelled(style, "Turn by 90°"):
             turns = (
-                (dpg.mvDir_Left, lambda: session.move(lambda nav: nav.tipped(roll=-QUARTER)), "Roll to the left"),
-                (dpg.mvDir_Right, lambda: session.move(lambda nav: nav.tipped(roll=QUARTER)), "Roll to the right"),
-                (dpg.mvDir_Up, lambda: session.move(lambda nav: nav.tipped(pitch=-QUARTER)), "Tip away from you"),
-                (dpg.mvDir_Down, lambda: session.move(lambda nav: nav.tipped(pitch=QUARTER)), "Tip towards you"),
+                (dpg.mvDir_Left, lambda: turn(lambda nav: nav.tipped(roll=-QUARTER)), "Roll to the left"),
+                (
+                    dpg.mvDir_Right,
+                    lambda: turn(lambda nav: nav.tipped(roll=QUARTER)),
+                    "Roll to the right",
+                ),
+                (dpg.mvDir_Up, lambda: turn(lambda nav: nav.tipped(pitch=-QUARTER)), "Tip away from you"),
+                (dpg.mvDir_Down, lambda: turn(lambda nav: nav.tipped(pitch=QUARTER)), "Tip towards you"),
             )
             for direction, action, tip in turns:
                 tooltip(style, dpg.add_button(arrow=True, direction=direction, callback=action), tip)
@@ -123,6 +135,7 @@ class ScenePanel(Panel):
         if scene.generation != self._generation:
             self._generation = scene.generation
             self._show_scene(scene)
+        self._checkup.show(status.checkup)
         self._facts.show("Holds", f"{count(status.splat_count)} splats, SH degree {scene.sh_degree}")
         dpg.set_value(self._degree, min(session.settings.sh_degree, scene.sh_degree))
         dpg.set_value(self._fov, math.degrees(session.nav.lens.fov_y))
@@ -153,6 +166,37 @@ class ScenePanel(Panel):
         ]
         dpg.configure_item(self._cameras, items=self._camera_names)
         dpg.configure_item(self._camera_row, show=bool(self._camera_names))
+
+
+class CheckupPage:
+    """What `splatscope doctor` says of an open capture, folded."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self._shown: tuple[Finding, ...] = ()
+        self._page = dpg.add_tree_node(show=False, default_open=False)
+
+    def show(self, findings: tuple[Finding, ...]) -> None:
+        """The newest page; what is odd comes first."""
+        if findings is self._shown:
+            return
+        self._shown = findings
+        odd = [finding for finding in findings if finding.is_odd]
+        label = "Looked over: " + (f"{len(odd)} odd" if odd else "nothing is odd")
+        dpg.configure_item(self._page, show=bool(findings), label=label)
+        dpg.delete_item(self._page, children_only=True)
+        with inside(self._page):
+            for finding in odd:
+                dpg.add_text(f"{finding.text} {finding.advice}".strip(), color=WARN, wrap=0)
+            facts = [finding for finding in findings if not finding.is_odd]
+            with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp)) as table:
+                dpg.bind_item_theme(table, self._style.facts)
+                dpg.add_table_column(width_fixed=True, init_width_or_weight=self._style.px(88))
+                dpg.add_table_column()
+                for fact in facts:
+                    with inside(dpg.add_table_row()):
+                        dpg.add_text(fact.topic, color=DIM)
+                        dpg.add_text(fact.text, wrap=0)
 
 
 def axis_name(up: Vector) -> str:

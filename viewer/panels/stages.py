@@ -1,16 +1,28 @@
-"""Stages panel: milliseconds of every stage of the newest picture, the mean of recent ones, and of training."""
+"""Stages panel: milliseconds of every stage of pictures and training steps, and what a setting changes in them.
+
+The tables show the newest, the mean and the 99th percentile of recent ones. A measurement draws the very same frame
+under two settings by turns; the engine does it (`app/compare.py`), and its result stays until the next.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 
 import dearpygui.dearpygui as dpg
+import numpy as np
 
-from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.style import DIM, Item, Style, inside
-from splatscope.viewer.widgets import Panel, Ui
+from splatscope.kernels.policy import Policy
+from splatscope.viewer.messages import Comparison, EngineStatus, Picture, StageChange
+from splatscope.viewer.presets import presets
+from splatscope.viewer.session import PREVIOUS
+from splatscope.viewer.style import ACCENT, BAD, DIM, FIELD, GOOD, TEXT, Color, Item, Style, inside
+from splatscope.viewer.widgets import Panel, Ui, button, fit, labelled, tooltip
 
-RECENT = 60  # pictures or training steps the mean is taken over
+RECENT = 240  # pictures or training steps the mean and the percentile are taken over
+PLOTTED = 120  # of them in the small plot
+NUMBER_WIDTH = 47  # points
+NAME_WIDTH = 60
+PLOT_WIDTH, PLOT_HEIGHT = 308, 40
 
 
 class StagesPanel(Panel):
@@ -22,55 +34,128 @@ class StagesPanel(Panel):
         super().__init__(ui)
         self._serial = -1
         self._iteration = -1
+        self._policy: Policy | None = None
+        self._against: list[str] = []
+        self._comparison: Comparison | None = None
 
     def build(self) -> None:
         self._nothing = dpg.add_text("No picture yet.", color=DIM)
         self._picture = StageTable(self.style, "Picture")
         self._training = StageTable(self.style, "Training step")
+        with inside(dpg.add_group(show=False)) as self._tools:
+            self._build_tools()
+
+    def _build_tools(self) -> None:
+        style, session, px = self.style, self.session, self.style.px
+        dpg.add_spacer(height=px(2))
+        with labelled(style, "Against", NAME_WIDTH):
+            self._choice = dpg.add_combo([], width=-px(90))
+            self._start = button(style, "Measure", self._measure, width=82)
+        tooltip(
+            style,
+            self._choice,
+            "What the present setting is measured against: both draw this very view by turns. Training waits.",
+        )
+        self._result = ComparisonTable(style)
+        with inside(dpg.add_group(horizontal=True)):  # what may be hidden comes last, or the row loses its place
+            self._record = button(
+                style,
+                "Record a second",
+                session.record_trace,
+                tip="What the engine and the stages do in one second, as a file for chrome://tracing or Perfetto",
+            )
+            self._save = button(style, "Save JSON", session.save_comparison, tip="Every time taken, as a file")
+
+    def _measure(self) -> None:
+        against = dpg.get_value(self._choice)
+        if against in self._against:
+            self.session.compare(against)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         if picture is not None and picture.serial != self._serial:
             self._serial = picture.serial
+            if picture.request.policy != self._policy:
+                self._policy = picture.request.policy
+                self._picture.forget()
             self._picture.add(picture.frame.stage_ms)
             dpg.configure_item(self._nothing, show=False)
+            dpg.configure_item(self._tools, show=True)
         training = status.training
         if training.iteration != self._iteration and training.stage_ms:
             self._iteration = training.iteration
             self._training.add(training.stage_ms)
+        self._update_tools(status)
+
+    def _update_tools(self, status: EngineStatus) -> None:
+        against = list(presets(status.backend))
+        if self.session.previous_policy is not None:
+            against.insert(0, PREVIOUS)
+        if against != self._against:
+            self._against = against
+            dpg.configure_item(self._choice, items=against)
+            dpg.set_value(self._choice, against[0])
+        dpg.configure_item(self._record, label="Recording…" if status.recording else "Record a second")
+        if status.comparison is not self._comparison:
+            self._comparison = status.comparison
+            self._result.show(status.comparison)
+        result = status.comparison
+        dpg.configure_item(self._save, show=result is not None and result.done == result.pairs)
 
 
 class StageTable:
-    """One row a stage: its name, a bar for its share, the newest time, the mean of recent times."""
+    """One row a stage: name, a bar for its share, the newest time, mean and 99th percentile; and a plot of the sum."""
 
     def __init__(self, style: Style, title: str) -> None:
         self._style = style
         self._recent: deque[dict[str, float]] = deque(maxlen=RECENT)
-        self._rows: dict[str, tuple[Item, Item, Item]] = {}
+        self._rows: dict[str, tuple[Item, list[Item]]] = {}
         self._stages: tuple[str, ...] = ()
-        with inside(dpg.add_table(policy=dpg.mvTable_SizingStretchProp, show=False, no_pad_outerX=True)) as self._table:
-            dpg.bind_item_theme(self._table, style.facts)
-            dpg.add_table_column(label=title, init_width_or_weight=1.15)
-            dpg.add_table_column(label="", init_width_or_weight=1.0)
-            dpg.add_table_column(label="ms", width_fixed=True, init_width_or_weight=style.px(58))
-            dpg.add_table_column(label="mean", width_fixed=True, init_width_or_weight=style.px(58))
+        with inside(dpg.add_group(show=False)) as self._whole:
+            with inside(dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as self._table:
+                dpg.bind_item_theme(self._table, style.facts)
+                dpg.add_table_column(label=title, init_width_or_weight=1.5)
+                dpg.add_table_column(label="", init_width_or_weight=0.6)
+                for label in ("ms", "mean", "p99"):
+                    dpg.add_table_column(label=label, width_fixed=True, init_width_or_weight=style.px(NUMBER_WIDTH))
+            width, height = style.px(PLOT_WIDTH), style.px(PLOT_HEIGHT)
+            with inside(dpg.add_group()) as plot, inside(dpg.add_drawlist(width, height)):
+                dpg.draw_rectangle((0, 0), (width, height), color=FIELD, fill=FIELD, rounding=style.px(4))
+                self._curve = dpg.draw_polyline([], color=ACCENT, thickness=1.5 * style.scale)
+            tooltip(style, plot, f"All stages together, the last {PLOTTED}.")
+
+    def forget(self) -> None:
+        """What follows is not to be mixed with what came before."""
+        self._recent.clear()
 
     def add(self, stage_ms: dict[str, float]) -> None:
         """Takes in the stages of one picture or step, in order."""
+        if not stage_ms:  # their times are not known yet
+            return
         if tuple(stage_ms) != self._stages:
             self._stages = tuple(stage_ms)
             self._recent.clear()
             self._build_rows()
         self._recent.append(stage_ms)
-        means = {stage: sum(times[stage] for times in self._recent) / len(self._recent) for stage in self._stages}
-        total, mean_total = sum(stage_ms.values()), sum(means.values())
-        for stage in self._stages:
-            bar, newest, mean = self._rows[stage]
-            dpg.set_value(bar, means[stage] / mean_total if mean_total > 0 else 0.0)
-            dpg.set_value(newest, f"{stage_ms[stage]:7.2f}")
-            dpg.set_value(mean, f"{means[stage]:7.2f}")
-        _, newest, mean = self._rows[""]
-        dpg.set_value(newest, f"{total:7.2f}")
-        dpg.set_value(mean, f"{mean_total:7.2f}")
+        times = np.array([list(stages.values()) for stages in self._recent])  # [pictures, stages] ms
+        sums = times.sum(axis=1)
+        for k, stage in enumerate(self._stages):
+            self._show(stage, times[:, k])
+            share = times[:, k].mean() / sums.mean() if sums.any() else 0.0
+            dpg.set_value(self._rows[stage][0], float(share))
+        self._show("", sums)
+        self._draw(sums[-PLOTTED:])
+
+    def _draw(self, sums: np.ndarray) -> None:
+        """The curve from 0 to a little above its highest, the newest at the right."""
+        width, height = self._style.px(PLOT_WIDTH), self._style.px(PLOT_HEIGHT)
+        x = width * (np.arange(len(sums)) + PLOTTED - len(sums)) / (PLOTTED - 1)
+        y = height * (1.0 - sums / (1.1 * max(sums.max(), 1e-6)))
+        dpg.configure_item(self._curve, points=np.stack([x, y], axis=1).tolist())
+
+    def _show(self, stage: str, times: np.ndarray) -> None:
+        values = times[-1], times.mean(), np.percentile(times, 99)
+        for item, value in zip(self._rows[stage][1], values, strict=True):
+            dpg.set_value(item, figure(float(value)))
 
     def _build_rows(self) -> None:
         dpg.delete_item(self._table, children_only=True, slot=1)
@@ -79,11 +164,82 @@ class StageTable:
         for stage in (*self._stages, ""):
             with inside(dpg.add_table_row(parent=self._table)):
                 name = dpg.add_text(stage.replace("_", " ") or "all stages")
-                bar = dpg.add_progress_bar(width=-1, height=style.px(15)) if stage else dpg.add_spacer()
-                newest, mean = dpg.add_text(""), dpg.add_text("", color=DIM)
-                for item in (newest, mean):
+                bar = dpg.add_progress_bar(width=-1, height=style.px(17)) if stage else dpg.add_spacer()
+                numbers = [dpg.add_text("", color=color) for color in (TEXT, DIM, DIM)]
+                for item in numbers:
                     dpg.bind_item_font(item, style.mono)
                 if not stage:
                     dpg.bind_item_font(name, style.bold)
-                self._rows[stage] = (bar, newest, mean)
-        dpg.configure_item(self._table, show=bool(self._stages))
+                self._rows[stage] = (bar, numbers)
+        dpg.configure_item(self._whole, show=bool(self._stages))
+
+
+class ComparisonTable:
+    """How far a measurement is, and what it found stage by stage."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        with inside(dpg.add_group(show=False)) as self._whole:
+            self._names = dpg.add_text("", wrap=0)
+            self._progress = dpg.add_progress_bar(width=-1, height=style.px(20))
+            with inside(dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as self._table:
+                dpg.bind_item_theme(self._table, style.facts)
+                dpg.add_table_column(label="median ms", init_width_or_weight=1.0)
+                for label, width in (("before", NUMBER_WIDTH), ("now", NUMBER_WIDTH), ("change", 100)):
+                    dpg.add_table_column(label=label, width_fixed=True, init_width_or_weight=style.px(width))
+            self._pictures = dpg.add_text("", color=DIM, wrap=0)
+            dpg.bind_item_font(self._pictures, style.small)
+
+    def show(self, result: Comparison | None) -> None:
+        """Shows the newest state of a measurement."""
+        dpg.configure_item(self._whole, show=result is not None)
+        if result is None:
+            return
+        dpg.set_value(self._names, f"{result.after}  against  {result.before}")
+        measuring = result.done < result.pairs and not result.problem
+        dpg.configure_item(self._progress, show=measuring)
+        dpg.set_value(self._progress, result.done / result.pairs)
+        waiting = f"compiling {', '.join(result.waiting)}…".replace("_", " ")
+        overlay = waiting if result.waiting else f"{result.done} of {result.pairs} pairs"
+        dpg.configure_item(self._progress, overlay=fit(overlay, self._style.px(290), self._style.body))
+        dpg.set_value(self._pictures, result.problem or in_words(result))
+        dpg.configure_item(self._table, show=bool(result.stages))
+        dpg.delete_item(self._table, children_only=True, slot=1)
+        for change in result.stages:
+            self._add_row(change)
+
+    def _add_row(self, change: StageChange) -> None:
+        with inside(dpg.add_table_row(parent=self._table)):
+            name = dpg.add_text(change.stage.replace("_", " ") or "all stages")
+            if not change.stage:
+                dpg.bind_item_font(name, self._style.bold)
+            difference = f"{change.change_ms:+6.3f} ±{change.spread_ms:.3f}"
+            for text, color in (
+                (figure(change.before_ms), DIM),
+                (figure(change.after_ms), TEXT),
+                (difference, color_of(change)),
+            ):
+                dpg.bind_item_font(dpg.add_text(text, color=color), self._style.mono)
+
+
+def color_of(change: StageChange) -> Color:
+    """Green if faster, red if slower, by more than the spread; else dim."""
+    if abs(change.change_ms) <= change.spread_ms:
+        return DIM
+    return GOOD if change.change_ms < 0 else BAD
+
+
+def in_words(result: Comparison) -> str:
+    """What became of the picture."""
+    if result.max_difference is None or result.psnr is None:
+        return ""
+    if result.max_difference == 0.0:
+        return "The pictures are the same bit for bit."
+    most = f"{result.max_difference:.2g} at most ({255 * result.max_difference:.2g} of 255)"
+    return f"The pictures differ by {most}, PSNR {result.psnr:.1f} dB."
+
+
+def figure(ms: float) -> str:
+    """Five digits, right-aligned."""
+    digits = 3 if ms < 9.9995 else 2 if ms < 99.995 else 1
+    return f"{ms:6.{digits}f}"

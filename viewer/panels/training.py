@@ -1,23 +1,28 @@
-"""Training panel: the run's state in a word, the buttons that state allows, figures, loss and PSNR curves."""
+"""Training panel: the run's state in a word, the buttons that state allows, the recipe until it begins, curves.
+
+Also what looking on may cost the run. The form is in `recipe.py`, the curves are in `plots.py`.
+"""
 
 from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
-import numpy as np
 
-from splatscope.viewer.messages import Curve, EngineStatus, Picture, TrainingStatus
-from splatscope.viewer.style import ACCENT, DIM, GOOD, STATE_COLORS, Color, Style, inside
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, duration
+from splatscope.viewer.messages import EngineStatus, Picture, TrainingStatus
+from splatscope.viewer.panels.recipe import RecipeForm
+from splatscope.viewer.plots import CurvePlot
+from splatscope.viewer.style import ACCENT, DIM, GOOD, STATE_COLORS, TEXT, WARN, inside
+from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, duration, labelled, tooltip
 
-BUCKETS = 160  # points drawn of a curve; a software renderer needs about 1 ms for 20 of a noisy line
 BUTTONS: dict[str, tuple[str, ...]] = {
-    "ready": ("start", "step"),
+    "ready": ("start", "step", "until"),
     "running": ("pause", "stop"),
-    "paused": ("resume", "step", "stop"),
+    "paused": ("resume", "step", "stop", "reset", "until"),
+    "finished": ("reset",),
+    "error": ("reset",),
 }
 HINTS = {
     "none": "Open a capture (photographs with cameras) to train.",
-    "ready": "Space starts, N does one iteration.",
+    "ready": "Space starts, N does one iteration. The recipe can be changed until then.",
     "stopping": "Saving…",
     "error": "The run ended with an error; see the log.",
 }
@@ -31,6 +36,7 @@ class TrainingPanel(Panel):
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._state = ""
+        self._form = RecipeForm(ui)
 
     def build(self) -> None:
         style, session = self.style, self.session
@@ -46,12 +52,63 @@ class TrainingPanel(Panel):
                 "pause": button(style, "Pause", toggle, 74, primary=True, tip="Pause after this iteration (Space)"),
                 "step": button(style, "Step", step, 74, tip="One iteration (N)"),
                 "stop": button(style, "Stop", stop, 74, tip="Save and end the run"),
+                "reset": button(style, "Reset…", lambda: self._ask(True), 74, tip="Throw the run away and begin anew"),
             }
+        with inside(dpg.add_group(show=False)) as self._until_row, labelled(style, "Run to", 74):
+            self._until = self.ui.field(
+                dpg.add_input_int(width=style.px(110), step=0, min_value=1, min_clamped=True, default_value=1000)
+            )
+            button(style, "Run", self._run_until, 62, tip="Pause after that iteration")
+        with inside(dpg.add_group(show=False)) as self._question:
+            self._question_text = dpg.add_text("", wrap=0)
+            with inside(dpg.add_group(horizontal=True)):
+                button(style, "Throw it away", self._reset, 120)
+                button(style, "Keep it", lambda: self._ask(False), 90, primary=True)
+        self._form.build()
         with inside(dpg.add_group(show=False)) as self._figures:
             self._progress = dpg.add_progress_bar(width=-1, height=style.px(20))
-            self._facts = Facts(style, ("Loss", "Splats", "PSNR", "SSIM", "Speed", "Left", "View cost"), 2, 74)
+            self._facts = Facts(style, ("Loss", "Splats", "PSNR", "SSIM", "Speed", "Left"), 2, 74)
+            self._price = Facts(style, ("View cost",), 1, 74)
             self._loss_plot = CurvePlot(style, "loss", ACCENT)
             self._psnr_plot = CurvePlot(style, "PSNR", GOOD)
+            with inside(dpg.add_tree_node(label="Splats and step time", default_open=False)) as self._more:
+                self._count_plot = CurvePlot(style, "splats", WARN)
+                self._step_plot = CurvePlot(style, "ms a step", TEXT)
+        self._build_shares()
+
+    def _build_shares(self) -> None:
+        style, session = self.style, self.session
+        with labelled(style, "While moving"):
+            self._fps = self.ui.field(
+                dpg.add_slider_int(
+                    min_value=2, max_value=60, format="%d pictures a second", clamped=True, width=-1,
+                    callback=lambda _, fps: session.set_moving_fps(float(fps)),
+                )
+            )  # fmt: skip
+            tooltip(style, self._fps, "What is aimed at while the view moves; the picture's resolution gives way.")
+        with inside(dpg.add_group(show=False)) as self._share_row, labelled(style, "View share"):
+            self._share = self.ui.field(
+                dpg.add_slider_int(
+                    min_value=2, max_value=90, format="at most %d %%", clamped=True, width=-1,
+                    callback=lambda _, percent: session.set_view_share(0.01 * percent),
+                )
+            )  # fmt: skip
+            tooltip(
+                style,
+                self._share,
+                "Of the time while training, what pictures of a still view may take; 60 % while it moves, or this "
+                "if it is more. View cost is what they do take.",
+            )
+
+    def _run_until(self) -> None:
+        self.session.train_until(dpg.get_value(self._until))
+
+    def _ask(self, ask: bool) -> None:
+        dpg.configure_item(self._question, show=ask)
+
+    def _reset(self) -> None:
+        self._ask(False)
+        self.session.reset_training()
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         training = status.training
@@ -60,6 +117,12 @@ class TrainingPanel(Panel):
         note = training.note or HINTS.get(training.state, "")
         dpg.set_value(self._note, note)
         dpg.configure_item(self._note, show=bool(note))
+        self._form.update(status.recipe)
+        dpg.set_value(self._fps, round(self.session.moving_fps))
+        dpg.set_value(self._share, round(100 * self.session.view_share))
+        dpg.configure_item(self._share_row, show=training.state != "none")
+        where = f"Iteration {count(training.iteration)} is reached. What is saved in {training.out_dir} stays there."
+        dpg.set_value(self._question_text, where)
         shown = training.state not in ("none", "ready") or training.iteration > 0
         dpg.configure_item(self._figures, show=shown)
         if shown:
@@ -73,6 +136,8 @@ class TrainingPanel(Panel):
         for name, item in self._button.items():
             dpg.configure_item(item, show=name in allowed)
         dpg.configure_item(self._buttons, show=bool(allowed))
+        dpg.configure_item(self._until_row, show="until" in allowed)
+        self._ask(False)
 
     def _show_figures(self, training: TrainingStatus, splats: int) -> None:
         facts = self._facts
@@ -86,9 +151,21 @@ class TrainingPanel(Panel):
         rate = training.iterations_per_second
         facts.show("Speed", speed(rate) if rate else "")
         facts.show("Left", duration(training.eta_seconds) if training.eta_seconds is not None else "")
-        facts.show("View cost", f"{training.view_cost:.0%}" if training.view_cost else "")
+        self._price.show("View cost", view_price(training))
         self._loss_plot.show(training.loss_curve, "loss")
         self._psnr_plot.show(training.psnr_curve, f"{training.psnr_label}, dB")
+        if dpg.get_value(self._more):
+            self._count_plot.show(training.count_curve, "splats")
+            self._step_plot.show(training.step_curve, "ms a step")
+
+
+def view_price(training: TrainingStatus) -> str:
+    """What pictures take from the run: "3.1 of 24.0 it/s"."""
+    rate, share = training.iterations_per_second, training.view_cost
+    if not rate or not 0.0 < share < 1.0:
+        return ""
+    alone = rate / (1.0 - share)
+    return f"{alone - rate:.1f} of {alone:.1f} it/s" if alone >= 10 else f"{share:.0%} of {speed(alone)}"
 
 
 def speed(iterations_per_second: float) -> str:
@@ -96,64 +173,3 @@ def speed(iterations_per_second: float) -> str:
     if iterations_per_second >= 1.0:
         return f"{iterations_per_second:.1f} it/s"
     return f"{1.0 / iterations_per_second:.1f} s/it"
-
-
-class CurvePlot:
-    """A small plot of one curve: its mean, and the band between least and most, in each stretch of x."""
-
-    def __init__(self, style: Style, name: str, color: Color) -> None:
-        self._curve: Curve | None = None
-        self._title = dpg.add_text(name, color=DIM, show=False)
-        self._plot = dpg.add_plot(
-            height=style.px(112),
-            width=-1,
-            show=False,
-            no_menus=True,
-            no_mouse_pos=True,
-            no_box_select=True,
-            no_inputs=True,
-        )
-        with inside(self._plot):
-            self._x = dpg.add_plot_axis(dpg.mvXAxis, no_highlight=True)
-            self._y = dpg.add_plot_axis(dpg.mvYAxis, no_highlight=True)
-            self._band = dpg.add_shade_series([], [], y2=[], parent=self._y)
-            self._line = dpg.add_line_series([], [], parent=self._y)
-        dpg.bind_item_theme(self._plot, style.line(color))
-        dpg.bind_item_font(self._plot, style.small)
-
-    def show(self, curve: Curve, title: str) -> None:
-        """Draws a new curve; the same one again costs nothing."""
-        if curve is self._curve:
-            return
-        self._curve = curve
-        dpg.set_value(self._title, title)
-        for item in (self._title, self._plot):
-            dpg.configure_item(item, show=len(curve.x) > 0)
-        if len(curve.x) == 0:
-            return
-        x, mean, low, high = decimate(curve, BUCKETS)
-        dpg.set_value(self._line, [x, mean])
-        dpg.set_value(self._band, [x, low, high])
-        dpg.set_axis_limits(self._x, *_limits(curve.x, 0.0))
-        dpg.set_axis_limits(self._y, *_limits(np.concatenate([low, high]), 0.08))
-
-
-def decimate(curve: Curve, buckets: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(x, mean, least, most) of a curve in at most `buckets` equal runs of points; non-finite points are left out."""
-    finite = np.isfinite(curve.y)
-    x, y = curve.x[finite], curve.y[finite]
-    if len(x) == 0:
-        return x, y, y, y
-    starts = np.unique(np.linspace(0, len(x), min(buckets, len(x)), endpoint=False).astype(np.intp))
-    sizes = np.diff(np.append(starts, len(x)))
-    mean_x, mean_y = np.add.reduceat(x, starts) / sizes, np.add.reduceat(y, starts) / sizes
-    return mean_x, mean_y, np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-
-
-def _limits(values: np.ndarray, margin: float) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    if len(finite) == 0:
-        return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
-    pad = margin * (high - low) or 0.5 * abs(high) or 0.5
-    return (low - pad, high + pad) if margin or low == high else (low, high)

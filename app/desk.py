@@ -1,0 +1,98 @@
+"""All that belongs to an open capture: its training run, its photographs, the page about it.
+
+The engine makes one for each capture it opens and asks it from its own thread. `plan.py` is what a run would be,
+`session.py` the run, `photographs.py` the pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from splatscope.app.doctor import examine
+from splatscope.app.photographs import PhotographShelf
+from splatscope.app.plan import RunPlan
+from splatscope.app.scene import middle_box
+from splatscope.app.session import TrainingSession
+from splatscope.assets.capture import Capture
+from splatscope.assets.checkup import Finding
+from splatscope.kernels.api import Backend
+from splatscope.kernels.errors import InputError
+from splatscope.viewer.messages import Recipe, SceneInfo, SetRecipe
+
+if TYPE_CHECKING:  # torch loads only if a capture is opened
+    from splatscope.training.trainer import Trainer
+
+TrainerFactory = Callable[[Capture, Backend], "Trainer"]
+
+
+class CaptureDesk:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        factory: TrainerFactory,
+        backend: Backend,
+        note: Callable[[str, str], None],
+        on_news: Callable[[], None],
+    ) -> None:
+        """Raises InputError if nothing can be trained on."""
+        self.capture = capture
+        self._backend = backend
+        self._note = note
+        self._on_news = on_news
+        self._shelf_of: object = None
+        self._begin_anew(factory)
+
+    def _begin_anew(self, factory: TrainerFactory) -> None:
+        """A run that has not begun; everything stays as it is if it cannot be made."""
+        session = TrainingSession(factory(self.capture, self._backend), self._note)
+        self.factory, self.session = factory, session
+        self.recipe = factory.recipe() if isinstance(factory, RunPlan) and factory.begin is None else None
+        config = session.trainer.config
+        self.checkup: tuple[Finding, ...] = examine(self.capture, config).findings
+        background, alpha = session.trainer.dataset.background, config.data.alpha
+        if self._shelf_of != (background, alpha):
+            self.close()
+            self._shelf_of = background, alpha
+            views = (*self.capture.views, *self.capture.test_views)
+            self.shelf = PhotographShelf(views, background, alpha, self._on_news)
+
+    def reset(self) -> None:
+        """Throws the run away. Raises InputError while it is running."""
+        if self.session.active:
+            raise InputError("Training is running; pause it before it is reset.")
+        if not self.session.has_begun:
+            return
+        self._begin_anew(self.factory.again() if isinstance(self.factory, RunPlan) else self.factory)
+        self._note("info", f"The run is at its beginning again; it will write to {self.session.trainer.out_dir}.")
+
+    def set_recipe(self, wish: SetRecipe) -> None:
+        """Another recipe for a run that has not begun. Raises InputError if it cannot be used; the old one stays."""
+        if not isinstance(self.factory, RunPlan) or self.open_recipe is None:
+            raise InputError("The recipe cannot change once training has begun; reset the run first.")
+        try:
+            self._begin_anew(self.factory.changed(wish))
+        except InputError:
+            self.recipe = self.factory.recipe()  # a new one, so that the form shows it again
+            raise
+
+    @property
+    def open_recipe(self) -> Recipe | None:
+        """The recipe while it can be changed."""
+        return None if self.session.has_begun else self.recipe
+
+    def describe(self, info: SceneInfo) -> SceneInfo:
+        """The scene as it is while this capture is being trained."""
+        trainer = self.session.trainer
+        gaussians = trainer.gaussians
+        box = (info.low, info.high) if self.capture.points else middle_box(gaussians.means)
+        degree, background = trainer.config.sh_degree, trainer.dataset.background
+        return replace(info, low=box[0], high=box[1], sh_degree=degree, background=background)
+
+    def close(self) -> None:
+        """Ends the thread that decodes."""
+        if self._shelf_of is not None:
+            self.shelf.close()

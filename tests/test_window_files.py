@@ -1,0 +1,101 @@
+"""The file browser and the menu in the real window, used with mouse and keys, in front of a pretended engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.display import Program
+from tests.test_window import SCRIPT, SIZE, Hands
+
+ROW = 19  # px from row to row of the list
+FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
+
+
+@pytest.fixture(scope="module")
+def open_window(display: str) -> Iterator[Hands]:
+    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
+    yield Hands(program)
+    program.end()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Holds, in the browser's order: a folder, a model, two splat files."""
+    (tmp_path / "inner" / "deep").mkdir(parents=True)
+    (tmp_path / "model" / "point_cloud").mkdir(parents=True)
+    for name in ("a.ply", "b.ply"):
+        (tmp_path / name).write_bytes(b"ply")
+    return tmp_path
+
+
+@pytest.fixture
+def hands(open_window: Hands) -> Hands:
+    open_window.home()
+    return open_window
+
+
+def browse(hands: Hands, keys: str, folder: Path) -> None:
+    """Opens the browser and types the path of a folder."""
+    hands.keys(keys)
+    time.sleep(0.4)
+    hands.program.xdotool("type", "--delay", 15, str(folder))
+    hands.keys("Return")
+    time.sleep(0.5)
+
+
+def double_click(hands: Hands, row: int) -> None:
+    hands.move(FIRST_ROW[0], FIRST_ROW[1] + ROW * row)
+    hands.program.xdotool("click", "--repeat", 2, "--delay", 60, 1)
+    time.sleep(0.4)
+
+
+def opened(hands: Hands) -> list[str]:
+    """What was asked to be opened or saved, newest last."""
+    return [command for command in hands.program.facts["commands"] if "path=" in command]
+
+
+def test_a_double_click_enters_a_folder_and_opens_what_can_be_opened(hands: Hands, folder: Path) -> None:
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 3)
+    hands.program.wait_for("b.ply to be opened", lambda facts: "b.ply" in str(facts["commands"][-1:]))
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 1)
+    hands.program.wait_for("the model to be opened", lambda facts: f"{folder}/model'" in str(facts["commands"][-1:]))
+    before = opened(hands)
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 0)  # a plain folder is entered, and so is the one in it
+    double_click(hands, 0)
+    assert opened(hands) == before
+    hands.keys("Escape")
+
+
+def test_saving_over_a_file_asks_first_and_a_name_gets_its_suffix(hands: Hands, folder: Path) -> None:
+    before = opened(hands)
+    browse(hands, "ctrl+s", folder)
+    hands.keys("Escape")
+    hands.keys("ctrl+s")
+    time.sleep(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/a")
+    hands.keys("Return")
+    time.sleep(0.4)
+    assert opened(hands) == before
+    hands.keys("Escape")
+    hands.keys("ctrl+s")
+    time.sleep(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/new")
+    hands.keys("Return")
+    hands.program.wait_for("new.ply to be saved", lambda facts: "new.ply" in str(facts["commands"][-1:]))
+    assert "SavePly" in opened(hands)[-1]
+
+
+def test_escape_and_the_menu_leave_the_view_alone(hands: Hands, folder: Path) -> None:
+    eye = hands.start["eye"]
+    browse(hands, "ctrl+o", folder)
+    hands.keys("Escape")
+    hands.click(60, 13)  # View
+    hands.click(90, 40)  # Home view
+    assert hands.settled()["eye"] == eye

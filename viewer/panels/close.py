@@ -1,0 +1,51 @@
+"""Asks before the window closes on a training run. Whatever is answered, nothing is lost: closing saves the run."""
+
+from __future__ import annotations
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.style import inside
+from splatscope.viewer.widgets import Panel, button, count
+
+WIDTH, HEIGHT = 430, 138  # points
+LIVE = ("running", "paused", "stopping")
+
+
+class CloseWindow(Panel):
+    """See the module's text. `ask` is what the window's close button does."""
+
+    def build(self) -> None:
+        self._window = dpg.add_window(
+            label="Training is not finished", show=False, no_collapse=True, no_resize=True, no_saved_settings=True
+        )
+        dpg.bind_item_theme(self._window, self.style.popup)
+        with inside(self._window):
+            self._text = dpg.add_text("", wrap=self.style.px(WIDTH - 30))
+            with inside(dpg.add_group(horizontal=True)):
+                button(self.style, "Save and close", dpg.stop_dearpygui, width=150, primary=True)
+                button(self.style, "Go on training", self._hide, width=150)
+
+    def ask(self) -> None:
+        """Closes at once unless a run is live; a second request closes too, for those who insist."""
+        state = self.session.status.training.state
+        if state not in LIVE or dpg.is_item_shown(self._window):
+            dpg.stop_dearpygui()
+            return
+        room, px = self.session.viewport, self.style.px
+        at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
+        dpg.configure_item(self._window, pos=at, width=px(WIDTH), height=px(HEIGHT), show=True)
+        dpg.focus_item(self._window)
+
+    def _hide(self) -> None:
+        dpg.configure_item(self._window, show=False)
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        if not dpg.is_item_shown(self._window):
+            return
+        training = status.training
+        if training.state not in LIVE:
+            self._hide()
+            return
+        where = f"Iteration {count(training.iteration)} of {count(training.iterations)} is reached."
+        dpg.set_value(self._text, f"{where} Closing saves the splats and a checkpoint to go on from.")

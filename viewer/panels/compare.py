@@ -1,0 +1,82 @@
+"""Photograph panel: the photograph of the view over the picture, beside it, or where they differ; choosing a view."""
+
+from __future__ import annotations
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.photograph import MODES, Mode, spoken_psnr
+from splatscope.viewer.style import DIM, inside
+from splatscope.viewer.widgets import Panel, button, labelled, tooltip
+
+LABELS: dict[Mode, tuple[str, str]] = {
+    "off": ("Off", "The picture alone"),
+    "overlay": ("Over", "The photograph over the picture (G)"),
+    "wipe": ("Wipe", "The photograph left of a line that the mouse drags (V)"),
+    "error": ("Error", "Where picture and photograph differ"),
+}
+
+
+class ComparePanel(Panel):
+    """See the module's text."""
+
+    title = "Photographs"
+
+    def build(self) -> None:
+        style, session = self.style, self.session
+        self._none = dpg.add_text("A capture has photographs to compare with.", color=DIM, wrap=0)
+        with inside(dpg.add_group(show=False)) as self._tools:
+            labels = [LABELS[mode][0] for mode in MODES]
+            self._choice = dpg.add_radio_button(labels, horizontal=True, callback=lambda _, label: self._choose(label))
+            tooltip(style, self._choice, "\n".join(f"{label}: {meaning}" for label, meaning in LABELS.values()))
+            with inside(dpg.add_group(show=False)) as self._opacity_row, labelled(style, "Opacity"):
+                self._opacity = self.ui.field(
+                    dpg.add_slider_float(
+                        max_value=1.0, format="%.2f", clamped=True, width=-1,
+                        callback=lambda _, value: self._set("opacity", value),
+                    )
+                )  # fmt: skip
+            with inside(dpg.add_group(show=False)) as self._top_row, labelled(style, "Range"):
+                self._top = self.ui.field(
+                    dpg.add_slider_float(
+                        min_value=0.02, max_value=1.0, format="%.2f of full", clamped=True, width=-1,
+                        callback=lambda _, value: self._set("error_top", value),
+                    )
+                )  # fmt: skip
+            self._word = dpg.add_text("", wrap=0)
+            with inside(dpg.add_group(horizontal=True)):
+                button(style, "Choose a view…", session.toggle_thumbnails, tip="All photographs to click on (C)")
+                self._frustums = dpg.add_checkbox(label="Show cameras", callback=lambda: session.toggle_frustums())
+                tooltip(style, self._frustums, "Where the photographs were taken; click on one to go there (K).")
+
+    def _choose(self, label: str) -> None:
+        mode: Mode = next(mode for mode in MODES if LABELS[mode][0] == label)
+        if mode == "off":
+            self.session.photo.mode = "off"
+        elif mode != self.session.photo.mode:
+            self.session.compare_photograph(mode)
+
+    def _set(self, name: str, value: float) -> None:
+        setattr(self.session.photo, name, value)
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        photo, scene = self.session.photo, status.scene
+        has_cameras = scene is not None and bool(scene.cameras)
+        dpg.configure_item(self._tools, show=has_cameras)
+        dpg.configure_item(self._none, show=not has_cameras)
+        dpg.set_value(self._choice, LABELS[photo.mode][0])
+        dpg.set_value(self._opacity, photo.opacity)
+        dpg.set_value(self._top, photo.error_top)
+        dpg.set_value(self._frustums, self.session.frustums_shown)
+        dpg.configure_item(self._opacity_row, show=photo.mode == "overlay")
+        dpg.configure_item(self._top_row, show=photo.mode == "error")
+        word = ""
+        if photo.active and self.session.at_camera is None:
+            word = "The view has left the photograph."
+        elif photo.active and picture is not None and picture.photograph is not None:
+            height, width = picture.rgba.shape[:2]
+            size = picture.photograph.rgba.shape[:2] if picture.photograph.rgba is not None else (height, width)
+            word = f"{spoken_psnr(picture.photograph)}, compared at {size[1]} x {size[0]}"
+            word = word if picture.photograph.psnr is not None else picture.photograph.note
+        dpg.set_value(self._word, word)
+        dpg.configure_item(self._word, show=bool(word))

@@ -1,0 +1,103 @@
+"""The menu bar: what keys and panels do, by name. It does nothing of its own; the verbs are the session's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.style import BODY, Item, inside
+from splatscope.viewer.widgets import Panel, Ui, fit
+
+HEIGHT = BODY + 10  # points
+SCALES = (0.0, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # 0: the display's
+PATH_WIDTH = 420  # points of a path in the list of recent ones
+
+
+class MenuBar(Panel):
+    """See the module's text."""
+
+    def __init__(self, ui: Ui, close: Callable[[], None]) -> None:
+        super().__init__(ui)
+        self._close = close
+
+    def build(self) -> None:
+        session = self.session
+        self._recent_shown: list[str] | None = None
+        self._scales: dict[Item, float] = {}
+        self._scene_items: list[Item] = []  # of no use while nothing is open
+        with inside(dpg.add_viewport_menu_bar()):
+            with inside(dpg.add_menu(label="File")):
+                _item("Open…", "Ctrl + O", lambda: session.browse("open"))
+                self._recent = dpg.add_menu(label="Open recent")
+                dpg.add_separator()
+                self._of_scene("Save splats as…", "Ctrl + S", lambda: session.browse("save"))
+                self._of_scene("Screenshot", "P", session.screenshot)
+                dpg.add_separator()
+                _item("Quit", "", self._close)
+            with inside(dpg.add_menu(label="View")):
+                self._of_scene("Home view", "H", session.go_home)
+                self._of_scene("Make this the home view", "", session.keep_home)
+                self._of_scene("Forget the home view", "", session.forget_home)
+                self._of_scene("Frame the scene", "F", session.frame_scene)
+                dpg.add_separator()
+                self._of_scene("Photograph over the picture", "G", lambda: session.compare_photograph("overlay"))
+                self._of_scene("Photograph beside the picture", "V", lambda: session.compare_photograph("wipe"))
+                self._of_scene("Error map", "", lambda: session.compare_photograph("error"))
+                self._of_scene("Choose a photograph…", "C", session.toggle_thumbnails)
+                self._of_scene("Cameras over the picture", "K", session.toggle_frustums)
+                dpg.add_separator()
+                self._of_scene("Tile heatmap", "Tab", session.toggle_heatmap)
+                self._of_scene("Stage times", "F10", session.toggle_stats)
+                _item("Full screen", "F11", dpg.toggle_viewport_fullscreen)
+                with inside(dpg.add_menu(label="Size of text and controls")):
+                    for scale in SCALES:
+                        label = f"{scale:.0%}" if scale else f"As the display has it ({session.display_scale:.0%})"
+                        item = _item(label, "", lambda _, __, value: session.set_ui_scale(value), scale)
+                        dpg.configure_item(item, check=True)
+                        self._scales[item] = scale
+            with inside(dpg.add_menu(label="Training")):
+                self._start = _item("Start", "Space", session.toggle_training)
+                self._step = _item("One iteration", "N", session.step_training)
+                self._stop = _item("Stop and save", "", session.stop_training)
+            with inside(dpg.add_menu(label="Help")):
+                _item("Keys and mouse", "F1", session.toggle_help)
+
+    def _of_scene(self, label: str, key: str, action: object) -> None:
+        self._scene_items.append(_item(label, key, action))
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        for item in self._scene_items:
+            dpg.configure_item(item, enabled=status.scene is not None)
+        state = status.training.state
+        word = {"running": "Pause", "paused": "Resume"}.get(state, "Start")
+        dpg.configure_item(self._start, label=word, enabled=state in ("ready", "running", "paused"))
+        dpg.configure_item(self._step, enabled=state in ("ready", "paused"))
+        dpg.configure_item(self._stop, enabled=state in ("running", "paused"))
+        for item, scale in self._scales.items():
+            dpg.set_value(item, scale == self.session.ui_scale)
+        self._update_recent()
+
+    def _update_recent(self) -> None:
+        recent = [str(path) for path in self.session.memory.recent]
+        if recent == self._recent_shown:
+            return
+        self._recent_shown = recent
+        dpg.delete_item(self._recent, children_only=True)
+        dpg.configure_item(self._recent, enabled=bool(recent))
+        with inside(self._recent):
+            for path in recent:
+                label = fit(path, self.style.px(PATH_WIDTH), self.style.body)
+                _item(label, "", lambda _, __, path: self.session.open(path), path)
+            dpg.add_separator()
+            _item("Empty this list", "", self.session.forget_recent)
+
+
+def _item(label: str, key: str, action: object, data: object = None) -> Item:
+    return dpg.add_menu_item(
+        label=label,
+        shortcut=key,
+        callback=action,  # pyright: ignore[reportArgumentType]
+        user_data=data,
+    )
