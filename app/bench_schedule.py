@@ -2,7 +2,8 @@
 
 For each frame of each scene the blend stage is timed under every variant in turn, and its picture compared with the
 grid's. From that: speed-ups against imbalance, the best fixed choice of h and k, and the best choice for each frame.
-Figures: `bench_schedule_figures.py`. The cost model's constants: `bench_calibrate.py`.
+Figures: `bench_schedule_figures.py`. Who was busy when: `bench_timelines.py`. The cost model's constants:
+`bench_calibrate.py`.
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ class ScheduleBench:
         import numpy as np
         import torch
 
+        from splatscope.app.bench_timelines import recorded_frame
         from splatscope.kernels.schedule import Machine, imbalance
 
         images, notes = {}, {}
@@ -169,6 +171,7 @@ class ScheduleBench:
             "frame_ms": {name: sum(of.values()) for name, of in medians.items()},
             "psnr": {name: psnr(image, images["grid"]) for name, image in images.items()},
             "decided": notes,
+            "recorded": recorded_frame(self.renderers, self.policies, scene, camera),
         }
 
     def _drawing(self, renderer: Renderer, scene: Scene, camera: Camera, name: str) -> Any:

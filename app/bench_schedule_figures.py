@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from splatscope.app.bench_schedule import speed_ups
+from splatscope.app.bench_timelines import draw_timeline_figures
 from splatscope.kernels.errors import InputError
 
 AGAINST_IMBALANCE = ("lpt", "chunking only, k = 4", "CaT-GS", "seed's policy", "policy")
@@ -63,7 +64,7 @@ def draw_figures(results: dict[str, Any], folder: Path) -> list[Path]:
         axes.set_title(f"{title.capitalize()}: {caption}", fontsize=10)
         axes.legend(fontsize=8)
         paths.append(_saved(figure, folder / f"schedule-{title}.png"))
-    return paths
+    return paths + draw_timeline_figures(results, folder)
 
 
 def _saved(figure: Any, path: Path) -> Path:

@@ -118,8 +118,8 @@ class Render:
     """Size of the picture; the camera's own unless given."""
     background: Annotated[str, arg(metavar="R,G,B")] = "0,0,0"
     """Background colour, each channel 0 to 1."""
-    overlay: Literal["none", "tiles"] = "none"
-    """tiles draws the tile-count heatmap over the picture."""
+    overlay: Literal["none", "tiles", "blended", "depth", "time", "chunks"] = "none"
+    """A heatmap over the picture: splats listed per tile, blended, how much of the list, time taken, chunks."""
     stats: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Write counts and stage times as JSON."""
     backend: BackendChoice = "auto"

@@ -129,13 +129,17 @@ def _render(options: cli.Render) -> None:
     from splatscope.kernels.types import RenderSettings
     from splatscope.viewer import overlays
     from splatscope.viewer.messages import ViewRequest
+    from splatscope.viewer.tile_values import needs_recording, tile_values, title_of
 
     if options.out is None and options.npy is None:
         raise InputError("render needs somewhere to write: --out FILE.png, --npy FILE.npy or both.")
-    if options.out is not None and options.out == options.npy:
-        raise InputError(f"--out and --npy name the same file, {options.out}; give two.")
-    if options.out is not None and options.out.suffix.lower() != ".png":
-        raise InputError(f"--out must end in .png, got {options.out}.")
+    for option, path, suffix in (
+        ("--out", options.out, ".png"),
+        ("--npy", options.npy, ".npy"),
+        ("--stats", options.stats, ".json"),
+    ):  # three files, and none of them the scene itself
+        if path is not None and path.suffix.lower() != suffix:
+            raise InputError(f"{option} must end in {suffix}, got {path}.")
     if (options.dataset is None) != (options.view is None):
         raise InputError("--dataset and --view go together: the capture, and the name of one of its photographs.")
     if options.camera is not None and options.dataset is not None:
@@ -157,12 +161,24 @@ def _render(options: cli.Render) -> None:
         camera = fit_camera(camera, *size)
     backend = make_backend(options.backend)
     policy = Policy().with_value("project", "filter", scene.info.filter)
+    if needs_recording(options.overlay):
+        policy = policy.with_value("schedule", "record", "on")
     request = ViewRequest(camera, RenderSettings(background=background), policy, options.overlay)
     frame = backend.render(scene.gaussians, camera, request.settings, request.policy)
     written: list[Path] = []
     if options.out is not None:
-        if options.overlay == "tiles":
-            picture = overlays.heatmap_picture(frame, request.overlay_opacity, request.policy, backend=backend.name)
+        values = tile_values(options.overlay, frame)
+        if options.overlay != "none" and values is None:
+            raise InputError(f"--overlay {options.overlay} needs what the {backend.name} backend does not record here.")
+        if options.overlay != "none":
+            picture = overlays.heatmap_picture(
+                frame,
+                request.overlay_opacity,
+                request.policy,
+                backend=backend.name,
+                values=values,
+                title=title_of(options.overlay, frame),
+            )
         else:
             picture = overlays.picture_rgba(frame.image)[..., :3]
         write_png(options.out, picture)

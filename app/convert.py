@@ -38,11 +38,12 @@ def run_convert(options: cli.Convert) -> None:
         gaussians = with_sh_degree(gaussians, options.sh_degree)
     is_ply = opened.path.suffix.lower() == ".ply"
     comments = read_comments(opened.path) if is_ply else ()
+    # Before anything is written: the file may be the target.
+    extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     write_ply(target, gaussians, comments, opened.offset, text=options.encoding == "ascii")
     pruned = opened.gaussians.count - gaussians.count
     words = f"{gaussians.count:,} splats, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
-    extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     words += f"; not kept: {', '.join(extra[:8])}{' …' if len(extra) > 8 else ''}" if extra else ""
     print(f"Wrote {target}: {words}.")
 

@@ -29,9 +29,10 @@ def run_doctor(options: cli.Doctor) -> None:
     from splatscope.kernels.api import make_backend
     from splatscope.training.config import DataConfig, TrainConfig
 
-    capture = open_capture(options.dataset, options.images)
     data = DataConfig(images=options.images, resolution=options.resolution)
     config = TrainConfig(iterations=options.iterations, data=data)
+    config.check()
+    capture = open_capture(options.dataset, options.images)
     backend = None if options.quick else make_backend(options.backend)
     print("\n".join(examine(capture, config, backend, decode=not options.quick).lines()))
 

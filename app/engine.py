@@ -26,6 +26,7 @@ from splatscope.app.pictures import draw, save_screenshot
 from splatscope.app.plan import RunPlan
 from splatscope.app.scene import Scene, open_scene
 from splatscope.app.session import TrainingSession
+from splatscope.app.survey import ViewSurvey, survey_of
 from splatscope.assets.capture import NO_OFFSET
 from splatscope.assets.ply import write_ply
 from splatscope.kernels.api import Backend, BackendName, make_backend, why_not_gpu
@@ -77,6 +78,7 @@ class Engine:
         self._scene: Scene | None = None
         self._generation = 0
         self._desk: CaptureDesk | None = None  # of an open capture
+        self._survey: ViewSurvey | None = None  # the newest
         self._view_share = config.view_share
         self._shown: object = None  # what is on the screen, see `_wanted`
         self._model_version = 0
@@ -225,7 +227,8 @@ class Engine:
         return True
 
     def _take_photographs(self) -> bool:
-        came, self._photographs_came = self._photographs_came, False
+        with self._news:
+            came, self._photographs_came = self._photographs_came, False
         if came:
             self._publish()
         return came
@@ -250,12 +253,19 @@ class Engine:
             case messages.RecordTrace():
                 self._need_gaussians()
                 self._instruments.record(command, self._need_backend())
+            case messages.RecordFrame():
+                self._need_gaussians()
+                self._instruments.record_frame(command, self._need_backend(), self._splats_to_view())
+            case messages.SaveRecordedFrame():
+                self._instruments.save_recorded_frame(command, self._path)
             case messages.SetViewShare():
                 self._view_share = command.share
-            case messages.LoadThumbnails() if self._desk:
-                self._desk.shelf.want_small(command.indices)
+            case messages.SurveyViews():
+                request = self._with_policy(command.request) or command.request
+                self._survey = survey_of(self._scene, self._desk, self._splats_to_view(), request)
             case messages.LoadThumbnails():
-                pass  # splats have none
+                if self._desk:  # splats have none
+                    self._desk.shelf.want_small(command.indices)
             case _:
                 self._control_training(command)
 
@@ -303,6 +313,7 @@ class Engine:
         self._scene, self._desk = replace(scene, info=desk.describe(info) if desk else info), desk
         self._model_version += 1
         self._instruments.drop_comparison()
+        self._survey = None
         for warning in info.warnings:
             self._note("warning", warning)
         self._note("info", f"Opened {path}: {self._need_gaussians().count:,} splats.")
@@ -313,6 +324,7 @@ class Engine:
         self._scene = replace(self._scene, info=desk.describe(self._scene.info))
         self._model_version += 1
         self._view_cost = 0.0
+        self._survey = None
 
     def _wake(self) -> None:
         """A photograph is there. Called from another thread."""
@@ -415,6 +427,9 @@ class Engine:
             return False
         if self._instruments.finish_recording(self._path):
             self._publish()
+        if self._survey and self._survey.active:
+            self._survey.step(self._backend)
+            return True
         was_measuring = self._instruments.measuring
         did = self._instruments.measure(self._backend)
         if was_measuring and not self._instruments.measuring:
@@ -425,7 +440,8 @@ class Engine:
 
     def _train(self) -> bool:
         session = self._session
-        if session is None or not session.active or self._instruments.measuring:
+        is_measuring = self._instruments.measuring or (self._survey is not None and self._survey.active)
+        if session is None or not session.active or is_measuring:
             return False
         if self._request is not None:
             session.trainer.use(self._request.policy)
@@ -474,6 +490,9 @@ class Engine:
                 refused=policies.refused if policies else None,
                 comparison=self._instruments.comparison,
                 recording=self._instruments.recording,
+                blending=self._instruments.blending,
+                recorded=self._instruments.recorded,
+                views=self._survey.figures if self._survey else (),
                 recipe=self._desk.open_recipe if self._desk else None,
                 checkup=self._desk.checkup if self._desk else (),
                 thumbnails=self._desk.shelf.small() if self._desk else {},

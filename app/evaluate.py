@@ -21,7 +21,7 @@ from splatscope.assets.recentre import rebased
 from splatscope.kernels.api import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import RenderSettings
-from splatscope.training.config import DataConfig
+from splatscope.training.config import DataConfig, TrainConfig
 from splatscope.training.dataset import fixed_background, split_views
 from splatscope.training.evaluation import ViewScore, mean, score_views, write_results
 from splatscope.training.perceptual import find_lpips
@@ -131,6 +131,7 @@ def _capture_and_data(options: cli.Eval, splats: SplatFile, folder: Path) -> tup
         data = replace(data, resolution=options.resolution)
     if options.white_background:
         data = replace(data, white_background=True, background=())
+    TrainConfig(data=data).check()
     return capture, replace(data, random_background=False), is_known
 
 

@@ -13,11 +13,20 @@ from pathlib import Path
 
 from splatscope.app.compare import Measurement, save_comparison
 from splatscope.app.live import one_sentence
+from splatscope.app.schedule_view import blending_of, record_frame, save_recorded_frame, spoken
 from splatscope.app.trace import TRAINING, TraceRecorder, laid_out
 from splatscope.kernels.api import Backend, LiveBackend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Frame, Gaussians
-from splatscope.viewer.messages import Compare, Comparison, RecordTrace
+from splatscope.viewer.messages import (
+    BlendMachine,
+    Compare,
+    Comparison,
+    RecordedFrame,
+    RecordFrame,
+    RecordTrace,
+    SaveRecordedFrame,
+)
 
 Note = Callable[[str, str], None]
 
@@ -31,6 +40,8 @@ class Instruments:
         self._recorder: TraceRecorder | None = None
         self._recording: RecordTrace | None = None
         self._pictures = 0
+        self.blending: BlendMachine | None = None  # as the newest picture found it
+        self.recorded: RecordedFrame | None = None  # the newest
 
     # Two policies -----------------------------------------------------------------------------------
 
@@ -55,7 +66,7 @@ class Instruments:
 
     def drop_comparison(self) -> None:
         """Another scene was opened: what was measured is no longer of what is shown."""
-        self._measurement = None
+        self._measurement = self.recorded = None
 
     def measure(self, backend: Backend) -> bool:
         """A slice of a measurement: one picture. True if there was something to do."""
@@ -100,6 +111,7 @@ class Instruments:
 
     def add_picture(self, backend: Backend, frame: Frame, start: float) -> None:
         """Takes in the stages of a picture that was begun at `start`."""
+        self.blending = blending_of(backend)
         if self._recorder is not None:
             self._pictures += 1
             is_live = isinstance(backend, LiveBackend)
@@ -110,6 +122,20 @@ class Instruments:
         """Takes in the stages of a training step that was begun at `start`."""
         if self._recorder is not None:
             self._recorder.add_stages("training step", laid_out(stage_ms, start), TRAINING)
+
+    # When tiles were blended ------------------------------------------------------------------------
+
+    def record_frame(self, wanted: RecordFrame, backend: Backend, gaussians: Gaussians) -> None:
+        """Draws a frame whose units write down when they ran. Raises InputError where that cannot be had."""
+        self.recorded = record_frame(backend, gaussians, wanted.request)
+        self._note("info", spoken(self.recorded))
+
+    def save_recorded_frame(self, wanted: SaveRecordedFrame, scene: Path) -> None:
+        """Writes the newest recorded frame. Raises InputError if there is none."""
+        if self.recorded is None:
+            raise InputError("There is no recorded frame to save; record one first.")
+        paths = save_recorded_frame(self.recorded, wanted.folder, stamped(scene))
+        self._note("info", "Saved " + ", ".join(str(path) for path in paths))
 
     def finish_recording(self, scene: Path) -> bool:
         """Writes the file once the time is over. True if it did."""

@@ -6,16 +6,39 @@ them out; `engine.py` is the thread that owns the model while a window is open.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from splatscope.kernels.errors import InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command line; returns normally on success and raises SystemExit otherwise."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may be in no encoding; they are shown as far as possible
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()  # a full disk under `> file` is noticed here
+    except InputError as error:
+        _give_up(str(error))
+    except MemoryError as error:
+        _give_up(f"There is not enough memory for this ({error}); use a smaller size.")
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        raise SystemExit(1) from None
+    except OSError as error:  # whatever the system refuses, wherever that is noticed
+        where = f"{str(error.filename)[:300]} cannot be used: " if error.filename else ""
+        reason = error.strerror or "the system refused it"
+        _give_up(f"{where}{reason}. Give another path, or see to its permissions and its disk.")
+    except KeyboardInterrupt:
+        print("splatscope: stopped.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _run(arguments: list[str]) -> None:
     # Nothing is imported above but the error: `--version` and `--help` must answer at once.
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments == ["--version"]:
         from importlib.metadata import version
 
@@ -26,16 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     from splatscope.app.commands import run
 
-    try:
-        run(options)
-    except InputError as error:
-        print(f"splatscope: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except MemoryError as error:
-        print(f"splatscope: There is not enough memory for this ({error}); use a smaller size.", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("splatscope: stopped.", file=sys.stderr)
-        raise SystemExit(130) from None
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        raise SystemExit(1) from None
+    run(options)
+
+
+def _give_up(sentence: str) -> NoReturn:
+    print(f"splatscope: {sentence}", file=sys.stderr)
+    raise SystemExit(2) from None

@@ -92,7 +92,7 @@ class PhotographShelf:
             return PhotographShown(wish.index, note=found)
         if found is None:
             return PhotographShown(wish.index, note="reading the photograph…")
-        key = (id(found), camera)
+        key = (wish.index, camera)
         if self._laid is None or self._laid[0] != key:
             left, top, rgb = lay(found, self._views[wish.index].camera, camera)
             self._laid = key, left, top, opaque(rgb)

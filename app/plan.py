@@ -134,7 +134,9 @@ def _comments(kind: type) -> dict[str, str]:
 
 def default_out(name: str) -> Path:
     """output/<name>-<date> below the current folder; never the same twice."""
-    return Path("output") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = Path("output") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in range(2, _NUMBERED))
+    return folder if not folder.exists() else next((path for path in numbered if not path.exists()), folder)
 
 
 def _is_taken(out: Path) -> bool:

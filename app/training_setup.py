@@ -48,7 +48,11 @@ def plan_training(options: cli.Train) -> TrainingPlan:
                 f"Change single ones with --set, or begin with its .ply to follow another recipe."
             )
         info = begin.checkpoint.info
-        config = _with_options(config_from_dict(info["settings"]), options)
+        try:
+            config = config_from_dict(info["settings"])
+        except InputError as error:
+            raise InputError(f"The settings in {begin.path} are not those of this version. {error}") from error
+        config = _with_options(config, options)
         path = path or Path(info["source"])
         out = options.out or _run_of(begin.path) or default_out(path.name)
     else:

@@ -15,6 +15,8 @@ import numpy as np
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import NO_OFFSET, Offset, View
 from splatscope.assets.json_fields import check_rigid, check_rotation, matrix, number, pixels, read_json, require
+from splatscope.assets.lens import check_intrinsics
+from splatscope.assets.recentre import FARTHEST
 from splatscope.kernels.constants import NEAR
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
@@ -101,9 +103,13 @@ def _cameras(content: list[Any], path: Path | str) -> tuple[tuple[str, Camera], 
 
 
 def _camera(entry: Any, where: str) -> Camera:
-    if not isinstance(entry, dict) or "view_from_world" in entry or "rotation" not in entry:
-        return _own_camera(entry, where)
-    return _model_camera(entry, where)
+    is_own = not isinstance(entry, dict) or "view_from_world" in entry or "rotation" not in entry
+    camera = _own_camera(entry, where) if is_own else _model_camera(entry, where)
+    check_intrinsics(camera.width, camera.height, (camera.fx, camera.fy, camera.cx, camera.cy), where)
+    farthest = float(np.abs(camera.position).max())
+    if not farthest < FARTHEST:
+        raise InputError(f"{where} stands {farthest:g} units from the origin; at most {FARTHEST:g} are drawn.")
+    return camera
 
 
 def _own_camera(entry: Any, where: str) -> Camera:

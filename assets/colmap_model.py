@@ -110,7 +110,13 @@ def shots(reconstruction: Any, model: Path) -> list[Shot]:
 
 def _pose(image: Any, model: Path) -> NDArray[np.float64]:
     """view_from_world [4, 4]."""
-    pose = image.cam_from_world()
+    try:
+        pose = image.cam_from_world()
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"{model} does not say where {image.name} was taken: its rig lacks the pose of that camera. Run COLMAP's "
+            "rig calibration again, or export the model without rigs."
+        ) from error
     pose.rotation.normalize()  # other writers leave quaternions a per cent off unit length
     view_from_world = np.eye(4)
     view_from_world[:3] = pose.matrix()

@@ -73,6 +73,8 @@ def open_path(path: Path | str, images: str = "images") -> SplatFile | Capture:
             return _open_file(path, images)
         if path.is_dir():
             return _open_folder(path, images)
+        if path.exists():
+            raise InputError(f"{path} is neither a regular file nor a folder but a pipe or device, which is not read.")
     raise InputError(f"There is no file or folder {path}{_nearest_existing(path)}.")
 
 

@@ -74,6 +74,23 @@ def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
         return np.array(image.convert("RGBA" if image.has_transparency_data else "RGB"))
 
 
+def read_small(path: Path | str, width: int, height: int, turned: bool = False) -> NDArray[np.uint8]:
+    """The whole picture made to fit into width x height pixels, channels as `read_image` has them.
+
+    Where the format allows it, only as much is decoded as that needs. Raises InputError if the file is damaged.
+    """
+    with _opened(path) as image:
+        image.draft(None, (width, height))
+        longest = max(width, height)
+        image.thumbnail((longest, longest) if turned else (width, height))
+        small = ImageOps.exif_transpose(image) if turned else image
+        if small.mode.startswith(("I", "F")):
+            small = small.point(lambda value: value / 256).convert("L")
+        small = small.convert("RGBA" if small.has_transparency_data else "RGB")
+        small.thumbnail((width, height))
+        return np.array(small)
+
+
 def check_decodes(path: Path | str) -> None:
     """Reads all of a picture, at an eighth of its size where the format allows it. Raises InputError if damaged."""
     with _opened(path) as image:

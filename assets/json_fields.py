@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from splatscope.kernels.errors import InputError
 
 SIZE_LIMIT = 16384  # pixels along one side of a picture; a square of it is a render of 8 GB
-FILE_LIMIT = 1 << 28  # bytes; no camera file is as long
+FILE_LIMIT = 1 << 26  # bytes, 100,000 cameras; Python takes twenty times as much for the content
 _RIGID_TOLERANCE = 5e-3  # matrices printed with three decimals still pass
 
 

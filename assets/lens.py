@@ -43,6 +43,7 @@ _WITH_TWO_FOCALS = {
 }
 _PINHOLE_AT_ZERO = ("PINHOLE", "OPENCV", "FULL_OPENCV", "DIVISION")  # with all distortion parameters zero
 _NEGLIGIBLE = 0.05  # px; a lens that bends nothing by more is a pinhole
+_FOCALS = (1e-4, 1e5)  # times the longer side; a lens outside sees 2 arc seconds, or all of a hemisphere in a pixel
 _GRID = 17  # points along each side of a picture at which that is looked at
 
 
@@ -71,6 +72,7 @@ class Lens:
             raise InputError(f"{where} is damaged: it has focal lengths {fx:g}, {fy:g} px.")
         if not (1 <= width <= SIZE_LIMIT and 1 <= height <= SIZE_LIMIT):
             raise InputError(f"{where} is damaged: it is {width} x {height} pixels.")
+        check_intrinsics(width, height, values, where)
         return Lens(model, int(width), int(height), tuple(values))
 
     def resized(self, width: int, height: int) -> Lens:
@@ -89,6 +91,17 @@ class Lens:
         straight = self if self.is_pinhole else straightened(self)
         fx, fy, cx, cy = straight.params[:4]
         return Camera.from_matrix(view_from_world, straight.width, straight.height, fx, fy, cx, cy)
+
+
+def check_intrinsics(width: int, height: int, values: Sequence[float], where: str) -> None:
+    """Raises InputError for focal lengths and a principal point, the first four `values` in px, of no real lens."""
+    fx, fy, cx, cy = values[:4]
+    longest = max(width, height)
+    if not (_FOCALS[0] * longest <= min(fx, fy) and max(fx, fy, abs(cx), abs(cy)) <= _FOCALS[1] * longest):
+        raise InputError(
+            f"{where} makes no sense: focal lengths {fx:g}, {fy:g} px and a principal point at ({cx:g}, {cy:g}) on "
+            f"{width} x {height} pixels. Export its cameras again."
+        )
 
 
 @lru_cache(maxsize=4096)

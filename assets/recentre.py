@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud, View
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 
 FAR = 100.0  # distances from the origin, in radii of the scene, beyond which float32 starts to show
+FARTHEST = 1e13  # world units; beyond, float64 has no place for millimetres, and squares leave float32
 FAR_AT_LEAST = 1e3  # world units; cameras side by side do not tell how large the scene is that they look at
 
 
@@ -44,7 +46,14 @@ def far_offset(positions: NDArray[Any]) -> Offset:
 
 def recentred(capture: Capture) -> Capture:
     """The capture about the origin, with a warning and its offset if it lay far from it."""
-    positions = np.array([view.camera.position for view in (*capture.views, *capture.test_views)])
+    views = (*capture.views, *capture.test_views)
+    positions = np.array([view.camera.position for view in views])
+    beyond = ~(np.abs(positions) < FARTHEST).all(axis=1)
+    if beyond.any():
+        raise InputError(
+            f"{capture.path} has {beyond.sum()} of {len(views)} cameras more than {FARTHEST:g} units from the origin, "
+            f"for example that of {views[int(beyond.argmax())].name}; its poses are damaged. Export them again."
+        )
     if capture.points is not None:
         positions = np.concatenate((positions, capture.points.positions))
     offset = far_offset(positions)

@@ -1,4 +1,7 @@
-"""A guess which way is up, from the cameras that took the photographs. Data is never rotated."""
+"""A guess which way is up, from the cameras that took the photographs, or without them from the splats themselves.
+
+Data is never rotated.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from splatscope.kernels.types import Camera
+from splatscope.kernels.types import Camera, Float32
 
 DEFAULT_UP = (0.0, -1.0, 0.0)  # image y points down in the OpenCV frame that most scenes inherit
+SLICES = 32  # that a scene is cut into along an axis
+SLICED_SAMPLE = 100_000  # positions looked at
+GROUND_SHARE = 0.25  # of the positions; two neighbouring slices that hold so many may be a ground ...
+OUTSTANDING = 2.0  # ... if no other axis has slices half as full
+LOPSIDED = 2.0  # so many times more positions lie on one side of a ground than on the other: that side is up
 
 
 def guess_up(cameras: Iterable[Camera]) -> tuple[tuple[float, float, float], float]:
@@ -24,3 +32,32 @@ def guess_up(cameras: Iterable[Camera]) -> tuple[tuple[float, float, float], flo
         return DEFAULT_UP, 0.0
     x, y, z = (float(v) for v in mean / length)
     return (x, y, z), min(length, 1.0)
+
+
+def guess_up_of_splats(positions: Float32) -> tuple[float, float, float]:
+    """The axis that stands on a scene's ground, for positions [N, 3] without cameras.
+
+    A ground is a thin layer across an axis, far fuller than any across the others, with most of the rest on one side
+    of it. Without one: `DEFAULT_UP`.
+    """
+    sample = positions[:: 1 + len(positions) // SLICED_SAMPLE]
+    sample = sample[np.isfinite(sample).all(axis=1)].astype(np.float64)
+    if len(sample) < SLICES:
+        return DEFAULT_UP
+    low, high = np.percentile(sample, (2, 98), axis=0)
+    slices = []
+    for axis in range(3):
+        inside = sample[(sample[:, axis] >= low[axis]) & (sample[:, axis] <= high[axis]), axis]
+        slices.append(np.histogram(inside, SLICES, (low[axis], max(high[axis], low[axis] + 1e-12)))[0] / len(sample))
+    layers = np.array([shares[:-1] + shares[1:] for shares in slices])  # [3, SLICES - 1]
+    axis = int(layers.max(axis=1).argmax())
+    fullest, other = layers[axis].max(), np.delete(layers.max(axis=1), axis).max()
+    if fullest < GROUND_SHARE or fullest < OUTSTANDING * other:
+        return DEFAULT_UP
+    k = int(layers[axis].argmax())
+    below, above = slices[axis][: max(0, k - 1)].sum(), slices[axis][k + 3 :].sum()
+    if max(below, above) < LOPSIDED * min(below, above):
+        return DEFAULT_UP
+    up = [0.0, 0.0, 0.0]
+    up[axis] = 1.0 if above > below else -1.0
+    return up[0], up[1], up[2]

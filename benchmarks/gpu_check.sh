@@ -2,6 +2,7 @@
 # One visit to a machine with an NVIDIA GPU: what it is, and these parts, in this order, or those that are named:
 #
 #     tests      the device tests                                       gpu-tests.log
+#     training   whole training steps on S4, S1, S2                     train-step.json
 #     ladder     every step on S4, S2, S3, S1, on S1 also every toggle  ladder-S4-S2-S3.json, ladder-S1.json
 #     viewing    S2 at 1920x1080                                        viewing.json
 #     ablate     backward blend and sort taken apart on S1 and S2       ablate.json
@@ -16,11 +17,11 @@
 set -u
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-parts=" ${*:-tests ladder viewing ablate sanitizer} "
+parts=" ${*:-tests training ladder viewing ablate sanitizer} "
 for part in $parts; do
     case $part in
-    tests | ladder | viewing | ablate | sanitizer | peers) ;;
-    *) echo "There is no part $part; parts are tests, ladder, viewing, ablate, sanitizer and peers." && exit 2 ;;
+    tests | training | ladder | viewing | ablate | sanitizer | peers) ;;
+    *) echo "There is no part $part; parts are tests, ladder, training, viewing, ablate, sanitizer and peers." && exit 2 ;;
     esac
 done
 python=${PYTHON:-python3}
@@ -31,7 +32,7 @@ trap 'rm -rf "$links"' EXIT
 ln -s "$root" "$links/splatscope"
 if ! "$python" -c 'import platformdirs' 2>/dev/null; then
     # All that is asked of it: where compiled kernels are kept.
-    printf 'import pathlib, tempfile\n\n\ndef user_cache_dir(name):\n    return str(pathlib.Path(tempfile.gettempdir()) / f"{name}-cache")\n' \
+    printf 'import pathlib, tempfile\n\n\ndef user_cache_dir(name, *_, **__):\n    return str(pathlib.Path(tempfile.gettempdir()) / f"{name}-cache")\n' \
         >"$links/platformdirs.py"
 fi
 export PYTHONPATH="$links${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
@@ -74,7 +75,12 @@ done
 
 if wanted tests; then
     part "device tests" 150 bash -c "set -o pipefail; '$python' -m pytest -q -p no:cacheprovider --durations=5 \
-        tests/test_cuda_on_gpu.py tests/test_cuda_backend_gpu.py tests/test_cuda_show.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
+        tests/test_cuda_on_gpu.py tests/test_cuda_backend_gpu.py tests/test_cuda_show.py tests/test_training_step_gpu.py \
+        tests/test_sm_timeline_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
+fi
+
+if wanted training; then
+    part "training steps" 60 "$python" -m splatscope.benchmarks.train_step S4 S1 S2 --json "$out/train-step.json"
 fi
 
 cat >"$links/measure.py" <<'PROGRAM'

@@ -128,7 +128,7 @@ class Pass:
     @property
     def is_recorded(self) -> bool:
         """True where units leave a record of themselves."""
-        return self.policy.schedule.record == "on" and not self.training
+        return self.policy.schedule.record == "on"
 
     def _of_units(self, kernel: str, whole: tuple[str, str]) -> dict[str, tuple[str, str]]:
         """The kernels that take units of a plan in place of one that takes a tile a block."""

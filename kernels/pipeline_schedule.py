@@ -89,12 +89,14 @@ def costs_of(policy: SchedulePolicy, training: bool, memory: Memory) -> CostMode
     return CostModel(costs.chunk, costs.tail, LEAST_GAIN, second_pass)
 
 
-def read_recording(memory: Memory, find: Callable[[str], Any], frame: np.void, machine: Machine) -> Recording:
-    """What the units of the newest frame did; `find` gives buffers by name. Waits for the GPU."""
+def read_recording(
+    memory: Memory, find: Callable[[str], Any], frame: np.void, machine: Machine, stage: str = "blend"
+) -> Recording:
+    """What the units of the newest frame did in a stage; `find` gives buffers by name. Waits for the GPU."""
     tiles = int(frame["tile_rows"]), int(frame["tile_columns"])
     records, chunks = (
         memory.read(find(name)).reshape(-1).view(dtype)
-        for name, dtype in (("unit records", unit_dtype()), ("chunks", chunk_dtype()))
+        for name, dtype in ((f"{stage} records", unit_dtype()), ("chunks", chunk_dtype()))
     )
     room = tiles[0] * tiles[1] + len(chunks)
     return recording_of_gpu(records[:room], chunks, int(frame["epoch"]), tiles, machine)
@@ -159,14 +161,9 @@ def add_plan(planner: Planner, threads: int) -> Scheduled:
         "counts": take("chunk counts", (room,), "u4") if made_for.training else None,
         "work": work,
         "chunk_blocks": 0,
-        "records": _take_records(planner, tiles + room) if made_for.is_recorded else None,
         **own,
     }
     return Scheduled(record, arguments, tiles, room)
-
-
-def _take_records(planner: Planner, units: int) -> Any:
-    return planner.take("unit records", (units, unit_dtype().itemsize), "u1", zeroed=True)
 
 
 def _sort_tiles(planner: Planner, record: Any, keys: Any) -> Any:
@@ -215,7 +212,10 @@ def add_units(
     planner: Planner, stage: str, role: str, threads: int, scheduled: Scheduled, blend: dict[str, Any], **more: Any
 ) -> None:
     """Adds the launches that take a frame's units: `role`, and before it `role` chunks where they have their own."""
-    policy = planner.made_for.policy.schedule
+    policy, records = planner.made_for.policy.schedule, None
+    if planner.made_for.is_recorded:
+        shape = (scheduled.tiles + scheduled.chunk_room, unit_dtype().itemsize)
+        records = planner.take(f"{role} records", shape, "u1", zeroed=True)
     apart = f"{role} chunks"
     for name in (apart, role) if apart in planner.kernels else (role,):
         kernel = planner.kernels[name]
@@ -223,7 +223,7 @@ def add_units(
         both = apart not in planner.kernels and policy.chunk != "off"
         most = scheduled.chunk_room if name == apart else scheduled.tiles + (scheduled.chunk_room if both else 0)
         blocks = most if policy.take == "hardware" else min(stay, most)
-        units = scheduled.units | {"chunk_blocks": max(1, int(FUSED_SHARE * blocks))}
+        units = scheduled.units | {"chunk_blocks": max(1, int(FUSED_SHARE * blocks)), "records": records}
         planner.add(stage, name, blocks, threads, blend={"frame": planner.frame, **blend}, units=units, **more)
     if policy.coexec == "streams" and apart in planner.kernels:
         planner.put_together()

@@ -110,7 +110,7 @@ class SchedulePolicy:
     """In which order tiles are blended, and which of them by several blocks (Ryu and Yoo 2026)."""
 
     sched: Literal["grid", "lpt", "lpt_binned", "lpt_reverse", "exact_work"] = toggle(
-        "grid",
+        "lpt_binned",
         "Tiles are handed out as they lie, longest first by a sort or by bins of an eighth of an octave, shortest "
         "first, or by what each took in the frame before.",
         step="own",
@@ -118,7 +118,7 @@ class SchedulePolicy:
         cpp="Sched",
     )
     chunk: Literal["off", "all", "fixed", "catgs", "policy"] = toggle(
-        "off",
+        "policy",
         "Tiles split into chunks of depth for several blocks: none, all into k, the h heaviest into k, those above "
         "twice the mean into parts of the mean, or what a cost model says each frame.",
         step="own",

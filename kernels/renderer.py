@@ -203,21 +203,21 @@ class Renderer:
             raise ValueError("Nothing has been drawn yet.")
         return self._newest.plan
 
-    def blend_machine(self) -> tuple[Machine, CostModel]:
-        """The GPU as the blend kernel of the newest forward pass finds it, and what units cost there."""
+    def blend_machine(self, stage: str = "blend") -> tuple[Machine, CostModel]:
+        """The GPU as the blend (or blend_backward) kernel of the newest pass finds it, and what units cost there."""
         plan, memory = self.newest_plan, self.memory
-        step = next(step for step in reversed(plan.forward) if step.stage == "blend")
+        step = next(step for step in reversed([*plan.forward, *plan.backward]) if step.stage == stage)
         launch = step.second if isinstance(step, Together) else step
         assert isinstance(launch, Launch)
         costs = costs_of(plan.made_for.policy.schedule, plan.made_for.training, memory)
         return machine_of(launch.kernel, launch.block[0], memory), costs
 
-    def read_recording(self) -> Recording | None:
-        """What the units of the newest forward pass did, if its policy records them. Waits for the GPU."""
+    def read_recording(self, stage: str = "blend") -> Recording | None:
+        """What units did in a stage (or in blend_backward) of the newest pass, if it records. Waits for the GPU."""
         if not self.newest_plan.made_for.is_recorded:
             return None
-        pipeline = self.pipeline
-        return read_recording(self.memory, pipeline.buffers.find, pipeline.read_frame(), self.blend_machine()[0])
+        find, frame = self.pipeline.buffers.find, self.pipeline.read_frame()
+        return read_recording(self.memory, find, frame, self.blend_machine(stage)[0], stage)
 
     def complete(self, forward: Callable[[], Outputs]) -> tuple[Outputs, np.void]:
         """Calls `forward` until its frame fits: (tensors, the frame record with its counters). Waits for the GPU."""

@@ -52,6 +52,11 @@ class Recording:
         return Timeline(self.machine, self.start, self.end, self.multiprocessor, self.end - self.start)
 
     @cached_property
+    def activity(self) -> float:
+        """Share of the time in which a multiprocessor has at least one block, mean over all of them."""
+        return self.timeline.sm_activity
+
+    @cached_property
     def last_ends(self) -> Float64:
         """When each multiprocessor has nothing more to do, ns; 0 for one that never had. [multiprocessors]"""
         ends = np.zeros(self.machine.multiprocessors)

@@ -25,7 +25,6 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "sh": (SH_ROWS, 3),
 }
 KINDS = ("raw", "first", "second")  # parameters, first and second moments
-NUMBERS = 59  # a splat and kind
 ROOM_STEP = 4096  # rows are multiples
 GROWTH = 1.3  # of what was asked for, when rows run out
 
@@ -71,10 +70,11 @@ class SplatBuffers:
         import torch
 
         self._memory, self._before_move = memory, before_move
-        self._arrays: dict[tuple[str, str], Any] = {}
         self._scene: Scene | None = None
-        self.count = self.rows = self.sh_rows = 0
-        self._allocate(max(rows, gaussians.count))
+        self.count = self.sh_rows = 0
+        self.rows = _rounded(max(rows, gaussians.count))
+        self._arrays = self._new_arrays(self.rows)
+        self.forget()
         tensors = {name: torch.from_numpy(np.array(getattr(gaussians, name), np.float32)) for name in SHAPES}
         zeros = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
         self.assign({"raw": tensors, "first": zeros, "second": zeros})
@@ -126,24 +126,27 @@ class SplatBuffers:
         """Other splats: kind -> parameter -> tensor [N, …] on any device, harmonics with as many rows as they have.
 
         Tensors that are views of these arrays stay as they are; others must not overlap them. Statistics begin anew
-        if the number of splats changes.
+        if the number of splats changes. Raises InputError where there is no room for more; then nothing has changed.
         """
         count, sh_rows = state["raw"]["sh"].shape[:2]
         own = {(kind, name): tensor for kind in KINDS for name, tensor in self.view(kind).items()}
-        if count > self.rows:
-            state = {kind: {name: tensor.clone() for name, tensor in state[kind].items()} for kind in KINDS}
-            self._allocate(int(GROWTH * count))
-            own = {}
+        arrays, rows, moves = self._arrays, self.rows, count > self.rows
+        if moves:  # what there is stays until the larger arrays have been had
+            rows, own = _rounded(GROWTH * count), {}
+            arrays = self._new_arrays(rows)
         for kind in KINDS:
             for name, tensor in state[kind].items():
                 old = own.get((kind, name))
                 if old is not None and tensor.data_ptr() == old.data_ptr() and tensor.shape == old.shape:
                     continue
-                array = self._arrays[kind, name][:count]
+                array = arrays[kind, name][:count]
                 if name == "sh":
                     array[:, sh_rows:].zero_()
                     array = array[:, :sh_rows]
                 array.copy_(tensor)
+        if moves:
+            self._before_move()
+            self._arrays, self.rows, self._scene = arrays, rows, None
         self.sh_rows = sh_rows
         if count != self.count:
             self.count, self._scene = count, None
@@ -153,21 +156,17 @@ class SplatBuffers:
         """Copies of the parameters on the host. Waits for the GPU."""
         return Gaussians(**{name: _fetched(tensor) for name, tensor in self.view("raw").items()})
 
-    @staticmethod
-    def bytes_for(rows: int) -> int:
-        """Device memory that so many rows take."""
-        return rows * (4 * NUMBERS * len(KINDS) + 12)
-
-    def _allocate(self, rows: int) -> None:
-        """New arrays; whatever was in the old ones is lost."""
-        if self._arrays:
-            self._before_move()
-            self._arrays.clear()
-        self._scene = None
-        self.rows = max(1, -(-rows // ROOM_STEP)) * ROOM_STEP
-        for kind in KINDS:
-            for name, shape in SHAPES.items():
-                self._arrays[kind, name] = self._memory.empty(f"{kind} {name}", (self.rows, *shape), "f4")
+    def _new_arrays(self, rows: int) -> dict[tuple[str, str], Any]:
+        """Arrays of so many rows. Raises InputError where there is no room."""
+        arrays = {
+            (kind, name): self._memory.empty(f"{kind} {name}", (rows, *shape), "f4")
+            for kind in KINDS
+            for name, shape in SHAPES.items()
+        }
         for name, dtype in (("pull", "f4"), ("seen", "u4"), ("stepped", "u4")):
-            self._arrays["statistics", name] = self._memory.empty(name, (self.rows,), dtype)
-        self.forget()
+            arrays["statistics", name] = self._memory.empty(name, (rows,), dtype)
+        return arrays
+
+
+def _rounded(rows: float) -> int:
+    return max(1, -(-int(rows) // ROOM_STEP)) * ROOM_STEP

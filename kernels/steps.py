@@ -27,6 +27,8 @@ _BASELINE = {
     "project.sh_load": "scalar",
     "project.layout": "soa",
     "sort.sort": "single64",
+    "schedule.sched": "grid",
+    "schedule.chunk": "off",
     "blend.map": "columns_8x4",
     "blend.subtile": "off",
     "blend.subtile_list": "ballot",

@@ -108,7 +108,7 @@ def _pass(policy: Policy, camera: Camera) -> Pass:
     return Pass(policy, True, False, rows * columns, gradients=adam == "separate", lazy_sh=adam == "lazy_sh")
 
 
-def _fused_name(project_backward: str, policy: Policy) -> str:
+def fused_name(project_backward: str, policy: Policy) -> str:
     """The kernel of projection backward and Adam in one, from the instantiation of projection backward alone."""
     moves = {"fused": "all"}.get(policy.optimizer.adam, policy.optimizer.adam)
     return f"{project_backward.replace('<', '_adam<', 1).removesuffix('>')}, Moves::{moves}>"
@@ -391,7 +391,7 @@ class TrainingStep:
         if policy.optimizer.adam == "separate":
             wanted["adam"] = ("adam.cuh", "adam")
         else:
-            name = _fused_name(wanted["project_backward"][1], policy)
+            name = fused_name(wanted["project_backward"][1], policy)
             wanted["project_backward"] = ("project_backward_adam.cuh", name)
         return self._kernels.start(_Wanted(wanted))
 
@@ -451,7 +451,7 @@ class TrainingStep:
         """The backward pass with Adam in the last of its kernels."""
         *before, last = plan.backward
         assert isinstance(last, Launch)
-        name = _fused_name(last.kernel.name, self.policy)
+        name = fused_name(last.kernel.name, self.policy)
         kernel = self._kernels("project_backward_adam.cuh", [name])[name]
         values = last.arguments[0]
         own = {member: values[member] for member in values.dtype.names or ()}

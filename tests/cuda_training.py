@@ -7,22 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.api import Backend
 from splatscope.kernels.compiler import Kernel
-from splatscope.kernels.passes import source
+from splatscope.kernels.passes import Pass, source
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.training_step import AdamRates, TrainingStep, loss_kernels
+from splatscope.kernels.steps import changed, step
+from splatscope.kernels.training_step import AdamRates, TrainingStep, fused_name, loss_kernels
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
 from tests.cuda_loss import LOSS_KINDS
 from tests.cuda_on_cpu.run import build
 from tests.cuda_pipeline import EmulatedLauncher, HostMemory, Kernels, pass_for
+from tests.small_scenes import random_camera
 
 RATES = AdamRates(1e-3, 5e-3, 1e-3, 0.025, 2.5e-3, 1.25e-4)
 PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
+IN_ORDER = changed(step("best"), {"blend_backward.reduce": "deterministic"})
+SEPARATE = changed(IN_ORDER, {"optimizer.adam": "separate"})
+SPARSE = changed(IN_ORDER, {"optimizer.adam": "sparse"})
+LAZY = changed(IN_ORDER, {"optimizer.adam": "lazy_sh"})
 OWN = {
     "loss.cuh": [name for kind in LOSS_KINDS for name in loss_kernels(*kind)],
     "adam.cuh": ["adam"],
@@ -31,24 +38,33 @@ OWN = {
 
 
 class StepKernels(Kernels):
-    """Those of the passes, the loss and the optimiser."""
+    """Those of some passes, the loss and the optimiser: all kernels of a file in one library, as few as do."""
+
+    def __init__(self, passes: Sequence[Pass]) -> None:
+        super().__init__(passes)
+        plain = [
+            name for _, name in (made_for.kernels()["project_backward"] for made_for in passes if made_for.training)
+        ]
+        names = [fused_name(name, policy) for name in plain for policy in (IN_ORDER, LAZY, SPARSE)]
+        self._own = OWN | {"project_backward_adam.cuh": list(dict.fromkeys(names))}
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]:
-        if file == "project_backward_adam.cuh":
-            return build(source(file), names)
-        return build(source(file), OWN[file]) if file in OWN else super().__call__(file, names)
+        return build(source(file), self._own[file]) if file in self._own else super().__call__(file, names)
 
 
-def kernels_for(policies: Sequence[Policy], camera: Camera) -> StepKernels:
-    passes = [pass_for(policy, camera, training=True, wants_depth=False) for policy in policies]
-    return StepKernels([replace(p, lazy_sh=p.policy.optimizer.adam == "lazy_sh") for p in passes])
+@cache
+def step_kernels() -> StepKernels:
+    """For steps under the policies above, and for pictures, at any size up to 65,536 tiles."""
+    camera = random_camera(64, 48)
+    viewing = [pass_for(IN_ORDER, camera, training=False, wants_depth=depth) for depth in (False, True)]
+    training = pass_for(IN_ORDER, camera, training=True, wants_depth=False)
+    return StepKernels([*viewing, training, replace(training, lazy_sh=True)])
 
 
-def emulated_step(
-    kernels: StepKernels, gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int = 0
-) -> TrainingStep:
+def emulated_step(gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int = 0) -> TrainingStep:
     device = EmulatedLauncher(seed, seconds=60)
-    return TrainingStep(gaussians, policy, rows, memory=HostMemory(device), kernels=kernels, launcher=device)
+    memory = HostMemory(device)
+    return TrainingStep(gaussians, policy, rows, memory=memory, kernels=step_kernels(), launcher=device)
 
 
 class Plain:

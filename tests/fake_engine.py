@@ -20,10 +20,14 @@ from typing import Any
 import numpy as np
 
 from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.schedule import CostModel, Machine, variant
+from splatscope.kernels.schedule_simulator import simulate
+from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Camera, Frame
 from splatscope.viewer import messages, overlays
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import (
+    BlendMachine,
     Command,
     Comparison,
     Curve,
@@ -32,12 +36,16 @@ from splatscope.viewer.messages import (
     NamedCamera,
     PhotographShown,
     Picture,
+    Recipe,
+    RecordedFrame,
     SceneInfo,
+    Setting,
     StageChange,
     TrainingState,
     TrainingStatus,
     ViewRequest,
 )
+from splatscope.viewer.tile_values import tile_values
 
 SPLATS, ITERATIONS = 98_304, 7_000
 COMPILE_SECONDS = 1.0  # of a policy nobody has asked for before
@@ -133,10 +141,16 @@ class FakeEngine:
         self.ticks = 0
         self._news = threading.Condition()
         self._closing = False
+        self._chosen = {"iterations": str(ITERATIONS), "data.eval": "false", "rates.opacity": "0.025"}
         self._picture: Picture | None = None
         training = TrainingStatus(state=state if scene else "none", iterations=ITERATIONS)
         device = "2 threads" if backend == "cpu" else "NVIDIA H200"
-        self._status = EngineStatus(scene, SPLATS if scene else 0, training, backend=backend, device=device)
+        machine = Machine(2, 1) if backend == "cpu" else Machine(132, 6, 1.5)
+        on = BlendMachine(device, machine, CostModel())
+        self._status = EngineStatus(
+            scene, SPLATS if scene else 0, training, backend=backend, device=device, blending=on
+        )
+        self._set_recipe()
         self._compiled = {Policy()}
         self._compiling_until = 0.0
         self._losses: list[float] = []
@@ -202,6 +216,20 @@ class FakeEngine:
 
     def _set_state(self, state: TrainingState) -> None:
         self._status = replace(self._status, training=replace(self._status.training, state=state))
+        self._set_recipe()
+
+    def _set_recipe(self) -> None:
+        """A form of three values, as long as nothing has begun; iterations below 1 are refused."""
+        if int(self._chosen["iterations"]) < 1:
+            self._chosen["iterations"] = str(ITERATIONS)
+            self.say("error", "iterations must be at least 1.")
+        settings = (
+            Setting("iterations", "whole", int(self._chosen["iterations"]), is_main=True),
+            Setting("data.eval", "switch", self._chosen["data.eval"] == "true", is_main=True),
+            Setting("rates.opacity", "number", float(self._chosen["rates.opacity"]), help="of Adam"),
+        )
+        recipe = Recipe("inria", ("inria", "mcmc"), settings, "")
+        self._status = replace(self._status, recipe=recipe if self._status.training.state == "ready" else None)
 
     def _obey(self, command: Command) -> None:
         match command:
@@ -228,6 +256,9 @@ class FakeEngine:
                 self._losses.clear()
                 self.train(0)
                 self._set_state("ready")
+            case messages.SetRecipe():
+                self._chosen |= dict(command.changes)
+                self._set_recipe()
             case messages.LoadThumbnails():
                 small = {k: np.full((84, 112, 3), 40 + 3 * k, np.uint8) for k in command.indices}
                 self._status = replace(self._status, thumbnails={**self._status.thumbnails, **small})
@@ -237,8 +268,29 @@ class FakeEngine:
                 self._status = replace(self._status, comparison=Comparison(*command.names, command.pairs))
             case messages.SaveComparison():
                 self.say("info", f"Saved {command.folder / 'floor-comparison.json'}.")
+            case messages.RecordFrame():
+                self._status = replace(self._status, recorded=self._recorded(command.request, draw(command.request)))
+            case messages.SaveRecordedFrame():
+                self.say("info", f"Saved {command.folder / 'floor-timeline.json'}.")
             case messages.RecordTrace():
                 self.say("info", f"Saved {command.folder / 'floor-trace.json'}.")
+
+    def _recorded(self, request: ViewRequest, frame: Frame) -> RecordedFrame:
+        """The frame as the simulator has it, one tile forty times as heavy; 20 ns a splat."""
+        on, counts = self._status.blending, frame.tile_counts.copy()
+        assert on is not None
+        counts[counts.shape[0] // 2, counts.shape[1] // 2] *= 40
+        units = variant("length", counts, on.machine, on.costs)
+        timeline = simulate(units.work, on.machine)
+        parts = np.bincount(units.tile, minlength=counts.size)[units.tile]
+        listed, zero = units.work.astype(np.int64), np.zeros(len(units), np.int64)
+        start, end = 20 * timeline.start, 20 * timeline.end
+        is_gpu, rows, columns = on.machine.blocks_each > 1, *counts.shape
+        recording = Recording(
+            on.machine, "SM" if is_gpu else "thread", "cycles" if is_gpu else "ns", (rows, columns), units.tile,
+            units.chunk, parts, timeline.multiprocessor, zero, start, end, end - start, listed, 2 * listed // 3, zero,
+        )  # fmt: skip
+        return RecordedFrame(recording, counts, request, on, 0.412, 0.405)
 
     def _follow(self, request: ViewRequest) -> ViewRequest:
         """The request with the policy that is compiled."""
@@ -279,8 +331,10 @@ class FakeEngine:
                     blend = 0.4 + request.camera.width * request.camera.height / 1e7
                     frame = replace(frame, stage_ms={**CUDA_STAGES, "blend": blend})
                 rgba = overlays.picture_rgba(frame.image)
-                if request.overlay == "tiles":
-                    overlays.blend_tile_heatmap(rgba, frame.tile_counts, request.overlay_opacity, request.scale)
+                if request.policy.schedule.record == "on":
+                    frame = replace(frame, recording=self._recorded(request, frame).recording)
+                if (values := tile_values(request.overlay, frame)) is not None:
+                    overlays.blend_tile_heatmap(rgba, values, request.overlay_opacity, request.scale)
                 spent = (time.perf_counter() - start) * 1e3
                 serial = 1 if self._picture is None else self._picture.serial + 1
                 shown = photograph(request) if request.photograph else None
@@ -314,6 +368,7 @@ def describe(engine: FakeEngine) -> dict[str, object]:
             "size": [request.camera.width, request.camera.height],
             "focal": request.camera.fx,
             "overlay": request.overlay,
+            "photograph": [request.photograph.index, request.photograph.error_top] if request.photograph else None,
             "policy": repr(request.policy),
         }
     picture = engine.picture()
@@ -329,8 +384,11 @@ def tell_places() -> None:
     """From now on, panels tell where their controls are."""
     import dearpygui.dearpygui as dpg
 
+    from splatscope.viewer.panels.heatmap import HeatmapPanel
+    from splatscope.viewer.panels.schedule import SchedulePanel
     from splatscope.viewer.panels.stages import StagesPanel
     from splatscope.viewer.panels.toggles import TogglesPanel
+    from splatscope.viewer.panels.training import TrainingPanel
 
     def place(item: Any) -> list[int]:
         seen = dpg.get_item_state(item).get("visible", False)
@@ -347,12 +405,30 @@ def tell_places() -> None:
 
     names = ("choice", "start", "save", "record")
     telling(StagesPanel, lambda panel: {name: getattr(panel, f"_{name}") for name in names})
+    telling(HeatmapPanel, lambda panel: {str(name): item for name, item in panel._kinds.items()})
+    telling(
+        SchedulePanel,
+        lambda panel: {
+            "record frame": panel._record,
+            "save frame": panel._save,
+            "source": panel._source,
+            "gantt": panel._gantt.item,
+        },
+    )
     telling(
         TogglesPanel,
         lambda panel: (
             {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
             if panel._rows
             else {}
+        ),
+    )
+    telling(
+        TrainingPanel,
+        lambda panel: (
+            panel._button
+            | {"until": panel._until, "run": panel._run, "throw": panel._throw, "folder": panel._form._out}
+            | {name: items[0] for name, items in panel._form.inputs.items()}
         ),
     )
 
@@ -370,7 +446,7 @@ def report(engine: FakeEngine) -> None:
 
 def main() -> None:
     """Opens the window on the fake engine."""
-    from splatscope.viewer import textures, viewport, window
+    from splatscope.viewer import photo_layer, textures, viewport, window
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="1280x720")
@@ -391,9 +467,11 @@ def main() -> None:
         engine._status = replace(engine._status, busy=options.busy)
     if options.only:
         window.PANELS = tuple(panel for panel in window.PANELS if panel.title in options.only)
+        for panel in window.PANELS:
+            panel.open_at_start = True
         tell_places()
     if options.float_texture:
-        viewport.make_texture = textures.FloatTexture
+        viewport.make_texture = photo_layer.make_texture = textures.FloatTexture
     threading.Thread(target=report, args=(engine,), daemon=True).start()
     window.run_window(engine, WindowConfig(width=width, height=height, ui_scale=options.scale))
     engine.close()

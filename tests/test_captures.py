@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,20 @@ def test_text_and_binary_models_give_the_cameras_they_describe(tmp_path: Path) -
         assert capture.points is not None
         assert capture.points.positions.tolist() == [[i, 0.5, 2] for i in range(11, -1, -1)]  # by id
         assert capture.points.colors[0].tolist() == [11, 20, 30]
+
+
+def test_cameras_beyond_all_measure_and_rigs_without_a_pose_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"3 of 3 cameras more than 1e\+13 units .* for example that of a\.jpg"):
+        read_colmap(make_colmap(tmp_path / "far", at=(1e300, 0, 0)))
+    make_rig(tmp_path / "rig", text=True)
+    rigs = tmp_path / "rig/sparse/0/rigs.txt"
+    lines = [
+        line if line.startswith("#") else re.sub(r" 1 (\S+ ){6}\S+$", " 0", line)
+        for line in rigs.read_text().splitlines()
+    ]
+    rigs.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match="its rig lacks the pose of that camera"):
+        read_colmap(tmp_path / "rig")
 
 
 def test_names_with_spaces_letters_and_folders_are_found(tmp_path: Path) -> None:

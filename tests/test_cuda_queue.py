@@ -291,5 +291,5 @@ def test_chunks_do_not_cost_whole_tiles_their_occupancy(architecture: int) -> No
             for file, name in (whole[role], queued[role]):
                 report = compile_report(source(file), [name], architecture)[name]
                 blocks.append(report.blocks_per_multiprocessor(threads, architecture))
-                assert report.spill_bytes <= 200
+                assert report.spill_bytes <= 256
             assert blocks[1] >= 0.85 * blocks[0]

@@ -112,6 +112,9 @@ def test_no_distortion_is_a_pinhole_and_fisheye_never_is() -> None:
         ("NEW_MODEL", (1,), "NEW_MODEL, which is not read; those read are SIMPLE_PINHOLE"),
         ("OPENCV", (160, 0, 1, 1, 0, 0, 0, 0), "focal lengths 160, 0 px"),
         ("FOV", (160, 160, 1, 1, np.nan), "damaged"),
+        ("PINHOLE", (1e300, 1e300, 1, 1), r"focal lengths 1e\+300"),
+        ("FISHEYE", (1e-9, 1e-9, 1, 1), "makes no sense: focal lengths 1e-09"),
+        ("RADIAL", (160, 1e30, 1, 0, 0), r"principal point at \(1e\+30, 1\)"),
     ],
 )
 def test_lenses_that_cannot_be_used_are_named(model: str, params: tuple[float, ...], said: str) -> None:

@@ -11,8 +11,9 @@ from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Frame
 from splatscope.viewer import overlays
 from splatscope.viewer.messages import Curve
-from splatscope.viewer.panels.training import decimate
+from splatscope.viewer.plots import decimate
 from splatscope.viewer.resolution import Resolution
+from splatscope.viewer.scale import LINEAR, nice_ceiling
 
 
 def some_frame(width: int, height: int, top: int = 700) -> Frame:
@@ -60,7 +61,7 @@ def test_every_pixel_of_a_tile_is_shifted_to_the_tiles_colour(width: int, height
     full, half = plain.copy(), plain.copy()
     overlays.blend_tile_heatmap(full, frame.tile_counts, 1.0)
     overlays.blend_tile_heatmap(half, frame.tile_counts, 0.5)
-    colors = overlays.tile_colors(frame.tile_counts, overlays.heatmap_top(frame.tile_counts))
+    colors = overlays.tile_colors(frame.tile_counts, LINEAR.top(frame.tile_counts))
     per_pixel = colors[np.arange(height)[:, None] // 16, np.arange(width)[None] // 16]
     assert np.array_equal(full[..., :3], per_pixel)
     assert np.abs(half[..., :3] - (plain[..., :3] / 2 + per_pixel / 2)).max() <= 1
@@ -77,7 +78,7 @@ def test_the_colours_rise_from_blue_to_red_and_end_where_the_scale_ends() -> Non
 
 
 def test_the_scale_ends_at_a_round_number_that_holds_the_largest_count() -> None:
-    assert [overlays.nice_ceiling(v) for v in (0, 9, 10, 11, 50, 51, 734, 1001)] == [
+    assert [nice_ceiling(v) for v in (0, 9, 10, 11, 50, 51, 734, 1001)] == [
         10,
         10,
         10,
@@ -87,8 +88,8 @@ def test_the_scale_ends_at_a_round_number_that_holds_the_largest_count() -> None
         1000,
         2000,
     ]
-    assert overlays.ticks(1000) == (0, 200, 400, 600, 800, 1000)
-    assert overlays.heatmap_top(np.zeros((0, 0), np.int32)) == 10
+    assert LINEAR.ticks(1000) == (0, 200, 400, 600, 800, 1000)
+    assert LINEAR.top(np.zeros((0, 0), np.int32)) == 10
 
 
 def test_the_legend_shows_the_whole_colour_map_upright() -> None:

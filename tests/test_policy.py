@@ -77,7 +77,8 @@ def test_no_table_lists_what_only_an_ablation_sets() -> None:
 
 
 def test_a_window_on_the_cpu_shows_what_the_cpu_honours() -> None:
-    assert {row.key for row in toggle_table()} == {"bin.bounds", "project.filter", "blend.alpha_cap", "blend.stop"}
+    on_both = {"bin.bounds", "project.filter", "schedule.record", "blend.alpha_cap", "blend.stop"}
+    assert {row.key for row in toggle_table()} == on_both
     assert {"bin.bounds", "blend.subtile", "launch.launch"} <= {row.key for row in CUDA}
     assert Policy() == Policy(bin=BinPolicy("row_span"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from splatscope.app.bench_readme import cuda_table
+from splatscope.app.bench_report import read_results
 from splatscope.viewer.input import help_rows
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +30,12 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
         links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text())
         missing = [link for link in links if not (ROOT / link).exists()]
         assert not missing, f"{name} links to {missing}"
+
+
+def test_the_table_of_the_gpu_is_what_its_files_say() -> None:
+    table = between("bench:cuda").rstrip("\n")
+    links = dict.fromkeys(re.findall(r"\]\((benchmarks/results/[\w.-]+\.json)\)", table))
+    assert cuda_table([(link, read_results(ROOT / link)) for link in links]) == table
 
 
 def test_the_figures_in_readme_come_from_files_that_are_here() -> None:

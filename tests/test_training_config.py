@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
+from splatscope.app.plan import settings_of
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
     DensifyConfig,
@@ -15,7 +17,7 @@ from splatscope.training.config import (
     config_from_dict,
     config_to_dict,
 )
-from splatscope.training.recipes import preset
+from splatscope.training.recipes import PRESETS, preset, with_settings
 
 
 def test_settings_survive_json() -> None:
@@ -59,11 +61,27 @@ def test_a_wrong_setting_is_named(values: dict, named: str) -> None:
         {"data": {"resolution": -2}},
         {"densify": {"interval": 0}},
         {"initial": {"random_count": 0}},
+        {"iterations": 10**30},
+        {"seed": 2**64},
+        {"rates": {"means_end": 0}},
+        {"rates": {"beta2": 1.0}},
+        {"plateau": {"after": 10**30}},
     ],
 )
 def test_a_value_no_run_can_use_is_refused(values: dict) -> None:
     with pytest.raises(InputError):
         config_from_dict(values).check()
+
+
+def test_every_number_has_bounds_that_hold_for_all_recipes_and_refuse_what_is_not_finite() -> None:
+    numbers = [s for s in settings_of(TrainConfig()) if s.kind in ("whole", "number") and s.name != "data.resolution"]
+    for setting in numbers:
+        for value in ("NaN", "Infinity", "-Infinity", "-1e308", "1e308", "-1", str(10**30)):
+            with pytest.raises(InputError, match=re.escape(setting.name)):
+                with_settings(TrainConfig(), [f"{setting.name}={value}"]).check()
+    for name in PRESETS:
+        for iterations in (1, 100, 10**7):
+            preset(name, iterations).check()
 
 
 def test_presets_differ_in_the_opacity_rate() -> None:

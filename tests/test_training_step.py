@@ -14,11 +14,10 @@ from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.steps import changed, step
 from splatscope.kernels.training_step import StepRequest, TrainingStep
 from splatscope.kernels.types import Camera, RenderSettings
 from tests.cuda_on_cpu.run import is_supported
-from tests.cuda_training import PARAMETERS, RATES, Plain, emulated_step, kernels_for
+from tests.cuda_training import IN_ORDER, LAZY, PARAMETERS, RATES, SEPARATE, SPARSE, Plain, emulated_step
 from tests.small_scenes import random_camera, random_scene
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="needs Linux and g++")
@@ -27,11 +26,6 @@ CAMERA = random_camera(64, 48)
 SCENE = random_scene(CAMERA, 100, seed=11, degree=2)
 SCENE.logit_opacities.clip(-8, 8, out=SCENE.logit_opacities)
 SETTINGS = RenderSettings(background=(0.2, 0.4, 0.7), sh_degree=2)
-IN_ORDER = changed(step("best"), {"blend_backward.reduce": "deterministic"})
-SEPARATE = changed(IN_ORDER, {"optimizer.adam": "separate"})
-SPARSE = changed(IN_ORDER, {"optimizer.adam": "sparse"})
-LAZY = changed(IN_ORDER, {"optimizer.adam": "lazy_sh"})
-KERNELS = kernels_for([IN_ORDER, LAZY], CAMERA)
 KINDS = ("raw", "first", "second")
 
 
@@ -59,7 +53,7 @@ def with_rows(training: TrainingStep, rows: list[int]) -> dict[str, dict[str, to
 
 @pytest.mark.parametrize("policy", [SEPARATE, IN_ORDER], ids=["separate", "fused"])
 def test_steps_follow_those_of_the_cpu_backend(policy: Policy) -> None:
-    training, plain = emulated_step(KERNELS, SCENE, policy), Plain(SCENE, CpuBackend())
+    training, plain = emulated_step(SCENE, policy), Plain(SCENE, CpuBackend())
     degrees = (0, 1, 2, 2)
     losses = []
     for number, degree in enumerate(degrees):
@@ -85,7 +79,7 @@ def test_steps_follow_those_of_the_cpu_backend(policy: Policy) -> None:
 @pytest.mark.parametrize("policy", [SEPARATE, IN_ORDER], ids=["separate", "fused"])
 def test_penalties_pull_at_opacities_and_scales_whether_splats_are_seen_or_not(policy: Policy) -> None:
     away = Camera.from_matrix(np.diag([1.0, -1.0, -1.0, 1.0]) @ CAMERA.matrix, 64, 48, 50, 50, 32, 24)
-    training = emulated_step(KERNELS, SCENE, policy)
+    training = emulated_step(SCENE, policy)
     training.run(request(training, camera=away, opacity_penalty=0.01, scale_penalty=0.02))
     assert training.outcomes(wait=True)[0].visible == 0
     first = training.splats.view("first")
@@ -97,9 +91,9 @@ def test_penalties_pull_at_opacities_and_scales_whether_splats_are_seen_or_not(p
 
 
 def test_a_step_that_does_not_fit_is_made_again_with_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    roomy = emulated_step(KERNELS, SCENE, IN_ORDER)
+    roomy = emulated_step(SCENE, IN_ORDER)
     monkeypatch.setattr(Capacity, "of", lambda count: Capacity(16, 64))
-    narrow = emulated_step(KERNELS, SCENE, IN_ORDER, seed=4)
+    narrow = emulated_step(SCENE, IN_ORDER, seed=4)
     for number in range(3):
         for training in (roomy, narrow):
             training.run(request(training, number))
@@ -111,7 +105,7 @@ def test_a_step_that_does_not_fit_is_made_again_with_those_behind_it(monkeypatch
 
 
 def test_a_loss_that_is_not_finite_leaves_the_splats_of_the_step_before_until_told_to_go_on() -> None:
-    training = emulated_step(KERNELS, SCENE, IN_ORDER)
+    training = emulated_step(SCENE, IN_ORDER)
     training.run(request(training))
     assert training.outcomes(wait=True)[0].is_finite
     before = snapshot(training)
@@ -130,7 +124,7 @@ def test_a_loss_that_is_not_finite_leaves_the_splats_of_the_step_before_until_to
 
 
 def test_splats_come_and_go_without_a_new_address_while_the_room_lasts() -> None:
-    training = emulated_step(KERNELS, SCENE, IN_ORDER, rows=200)
+    training = emulated_step(SCENE, IN_ORDER, rows=200)
     training.run(request(training))
     training.outcomes(wait=True)
     place, scene = training.splats.array("raw", "sh").data_ptr(), training.splats.scene
@@ -150,7 +144,7 @@ def test_splats_come_and_go_without_a_new_address_while_the_room_lasts() -> None
 
 
 def test_more_splats_than_rows_move_to_larger_arrays() -> None:
-    training = emulated_step(KERNELS, SCENE, IN_ORDER)
+    training = emulated_step(SCENE, IN_ORDER)
     rows = training.splats.rows
     training.splats.assign(with_rows(training, [*range(100)] * 50))
     assert training.splats.rows > training.splats.count == 5000 > rows
@@ -162,7 +156,7 @@ def test_fused_and_separate_adam_agree_to_rounding_whether_splats_are_seen_or_no
     aside = Camera.from_matrix(CAMERA.matrix, 64, 48, CAMERA.fx, CAMERA.fy, -20, CAMERA.cy)
     found = []
     for policy in (SEPARATE, IN_ORDER):
-        training = emulated_step(KERNELS, SCENE, policy, seed=7)
+        training = emulated_step(SCENE, policy, seed=7)
         for number, camera in enumerate((CAMERA, aside, CAMERA)):
             training.run(request(training, number, camera=camera))
         assert training.outcomes(wait=True)[1].visible < SCENE.count
@@ -171,11 +165,26 @@ def test_fused_and_separate_adam_agree_to_rounding_whether_splats_are_seen_or_no
         np.testing.assert_allclose(found[1][name], array, rtol=1e-6, atol=1e-6 * np.abs(array).max(), err_msg=name)
 
 
+def test_toggles_change_between_steps_but_not_those_that_change_the_picture() -> None:
+    steady, changing = (emulated_step(SCENE, IN_ORDER) for _ in range(2))
+    for number, policy in enumerate((IN_ORDER, LAZY, SEPARATE, LAZY, IN_ORDER)):
+        changing.want(policy.with_value("bin", "bounds", "circle3s"))
+        for training in (steady, changing):
+            training.run(request(training, number % 2))
+        assert changing.policy == policy
+    changing.want(IN_ORDER.with_value("blend", "compaction", "off"))  # which others need
+    changing.run(request(changing))
+    assert changing.policy == IN_ORDER
+    steady.run(request(steady))
+    losses = [[outcome.loss for outcome in training.outcomes(wait=True)] for training in (steady, changing)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_sparse_adam_moves_what_has_a_gradient_like_the_dense_one_and_nothing_else() -> None:
     aside = Camera.from_matrix(CAMERA.matrix, 64, 48, CAMERA.fx, CAMERA.fy, -20, CAMERA.cy)
     found = []
     for policy in (IN_ORDER, SPARSE):
-        training = emulated_step(KERNELS, SCENE, policy)
+        training = emulated_step(SCENE, policy)
         training.run(request(training, camera=aside, opacity_penalty=0.01, scale_penalty=0.01))
         training.outcomes(wait=True)
         found.append(snapshot(training))
@@ -195,7 +204,7 @@ def test_harmonics_that_stand_still_are_those_of_every_step_once_they_are_seen_o
     away = Camera.from_matrix(np.diag([1.0, -1.0, -1.0, 1.0]) @ CAMERA.matrix, 64, 48, 50, 50, 32, 24)
     found, images, losses = [], [], []
     for policy in (IN_ORDER, LAZY):
-        training = emulated_step(KERNELS, SCENE, policy, seed=3)
+        training = emulated_step(SCENE, policy, seed=3)
         for number, camera in enumerate((CAMERA, aside, CAMERA, away, away, CAMERA, aside, away)):
             rates = replace(RATES, sh_rest=RATES.sh_rest * (1 + number))
             training.run(request(training, number % 3, camera=camera, rates=rates))
@@ -216,7 +225,7 @@ def test_no_harmonics_stand_still_for_longer_than_the_table_reaches() -> None:
     away = Camera.from_matrix(np.diag([1.0, -1.0, -1.0, 1.0]) @ CAMERA.matrix, 16, 16, 20, 20, 8, 8)
     found = []
     for policy in (IN_ORDER, LAZY):
-        training = emulated_step(KERNELS, SCENE, policy)
+        training = emulated_step(SCENE, policy)
         training.run(request(training))
         small = training.targets.add(photograph()[:16, :16])
         for _ in range(140):
@@ -232,8 +241,29 @@ def test_no_harmonics_stand_still_for_longer_than_the_table_reaches() -> None:
     np.testing.assert_allclose(found[1]["second sh"], found[0]["second sh"], rtol=1e-5, atol=1e-6 * largest)
 
 
+def test_growth_without_room_leaves_all_splats_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = emulated_step(SCENE, IN_ORDER)
+    training.run(request(training))
+    training.outcomes(wait=True)
+    before, many, empty = snapshot(training), with_rows(training, [*range(100)] * 50), training.memory.empty
+
+    def short(name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+        if name == "second quats":
+            raise InputError("The GPU has no room for second quats.")
+        return empty(name, shape, dtype)
+
+    monkeypatch.setattr(training.memory, "empty", short)
+    with pytest.raises(InputError, match="no room"):
+        training.assign(many)
+    assert training.splats.count == 100
+    for name, array in snapshot(training).items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+    training.run(request(training))
+    assert training.outcomes(wait=True)[0].steps == 2
+
+
 def test_a_gradient_that_is_not_finite_leaves_its_number_alone_and_is_counted() -> None:
-    training = emulated_step(KERNELS, SCENE, SEPARATE)
+    training = emulated_step(SCENE, SEPARATE)
     training.run(request(training))
     training.outcomes(wait=True)
     plan = next(iter(training._plans.values()))
@@ -252,6 +282,6 @@ def test_a_gradient_that_is_not_finite_leaves_its_number_alone_and_is_counted() 
 
 
 def test_harmonics_in_16_bits_are_refused_for_training() -> None:
-    training = emulated_step(KERNELS, SCENE, IN_ORDER.with_value("project", "sh_dtype", "bf16"))
+    training = emulated_step(SCENE, IN_ORDER.with_value("project", "sh_dtype", "bf16"))
     with pytest.raises(InputError, match="sh_dtype = f32"):
         training.run(request(training))

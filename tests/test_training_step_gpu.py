@@ -14,10 +14,9 @@ from splatscope.kernels.api import gpu_is_present
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.steps import changed, step
 from splatscope.kernels.training_step import IN_FLIGHT, StepRequest, TrainingStep
 from splatscope.kernels.types import RenderSettings
-from tests.cuda_training import PARAMETERS, RATES, Plain
+from tests.cuda_training import IN_ORDER, PARAMETERS, RATES, Plain
 from tests.small_scenes import random_camera, random_scene
 
 pytestmark = pytest.mark.skipif(
@@ -28,7 +27,6 @@ CAMERA = random_camera(403, 277)
 SCENE = random_scene(CAMERA, 3000, seed=11, degree=3)
 SCENE.logit_opacities.clip(-8, 8, out=SCENE.logit_opacities)
 SETTINGS = RenderSettings(background=(0.2, 0.4, 0.7))
-IN_ORDER = changed(step("best"), {"blend_backward.reduce": "deterministic"})
 
 
 @cache

@@ -22,8 +22,10 @@ from torch import Tensor
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.errors import InputError
+from splatscope.training.checkpoint_check import archive_is_whole, mistake_in
 
-FORMAT = "splatscope checkpoint 1"
+_FAMILY = "splatscope checkpoint "
+FORMAT = f"{_FAMILY}1"
 FOLDER = "checkpoints"
 
 
@@ -33,6 +35,7 @@ class Checkpoint:
 
     tensors: dict[str, Tensor]  # "raw.means", "first.means", …, "strategy.pull", "random", …
     info: dict[str, Any]  # plain values, ready for JSON
+    path: Path | None = None  # of the file it was read from
 
     @property
     def iteration(self) -> int:
@@ -42,6 +45,18 @@ class Checkpoint:
         """Copies of the tensors whose name begins with `prefix.`, by the rest of their name."""
         start = f"{prefix}."
         return {name.removeprefix(start): t.clone() for name, t in self.tensors.items() if name.startswith(start)}
+
+    def group_like(self, prefix: str, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`group`, which has to have the names, types and shapes of `fresh`. Raises InputError."""
+        found = self.group(prefix)
+        if {name: (t.dtype, t.shape) for name, t in found.items()} != {n: (t.dtype, t.shape) for n, t in fresh.items()}:
+            raise damaged(self.path, f"its {prefix} does not belong to its splats and views")
+        return found
+
+
+def damaged(path: Path | None, mistake: str) -> InputError:
+    """The error about a checkpoint that has `mistake`."""
+    return InputError(f"{path or 'The checkpoint'} is damaged: {mistake}. Use an earlier checkpoint.")
 
 
 def checkpoint_path(out_dir: Path, iteration: int) -> Path:
@@ -84,6 +99,8 @@ class _ErrorKeeper:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Reads a file that `write_checkpoint` wrote; never runs code from it. Raises InputError."""
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise InputError(f"{path} is not a regular file; give a run's folder or one of its checkpoints/iteration_N.pt.")
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # remarks on foreign pickles, which are refused below
@@ -94,23 +111,32 @@ def read_checkpoint(path: Path) -> Checkpoint:
         ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}.") from error
-    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+    if not isinstance(content, Mapping) or not str(content.get("format")).startswith(_FAMILY):
         raise InputError(f"{path} is not a checkpoint of splatscope; give one of its checkpoints/iteration_N.pt.")
+    if content["format"] != FORMAT:
+        raise InputError(
+            f"{path} was written by another version of splatscope: it is a {str(content['format'])[:40]!r}, and this "
+            f"version reads {FORMAT!r}. Go on with that version, or begin with the run's .ply."
+        )
+    tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     try:
         info = json.loads(content["info"])
-        iteration = int(info["iteration"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged: its settings cannot be read. Use an earlier checkpoint.") from error
-    assert iteration >= 0
-    return Checkpoint({name: value for name, value in content.items() if isinstance(value, Tensor)}, info)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        info = {}
+    mistake = mistake_in(tensors, info)
+    if mistake:
+        raise damaged(path, mistake)
+    return Checkpoint(tensors, info, path)
 
 
 def _load(path: Path, file: IO[bytes]) -> Any:
+    if not archive_is_whole(file):
+        raise InputError(f"{path} is damaged, or not a checkpoint of splatscope; use an earlier one.")
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except MemoryError as error:
         raise InputError(f"{path} does not fit in memory.") from error
-    except Exception as error:  # torch: OSError, RuntimeError, UnpicklingError, EOFError, … by kind of damage
+    except Exception as error:  # torch: RuntimeError, UnpicklingError, KeyError, … by kind of damage
         raise InputError(f"{path} is damaged, or not a checkpoint of splatscope; use an earlier one.") from error
 
 

@@ -189,8 +189,9 @@ class TrainConfig:
             value: Any = self
             for part in name.split("."):
                 value = getattr(value, part)
-            if value is not None and not (low <= value and (high is None or value <= high)):
-                allowed = f"at least {low}" if high is None else f"from {low} to {high}"
+            most = _MOST if high is None else high
+            if value is not None and not low <= value <= most:  # NaN is not
+                allowed = f"at least {low}" if high is None and value < low else f"from {low} to {most}"
                 raise InputError(f"{name} must be {allowed}, got {value}.")
         if self.data.resolution < 1 and self.data.resolution != -1:
             raise InputError(
@@ -204,33 +205,66 @@ class TrainConfig:
             raise InputError("data.random_background needs data.alpha=background: nothing else shows the background.")
 
 
+_MOST = 10**9  # of whatever has no bound of its own: beyond it numbers are mistakes and overflow somewhere
+# Every setting that is a number, by name: lowest and highest.
 _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("iterations", 1, None),
     ("sh_degree", 0, 3),
     ("sh_interval", 1, None),
     ("dssim_weight", 0, 1),
-    ("opacity_penalty", 0, None),
-    ("scale_penalty", 0, None),
-    ("seed", 0, None),
+    ("opacity_penalty", 0, 1000),
+    ("scale_penalty", 0, 1000),
+    ("seed", 0, 2**63 - 1),
     ("test_interval", 0, None),
     ("data.holdout_interval", 2, None),
     ("data.training_views_tested", 1, None),
-    ("initial.random_count", 1, None),
+    ("initial.random_count", 1, 10**7),
+    ("initial.cube_half_width", 1e-6, 1e6),
     ("initial.opacity", 1e-4, 0.99),
     ("initial.scale_factor", 1e-4, 100),
+    ("initial.smallest_square", 1e-30, 1e6),
+    ("rates.means_start", 1e-30, 10),
+    ("rates.means_end", 1e-30, 10),
+    ("rates.means_hold", 0, None),
+    ("rates.means_steps", 0, None),
+    ("rates.sh_constant", 0, 10),
+    ("rates.sh_rest_share", 0, 100),
+    ("rates.opacity", 0, 10),
+    ("rates.log_scales", 0, 10),
+    ("rates.quats", 0, 10),
+    ("rates.beta1", 0, 0.99999),
+    ("rates.beta2", 0, 0.99999),
+    ("rates.epsilon", 1e-30, 1),
+    ("densify.start", 0, None),
+    ("densify.stop", 0, None),
     ("densify.interval", 1, None),
+    ("densify.gradient_threshold", 0, None),
+    ("densify.dense_share", 0, None),
+    ("densify.split_count", 1, 16),
+    ("densify.split_shrink", 0.01, 100),
+    ("densify.smallest_opacity", 0, 1),
+    ("densify.large_share", 0, None),
     ("densify.reset_interval", 1, None),
-    ("densify.split_count", 1, None),
+    ("densify.reset_opacity", 1e-4, 0.99),
     ("densify.max_splats", 1, None),
+    ("mcmc.start", 0, None),
+    ("mcmc.stop", 0, None),
     ("mcmc.interval", 1, None),
     ("mcmc.max_splats", 1, None),
-    ("mcmc.growth", 0, None),
+    ("mcmc.growth", 0, 10),
     ("mcmc.dead_opacity", 1e-6, 0.5),
-    ("mcmc.noise", 0, None),
+    ("mcmc.noise", 0, 1e12),
+    ("mcmc.noise_steepness", 0, 1e6),
     ("mcmc.most_copies", 2, 51),
+    ("budget.start", 0, None),
+    ("budget.stop", 0, None),
     ("budget.interval", 1, None),
     ("budget.max_splats", 1, None),
+    ("budget.dense_share", 0, None),
+    ("budget.child_shrink", 0.01, 100),
+    ("budget.smallest_opacity", 0, 1),
     ("budget.halving_interval", 0, None),
+    ("budget.halvings", 0, None),
     ("budget.halving_floor", 1e-4, 0.5),
     ("resolution.num_downscales", 0, 6),
     ("resolution.interval", 1, None),
@@ -239,6 +273,8 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("exposure.rate_start", 1e-9, 1),
     ("exposure.rate_end", 1e-9, 1),
     ("plateau.patience", 0, None),
+    ("plateau.gain", 0, None),
+    ("plateau.after", 0, None),
     ("checkpoint.seconds", 0, None),
     ("checkpoint.interval", 0, None),
     ("checkpoint.keep", 1, None),

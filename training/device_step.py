@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from splatscope.kernels.cuda import CudaBackend
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.splat_buffers import DeviceGaussians
 from splatscope.kernels.targets import Target
 from splatscope.kernels.training_step import AdamRates, StepOutcome, StepRequest, TrainingStep
@@ -49,6 +50,7 @@ class DeviceStep:
         self._skipped: dict[str, int] = {}
         self._loss = 0.0
         self._newest = (0, "")  # iteration and view of the newest step known
+        self._used: Policy | None = None  # that was asked for
         self._lent: Any = None  # the statistics a strategy was given
         self.adopt(state, None)
 
@@ -74,6 +76,12 @@ class DeviceStep:
         if isinstance(strategy, PullStatistics) and len(strategy.pull) == self._splats.count:
             self._splats.pull.copy_(strategy.pull)
             self._splats.seen.copy_(strategy.seen)
+
+    def use(self, policy: Policy) -> None:
+        """Later steps run with these toggles, once they are compiled; those that would change the outcome stay."""
+        if policy is not self._used:
+            self._used = policy
+            self._training.want(policy)
 
     def gaussians(self, state: SplatState) -> Gaussians:
         """The live splats for pictures; their arrays are copied to the host when asked for."""

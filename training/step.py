@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from splatscope.kernels.api import Backend
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, Gradients, RenderSettings
 from splatscope.training import ops
 from splatscope.training.config import TrainConfig
@@ -50,6 +51,9 @@ class HostStep:
 
     def resume(self, strategy: Strategy) -> None:
         """Begins with what the strategy has from a checkpoint."""
+
+    def use(self, policy: Policy) -> None:
+        """Later steps run with these toggles, as far as they leave the outcome alone. The host has none of those."""
 
     def gaussians(self, state: SplatState) -> Gaussians:
         """The splats for pictures: views on the live tensors."""

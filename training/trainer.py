@@ -22,17 +22,19 @@ from splatscope.assets.recentre import rebased
 from splatscope.kernels.api import Backend
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics, ops, output
 from splatscope.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
+    damaged,
     remove_half_written,
     remove_old,
     set_aside_later,
     write_checkpoint,
 )
-from splatscope.training.config import TrainConfig, config_to_dict
+from splatscope.training.config import TrainConfig, config_from_dict, config_to_dict
 from splatscope.training.dataset import Dataset
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import (
@@ -48,6 +50,7 @@ from splatscope.training.events import (
     Stepped,
 )
 from splatscope.training.exposure import Exposures
+from splatscope.training.folder import only_writer
 from splatscope.training.forecast import forecast
 from splatscope.training.initial import initial_points, splats_from_points
 from splatscope.training.ops import SplatState, SplatTensors
@@ -132,9 +135,17 @@ class Trainer:
         rows = [(row["iteration"], row["psnr"], row["ssim"]) for row in self._scores.table]
         return self._losses, [Evaluated(*row, self.dataset.label, views) for row in rows]
 
+    def use(self, policy: Policy) -> None:
+        """Later steps run with these toggles, as far as they leave the outcome alone."""
+        self._stepper.use(policy)
+
     def run(self) -> Iterator[Event]:
         """Prepares, then steps, scores and saves until the last iteration. After a NotFiniteError it may be called
-        again: it goes on from the last good state."""
+        again: it goes on from the last good state. Raises InputError while another run writes to its folder."""
+        with only_writer(self.out_dir):
+            yield from self._run()
+
+    def _run(self) -> Iterator[Event]:
         if not self._prepared:
             yield from self._prepare()
         last = self.iteration >= self.config.iterations
@@ -204,7 +215,12 @@ class Trainer:
         begin = self._begin
         if begin is not None and begin.checkpoint is not None:
             groups = (SplatTensors(**begin.checkpoint.group(name)) for name in ("raw", "first", "second"))
-            return SplatState(*groups)
+            state, moved = SplatState(*groups), np.subtract(begin.checkpoint.info["offset"], self.capture.offset)
+            if moved.any():  # the capture has changed, and another place was taken for its middle
+                state = replace(
+                    state, raw=replace(state.raw, means=(state.raw.means + torch.from_numpy(moved)).float())
+                )
+            return state
         if begin is not None and begin.splats is not None:
             self.iteration = self._settled = self._moments_since = begin.iteration
             return ops.from_gaussians(rebased(begin.splats, begin.offset, self.capture.offset))
@@ -223,21 +239,24 @@ class Trainer:
         self._training_seconds = info["training_seconds"]
         self._scores.table[:] = info["scores"]
         self._losses = checkpoint.tensors["losses"].tolist()
-        self._rng.bit_generator.state = info["random"]
         lost = []
-        if len(checkpoint.tensors["random"]) == len(self._random.get_state()):
-            self._random.set_state(checkpoint.tensors["random"])
-        else:
-            lost.append("random numbers are drawn on another device")
-        stored = info["settings"]
-        if (stored["strategy"], stored["densify"]["enabled"]) == (self.config.strategy, self.config.densify.enabled):
-            self._strategy.restore(checkpoint.group("strategy"))
+        try:
+            self._rng.bit_generator.state = info["random"]
+            if len(checkpoint.tensors["random"]) == len(self._random.get_state()):
+                self._random.set_state(checkpoint.tensors["random"])
+            else:
+                lost.append("random numbers are drawn on another device")
+        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise damaged(checkpoint.path, "its random numbers cannot be gone on with") from error
+        stored = config_from_dict(info["settings"])
+        if (stored.strategy, stored.densify.enabled) == (self.config.strategy, self.config.densify.enabled):
+            self._strategy.restore(checkpoint.group_like("strategy", self._strategy.statistics()))
             self._stepper.resume(self._strategy)
         else:
             lost.append("another strategy begins with fresh statistics")
         if info["views"] == [view.name for view in self.dataset.training_views]:
             self._epoch = checkpoint.tensors["epoch"].tolist()
-            self._exposures.restore(checkpoint.group("exposure"))
+            self._exposures.restore(checkpoint.group_like("exposure", self._exposures.state()))
         else:
             lost.append("the training views are others, so a new epoch begins")
         return f"Not a mere continuation: {'; '.join(lost)}." if lost else ""
@@ -249,6 +268,7 @@ class Trainer:
         for done, total in self.dataset.load():
             yield Loading(done, total)
         photographs = self.dataset.training
+        self._epoch = [index for index in self._epoch if index < len(photographs)]  # some may be damaged since
         self._resolution = ResolutionSchedule(self.config.resolution, [view.pixels for view in photographs])
         self.backend.warm_up(training=True)
         first = photographs[0].camera

@@ -40,7 +40,7 @@ def frustums(
 
 def depth_for(cameras: Sequence[NamedCamera], extent: float) -> float:
     """How deep to draw them, in world units: a share of the scene, but less than cameras stand apart."""
-    eyes = np.array([camera.camera.position for camera in cameras[:: -(-len(cameras) // MEASURED)]])
+    eyes = np.array([camera.camera.position for camera in cameras[:: 1 + len(cameras) // MEASURED]])
     if len(eyes) < 2:
         return SCENE_SHARE * extent
     apart = np.linalg.norm(eyes[:, None] - eyes, axis=2) + np.where(np.eye(len(eyes)) > 0, np.inf, 0.0)

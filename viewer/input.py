@@ -41,6 +41,7 @@ class Key:
     action: Callable[[Input], None]
     ctrl: bool = False
     repeats: bool = False
+    closes: bool = False  # works while a file is being chosen; others could be meant for its name
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ KEYS = (
     Key("F1", (dpg.mvKey_F1,), "this list", lambda i: i.session.toggle_help()),
     Key("F10", (dpg.mvKey_F10,), "stage times on the picture", lambda i: i.session.toggle_stats()),
     Key("F11", (dpg.mvKey_F11,), "full screen", lambda i: dpg.toggle_viewport_fullscreen()),
-    Key("Esc", (dpg.mvKey_Escape,), "close a list or a message", lambda i: i.session.dismiss()),
+    Key("Esc", (dpg.mvKey_Escape,), "close a list or a message", lambda i: i.session.dismiss(), closes=True),
 )
 
 
@@ -124,14 +125,15 @@ class Input:
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
         self._was_typing = False
         self._tab_frames = 0
+        self._not_flying: set[FlyKey] = set()  # keys held that are meant otherwise
         self._drag: tuple[Drag, int] | None = None  # and the button that holds it
         self._mouse = (0.0, 0.0)
         self._moved = 0.0  # px since the drag began
         self._pulling = False  # at the line beside a photograph
         self._wheel = 0
         self._awake_until = 0.0
-        handlers = dpg.add_handler_registry()
-        dpg.add_mouse_wheel_handler(parent=handlers, callback=lambda _, notches: self._turn_wheel(notches))
+        self.handlers = dpg.add_handler_registry()
+        dpg.add_mouse_wheel_handler(parent=self.handlers, callback=lambda _, notches: self._turn_wheel(notches))
 
     @property
     def awake(self) -> bool:
@@ -147,7 +149,7 @@ class Input:
         mouse = dpg.get_mouse_pos(local=False)
         dx, dy = mouse[0] - self._mouse[0], mouse[1] - self._mouse[1]
         self._mouse = (mouse[0], mouse[1])
-        flying = not typing and self._fly(min(seconds, LONGEST_STEP))
+        flying = not typing and not self.session.browser and self._fly(min(seconds, LONGEST_STEP))
         self._use_mouse(dx, dy, flying)
         pressed = self._press_keys()
         self._was_typing = typing
@@ -168,7 +170,7 @@ class Input:
         ctrl = _any_down(CTRL)
         for key in KEYS:
             down = any(code in fresh or (key.repeats and dpg.is_key_pressed(code)) for code in key.codes)
-            if down and key.ctrl == ctrl:
+            if down and key.ctrl == ctrl and (key.closes or not self.session.browser):
                 key.action(self)
                 if dpg.mvKey_Tab in key.codes:
                     self._tab_frames = FRAMES_OF_TAB
@@ -177,10 +179,11 @@ class Input:
     def _fly(self, seconds: float) -> bool:
         """Moves the eye while fly keys are held; True if it did."""
         right = up = forward = 0.0
-        if not _any_down(CTRL):
-            for key in FLY_KEYS:
-                if dpg.is_key_down(key.code):
-                    right, up, forward = right + key.direction[0], up + key.direction[1], forward + key.direction[2]
+        held = {key for key in FLY_KEYS if dpg.is_key_down(key.code)}
+        # Pressed together with Ctrl a key means something else, also if Ctrl is let go of first.
+        self._not_flying = held if _any_down(CTRL) else self._not_flying & held
+        for key in held - self._not_flying:
+            right, up, forward = right + key.direction[0], up + key.direction[1], forward + key.direction[2]
         length = math.hypot(right, up, forward)
         if length == 0.0:
             return False

@@ -134,6 +134,16 @@ class TrainingStatus:
 
 
 @dataclass(frozen=True)
+class ViewFigures:
+    """What the view of a photograph costs and how well it fits."""
+
+    index: int  # of SceneInfo.cameras
+    ms: float  # of a picture at the photograph's size
+    instances: int
+    psnr: float | None = None  # dB
+
+
+@dataclass(frozen=True)
 class Setting:
     """One value of a recipe, as a form shows it."""
 
@@ -235,6 +245,7 @@ class EngineStatus:
     recording: bool = False  # a trace
     blending: BlendMachine | None = None  # known once a picture has been drawn
     recorded: RecordedFrame | None = None  # the newest, until another scene is opened
+    views: tuple[ViewFigures, ...] = ()  # those measured so far
     recipe: Recipe | None = None  # while a run can still be set up
     checkup: tuple[Finding, ...] = ()  # of an open capture, as `splatscope doctor` prints it
     thumbnails: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)  # [h, w, 3] by camera
@@ -292,6 +303,13 @@ class SetViewShare:
     """How much of the time pictures of a still view may take while training."""
 
     share: float
+
+
+@dataclass(frozen=True)
+class SurveyViews:
+    """Draw every known camera's view once, with these settings, and tell what it costs; training waits."""
+
+    request: ViewRequest
 
 
 @dataclass(frozen=True)
@@ -365,6 +383,7 @@ Command = (
     | SetRecipe
     | SetViewShare
     | LoadThumbnails
+    | SurveyViews
     | SaveScreenshot
     | SavePly
     | Compare

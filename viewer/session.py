@@ -52,7 +52,6 @@ class Session:
 
     def __init__(self, client: EngineClient, config: WindowConfig, display_scale: float = 1.0) -> None:
         self.client = client
-        self.closed = False
         self.display_scale = display_scale
         self.config = config
         self.nav: Navigator = framing_navigator((-1, -1, -1), (1, 1, 1), fov_y=config.fov_y)
@@ -322,7 +321,7 @@ class Session:
 
     def toggle_frustums(self) -> None:
         """Where the photographs were taken, over the picture, or not."""
-        self.frustums_shown = not self.frustums_shown
+        self.frustums_shown = not self.frustums_shown and bool(self.status.scene and self.status.scene.cameras)
 
     def toggle_stats(self) -> None:
         """Stage times over the picture, or not."""
@@ -392,7 +391,8 @@ class Session:
         before = self.previous_policy if against == PREVIOUS else STEPS[against].policy
         if before is not None and self.status.scene is not None:
             names = (describe(before, backend), describe(self.policy, backend))
-            self.client.send(messages.Compare(self.request(), before, names))
+            request = replace(self.request(), policy=self.policy)  # not what an overlay adds to it
+            self.client.send(messages.Compare(request, before, names))
 
     def save_comparison(self) -> None:
         """The newest measurement, as JSON beside the screenshots."""
@@ -412,6 +412,11 @@ class Session:
         """The recorded frame as files, beside the screenshots."""
         if self.status.recorded is not None:
             self.client.send(messages.SaveRecordedFrame(self.config.screenshot_dir))
+
+    def survey_views(self) -> None:
+        """What every view costs."""
+        if self.status.scene is not None:
+            self.client.send(messages.SurveyViews(self.request()))
 
     def toggle_training(self) -> None:
         """Starts, resumes or pauses, whichever the state allows."""

@@ -154,7 +154,7 @@ class Style:
         """For a control that is grey while it is disabled."""
         faint: Color = (92, 98, 110)
         with inside(dpg.add_theme()) as theme:
-            for kind in (dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt):
+            for kind in (dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt, dpg.mvSelectable):
                 with inside(dpg.add_theme_component(kind, enabled_state=False)):
                     for target, color in (
                         (dpg.mvThemeCol_Text, faint),

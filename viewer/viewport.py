@@ -16,8 +16,10 @@ from splatscope.viewer.frustums import apexes, depth_for, frustums
 from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.photo_layer import PhotoLayer, error_labels
 from splatscope.viewer.photograph import GRIP, spoken_psnr
+from splatscope.viewer.schedule_figures import ratio_of
 from splatscope.viewer.style import ACCENT, BODY, DIM, LARGE, MONO, SHADE, SMALL, TEXT, WARN, Color, Item
 from splatscope.viewer.textures import PictureTexture, make_texture, ramp_texture
+from splatscope.viewer.tile_hover import tile_at, tile_box, tile_rows
 from splatscope.viewer.tile_values import tile_values, title_of
 from splatscope.viewer.widgets import Ui, count, fit, milliseconds, text_width
 
@@ -47,7 +49,7 @@ class Viewport:
         )  # fmt: skip
         dpg.bind_item_theme(self._window, self.style.canvas)
         self._canvas = dpg.add_drawlist(1, 1, parent=self._window)
-        names = ("picture", "photograph", "frustums", "frame", "stats", "legend", "hint")
+        names = ("picture", "photograph", "frustums", "tile", "frame", "stats", "legend", "hint")
         self._layers = {name: dpg.add_draw_node(parent=self._canvas) for name in names}
 
     def connect(self) -> None:
@@ -55,6 +57,10 @@ class Viewport:
         self.texture = make_texture()
         self._photo = PhotoLayer()
         self._ramp = ramp_texture()
+
+    def take_over(self, other: Viewport) -> None:
+        """Instead of `connect`: the textures of one that is no more, with what is on them."""
+        self.texture, self._photo, self._ramp = other.texture, other._photo, other._ramp
 
     def place(self, x: int, y: int, width: int, height: int) -> None:
         """Where the viewport lies."""
@@ -118,6 +124,7 @@ class Viewport:
         self._draw_picture(picture)
         self._draw_photograph(picture)
         self._draw_frustums(picture)
+        self._draw_tile(status, picture)
         self._draw_frame(picture)
         self._draw_stats(status, picture)
         self._draw_legend(picture)
@@ -220,6 +227,24 @@ class Viewport:
         x = corner[0] - text_width(label, style.small) - style.px(26)
         self._box(layer, [(label, "")], x, corner[1] - style.px(8), style.small, SMALL, from_bottom=True)
 
+    def _draw_tile(self, status: EngineStatus, picture: Picture | None) -> None:
+        """Which tile is under the mouse, and its figures, while a heatmap lies over the picture."""
+        session, tile = self.session, None
+        if picture is not None and picture.request.overlay != "none" and self.hovered:
+            box = self._box_of(picture)
+            tile = tile_at(picture, box, self.local(dpg.get_mouse_pos(local=False)))
+        session.hovered_tile = tile
+        content = None if tile is None or picture is None else (tile, picture.serial, status.recorded)
+        layer = self._changed("tile", content)
+        if layer is None or tile is None or picture is None:
+            return
+        left, top, right, bottom = tile_box(picture, self._box_of(picture), tile)
+        dpg.draw_rectangle((left, top), (right, bottom), color=TEXT, thickness=self.style.scale, parent=layer)
+        rows, px = tile_rows(picture, status.recorded, tile), self.style.px
+        room = px(190)
+        x = right + px(8) if right + room < self._size[0] else max(0, left - room)
+        self._box(layer, rows, x, min(top, self._size[1] - px(20) * (len(rows) + 1)), self.style.small, SMALL)
+
     def _draw_stats(self, status: EngineStatus, picture: Picture | None) -> None:
         rows = self._stats(status, picture) if self.session.stats_shown and picture is not None else ()
         layer = self._changed("stats", (rows, self.inset))
@@ -237,6 +262,7 @@ class Viewport:
             ("splats", count(status.splat_count)),
             ("visible", count(frame.visible)),
             ("instances", count(frame.instances)),
+            *((("imbalance", f"{ratio_of(frame.tile_counts, on.machine):.2f}"),) if (on := status.blending) else ()),
             ("resolution", f"{width} x {height}  {self.session.shown_share:4.0%}"),
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]

@@ -24,12 +24,14 @@ from splatscope.viewer.panels.log import LogPanel
 from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.menu import MenuBar
 from splatscope.viewer.panels.scene import ScenePanel
+from splatscope.viewer.panels.schedule import SchedulePanel
 from splatscope.viewer.panels.stages import StagesPanel
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
 from splatscope.viewer.panels.status_bar import StatusBar
 from splatscope.viewer.panels.thumbnails import ThumbnailWindow
 from splatscope.viewer.panels.toggles import TogglesPanel
 from splatscope.viewer.panels.training import TrainingPanel
+from splatscope.viewer.panels.views import ViewsPanel
 from splatscope.viewer.session import Session
 from splatscope.viewer.style import Item, Style, inside
 from splatscope.viewer.viewport import Viewport
@@ -37,33 +39,30 @@ from splatscope.viewer.widgets import Panel, Ui
 
 # A new panel: write it in panels/, add its class here. The order is the dock's.
 PANELS: tuple[type[Panel], ...] = (
-    ScenePanel, TrainingPanel, ComparePanel, StagesPanel, HeatmapPanel, TogglesPanel, LogPanel,
+    ScenePanel, TrainingPanel, ComparePanel, StagesPanel, ViewsPanel, HeatmapPanel, SchedulePanel, TogglesPanel,
+    LogPanel,
 )  # fmt: skip
 
 DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
 AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s in which nobody looks at the mouse
-Place = tuple[int, int, int, int]  # left, top, width and height of the window in px of the display
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
 def run_window(client: EngineClient, config: WindowConfig) -> None:
     """Opens the window and returns when it is closed. Raises InputError if no window can be opened here."""
     display = find_display()
-    session = Session(client, config, display.scale)
-    place: Place | None = None
-    while not session.closed:  # once more for each other size of text and controls: fonts and lengths are built in
-        dpg.create_context()
-        try:
-            place = Window(session, display, place).run()
-        finally:
-            dpg.destroy_context()
+    dpg.create_context()
+    try:
+        Window(Session(client, config, display.scale), display).run()
+    finally:
+        dpg.destroy_context()
 
 
-def first_place(config: WindowConfig, style: Style, display: Display) -> Place:
-    """Where the window opens: in the middle of the display, no larger than it."""
-    width, height = style.px(config.width), style.px(config.height)
+def first_place(session: Session, display: Display) -> tuple[int, int, int, int]:
+    """Left, top, width and height in px of the display: in its middle, no larger than it."""
+    width, height = (round(side * session.ui_scale) for side in (session.config.width, session.config.height))
     if display.width and display.height:
         width = min(width, int(SCREEN_SHARE * display.width))
         height = min(height, int(SCREEN_SHARE * display.height))
@@ -73,17 +72,20 @@ def first_place(config: WindowConfig, style: Style, display: Display) -> Place:
 class Window:
     """Builds everything once, then polls, draws and waits, frame after frame."""
 
-    def __init__(self, session: Session, display: Display, place: Place | None = None) -> None:
+    def __init__(self, session: Session, display: Display) -> None:
         self.client = session.client
         self.session = session
-        self.style = style = Style(session.ui_scale)
         dpg.configure_app(manual_callback_management=True)
-        x, y, width, height = place or first_place(session.config, style, display)
+        x, y, width, height = first_place(session, display)
         dpg.create_viewport(
-            title=session.config.title, width=width, height=height, x_pos=x, y_pos=y,
-            min_width=style.px(360), min_height=style.px(240),
+            title=session.config.title, width=width, height=height, x_pos=x, y_pos=y, min_width=360, min_height=240,
             vsync=False, clear_color=(0, 0, 0, 255), disable_close=True,
         )  # fmt: skip
+        self._make_parts()
+
+    def _make_parts(self) -> None:
+        """Everything in the window, at the session's size of text and controls."""
+        self.style = style = Style(self.session.ui_scale)
         style.apply()
         self.ui = Ui(self.session, style)
         self.viewport = Viewport(self.ui)
@@ -119,8 +121,8 @@ class Window:
 
     # The loop ----------------------------------------------------------------------------------------
 
-    def run(self) -> Place:
-        """Until the window is closed or is to be built anew; returns where it was."""
+    def run(self) -> None:
+        """Until the window is closed."""
         dpg.setup_dearpygui()
         dpg.set_exit_callback(self.close.ask)
         dpg.show_viewport()
@@ -128,12 +130,12 @@ class Window:
         dpg.render_dearpygui_frame()
         self.viewport.connect()
         self.thumbnails.connect()
-        if self.session.picture is not None:
-            self.viewport.upload(self.session.picture)
         before = time.perf_counter()
-        while dpg.is_dearpygui_running() and self.session.ui_scale == self.style.scale:
+        while dpg.is_dearpygui_running():
             start = time.perf_counter()
             dpg.run_callbacks(dpg.get_callback_queue())
+            if self.session.ui_scale != self.style.scale:
+                self._rebuild()
             self._place()
             fresh = self.session.poll()
             self.input.update(start - before)
@@ -145,9 +147,18 @@ class Window:
             before = start
             self.viewport.tick()
             self._wait(time.perf_counter() - start)
-        self.session.closed = not dpg.is_dearpygui_running()
-        x, y = (int(value) for value in dpg.get_viewport_pos())
-        return x, y, dpg.get_viewport_width(), dpg.get_viewport_height()
+
+    def _rebuild(self) -> None:
+        """All anew at another size: fonts and lengths are built in. Textures stay, and old fonts and themes: deleting
+        those is where Dear PyGui has crashed."""
+        viewport, thumbnails = self.viewport, self.thumbnails
+        windows = [item for item in dpg.get_windows() if dpg.get_item_type(item).endswith("::mvWindowAppItem")]
+        for item in (*windows, self.menu.bar, self.input.handlers, thumbnails.handlers):
+            dpg.delete_item(item)
+        self._make_parts()
+        dpg.set_exit_callback(self.close.ask)
+        self.viewport.take_over(viewport)
+        self.thumbnails.take_over(thumbnails)
 
     def _update(self) -> None:
         status, picture = self.session.status, self.session.picture

@@ -63,10 +63,12 @@ __global__ void __launch_bounds__(threads_of(backward_map(P.map)), 1024 / thread
             count = args.blend.entry_counts[tile];
         }
         if (count == 0) return;
+        if constexpr (D.record) record_start(record_of(args.units, unit), frame.epoch);
         const int tile_x = int(tile) % frame.tile_columns * TILE, tile_y = int(tile) / frame.tile_columns * TILE;
         PixelsBackward<P> pixels;
         if (D.chunks && unit.is_chunk) pixels = load_chunk_pixels<P>(args, unit.number, tile_x, tile_y);
         else pixels = load_pixels<P>(args.blend, tile_x, tile_y);
         walk_range<P>(args.blend, shared, {tile_x, tile_y, args.blend.tile_start[tile] + first, count}, pixels);
+        if constexpr (D.record) record_end(record_of(args.units, unit), count, count, 0);
     });
 }

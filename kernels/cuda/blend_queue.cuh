@@ -207,7 +207,7 @@ __device__ __forceinline__ void blend_chunk(const BlendQueueArgs& args, QueueSha
     const bool begins = IS_EXACT && chunk.number == 0;  // knows what is left before it, and walks once
     UnitRecord* record = nullptr;
     if constexpr (D.record) {
-        record = args.units.records + args.units.schedule->tiles + number;
+        record = record_of(args.units, {number, true});
         record_start(record, frame.epoch);
     }
 

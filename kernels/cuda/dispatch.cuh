@@ -40,7 +40,8 @@ struct UnitRecord {
     long long clock_start, clock_end;        // cycles
     unsigned long long ns_start, ns_end;     // of the timer that all share
     unsigned multiprocessor, block;
-    unsigned listed, walked, again;          // splats of its list; gone through until all pixels ended; a second time
+    unsigned listed, walked, again;          // splats of its list; gone through until all pixels ended, in training
+                                             // those that were blended; gone through a second time
     unsigned epoch;                          // of the frame: older ones are of units that did not run
 };
 
@@ -70,6 +71,9 @@ struct Unit {
 };
 __device__ __forceinline__ Unit unit_of(unsigned word) { return {word & ~CHUNK_FLAG, (word & CHUNK_FLAG) != 0}; }
 
+__device__ __forceinline__ UnitRecord* record_of(const UnitArgs& args, const Unit& unit) {
+    return args.records + (unit.is_chunk ? args.schedule->tiles : 0) + unit.number;
+}
 // Written at once, so that no thread carries it along.
 __device__ __forceinline__ void record_start(UnitRecord* record, unsigned epoch) {
     if (threadIdx.x != 0) return;

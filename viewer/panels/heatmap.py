@@ -1,4 +1,4 @@
-"""Heatmap panel: figures of tiles over the picture, which, how strongly, on which scale, what the colours mean, saving it."""
+"""Heatmap panel: which figure of tiles lies over the picture, how strongly, on which scale, and saving it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from splatscope.viewer.messages import EngineStatus, OverlayName, Picture
 from splatscope.viewer.scale import HeatScale
 from splatscope.viewer.style import DIM, SMALL, TEXT, Item, inside
 from splatscope.viewer.textures import ramp_texture
-from splatscope.viewer.tile_values import OVERLAYS, WHY_GREY, tile_values
+from splatscope.viewer.tile_values import OVERLAYS, WHY_GREY, needs_recording, tile_values
 from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, labelled, text_width, tooltip
 
 BAR_WIDTH = 308  # points
@@ -39,8 +39,8 @@ class HeatmapPanel(Panel):
             )
             dpg.bind_item_theme(kind, style.can_be_grey)
             self._kinds[name] = kind
-        with inside(dpg.add_group()) as self._why:
-            dpg.bind_item_font(dpg.add_text(WHY_GREY, color=DIM, wrap=0), style.small)
+        self._why = dpg.add_text(WHY_GREY, color=DIM, wrap=0)
+        dpg.bind_item_font(self._why, style.small)
         with labelled(style, "Opacity"):
             self._opacity = self.ui.field(
                 dpg.add_slider_float(
@@ -90,7 +90,9 @@ class HeatmapPanel(Panel):
         for name, kind in self._kinds.items():
             dpg.set_value(kind, name == session.overlay_kind)
             dpg.configure_item(kind, enabled=status.recorded is not None or not OVERLAYS[name].needs_recording)
-        dpg.configure_item(self._why, show=status.recorded is None)
+        waits = bool(status.compiling) and needs_recording(session.overlay)
+        dpg.configure_item(self._why, show=waits or status.recorded is None)
+        dpg.set_value(self._why, "Compiling the kernels that record…" if waits else WHY_GREY)
         dpg.set_value(self._opacity, session.overlay_opacity)
         scale = session.scale
         dpg.set_value(self._log, scale.log)

@@ -27,7 +27,7 @@ class MenuBar(Panel):
         self._recent_shown: list[str] | None = None
         self._scales: dict[Item, float] = {}
         self._scene_items: list[Item] = []  # of no use while nothing is open
-        with inside(dpg.add_viewport_menu_bar()):
+        with inside(dpg.add_viewport_menu_bar()) as self.bar:
             with inside(dpg.add_menu(label="File")):
                 _item("Open…", "Ctrl + O", lambda: session.browse("open"))
                 self._recent = dpg.add_menu(label="Open recent")

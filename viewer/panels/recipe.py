@@ -16,7 +16,7 @@ from splatscope.viewer.widgets import Ui, labelled, tooltip
 
 OWN = "own"  # shown for a recipe that is none of the presets
 LABEL_WIDTH = 128  # points
-ACRONYMS = {"sh": "SH", "dssim": "DSSIM"}
+ACRONYMS = {"sh": "SH", "dssim": "DSSIM", "mcmc": "MCMC"}
 
 
 class RecipeForm:
@@ -26,7 +26,7 @@ class RecipeForm:
         self._ui = ui
         self._recipe: Recipe | None = None
         self._settings: dict[Item, Setting] = {}  # by input
-        self._inputs: dict[str, list[Item]] = {}  # by name; a main one may stand in both lists
+        self.inputs: dict[str, list[Item]] = {}  # by name; a main one stands in both lists, there first
 
     def build(self) -> None:
         """Adds the empty form."""
@@ -62,15 +62,15 @@ class RecipeForm:
         dpg.set_value(self._presets, recipe.preset or OWN)
         dpg.set_value(self._out, recipe.out)
         for setting in recipe.settings:
-            for item in self._inputs[setting.name]:
-                dpg.set_value(item, _shown(setting))
+            for item in self.inputs[setting.name]:
+                dpg.set_value(item, shown(setting))
 
     def _build_rows(self, recipe: Recipe) -> None:
         for group in (self._main, self._all):
             dpg.delete_item(group, children_only=True)
         for item in self._settings:
             self._ui.fields.remove(item)
-        self._settings, self._inputs = {}, {}
+        self._settings, self.inputs = {}, {}
         with inside(self._main):
             self._add_rows(s for s in recipe.settings if s.is_main)
         groups: dict[str, list[Setting]] = {}
@@ -89,7 +89,7 @@ class RecipeForm:
             with labelled(self._ui.style, spoken(setting.name), LABEL_WIDTH):
                 item = self._add_input(setting)
             self._settings[self._ui.field(item)] = setting
-            self._inputs.setdefault(setting.name, []).append(item)
+            self.inputs.setdefault(setting.name, []).append(item)
             if setting.help:
                 tooltip(self._ui.style, item, setting.help)
 
@@ -115,7 +115,7 @@ class RecipeForm:
         """True if the newest recipe has another value than the one typed."""
         settings = self._recipe.settings if self._recipe is not None else ()
         newest = next((s for s in settings if s.name == setting.name), setting)
-        return text != spelled(newest, _shown(newest))
+        return text != spelled(newest, shown(newest))
 
     def _take_preset(self, name: str) -> None:
         self._ui.session.set_recipe(preset=name)
@@ -136,13 +136,16 @@ def spelled(setting: Setting, value: SettingValue) -> str:
     return "null" if setting.optional and not text else text
 
 
-def _shown(setting: Setting) -> SettingValue:
+def shown(setting: Setting) -> SettingValue:
     """A value as its input shows it."""
     if setting.kind == "switch":
         return bool(setting.value)
     if setting.value is None:
         return ""
-    return f"{setting.value:g}" if isinstance(setting.value, float) else str(setting.value)
+    if isinstance(setting.value, float):
+        short = f"{setting.value:g}"
+        return short if float(short) == setting.value else repr(setting.value)
+    return str(setting.value)
 
 
 def _shape(recipe: Recipe) -> tuple[tuple[str, bool], ...]:

@@ -54,13 +54,17 @@ class ThumbnailWindow(Panel):
         with inside(dpg.add_item_handler_registry()) as handlers:
             dpg.add_item_clicked_handler(dpg.mvMouseButton_Left, callback=lambda: self._take())
         dpg.bind_item_handler_registry(self._canvas, handlers)
-        with inside(dpg.add_handler_registry()):
+        with inside(dpg.add_handler_registry()) as self.handlers:
             dpg.add_mouse_wheel_handler(callback=lambda _, notches: self._wheel(notches))
         self._arrows: tuple[Item, Item] = (back, forward)
 
     def connect(self) -> None:
         """Makes the texture; call once the display is shown."""
         self._texture = make_texture()
+
+    def take_over(self, other: ThumbnailWindow) -> None:
+        """Instead of `connect`: the texture of one that is no more."""
+        self._texture = other._texture
 
     def _close(self) -> None:
         self.session.thumbnails_shown = False

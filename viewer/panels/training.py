@@ -58,11 +58,11 @@ class TrainingPanel(Panel):
             self._until = self.ui.field(
                 dpg.add_input_int(width=style.px(110), step=0, min_value=1, min_clamped=True, default_value=1000)
             )
-            button(style, "Run", self._run_until, 62, tip="Pause after that iteration")
+            self._run = button(style, "Run", self._run_until, 62, tip="Pause after that iteration")
         with inside(dpg.add_group(show=False)) as self._question:
             self._question_text = dpg.add_text("", wrap=0)
             with inside(dpg.add_group(horizontal=True)):
-                button(style, "Throw it away", self._reset, 120)
+                self._throw = button(style, "Throw it away", self._reset, 120)
                 button(style, "Keep it", lambda: self._ask(False), 90, primary=True)
         self._form.build()
         with inside(dpg.add_group(show=False)) as self._figures:

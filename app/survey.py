@@ -1,0 +1,90 @@
+"""Every view of a scene drawn once at its own size: how long it takes, how many pairs it lists, how well it fits.
+
+A view at a time, so that the window stays quick meanwhile; training waits, because the views are to be compared. The
+photographs are decoded here: `photographs.py` is for those somebody looks at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from splatscope.app.desk import CaptureDesk
+from splatscope.app.photographs import lay, psnr
+from splatscope.app.scene import Scene, fit_camera
+from splatscope.assets.capture import View
+from splatscope.assets.view_image import AlphaUse, read_view
+from splatscope.kernels.api import Backend
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Camera, Gaussians
+from splatscope.training.dataset import composite
+from splatscope.viewer.messages import ViewFigures, ViewRequest
+from splatscope.viewer.overlays import picture_rgba
+
+WIDEST = 1600  # px; larger photographs are drawn as wide as this
+
+
+class ViewSurvey:
+    """Of the splats as they were when it began. Belongs to the engine's thread."""
+
+    def __init__(
+        self,
+        cameras: Sequence[Camera],
+        views: Sequence[View],
+        alpha: AlphaUse,
+        gaussians: Gaussians,
+        request: ViewRequest,
+    ) -> None:
+        """`views` are the photographs those cameras took; none if they are not at hand."""
+        self._cameras, self._views = cameras, views
+        self._alpha: AlphaUse = alpha
+        self._settings, self._policy = request.settings, request.policy
+        self._gaussians: Gaussians | None = gaussians  # let go of at the end
+        self.figures: tuple[ViewFigures, ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """True until every view has been drawn."""
+        return len(self.figures) < len(self._cameras)
+
+    def step(self, backend: Backend) -> None:
+        """Draws the next view; the first one twice, because the first picture of a size takes longer."""
+        index = len(self.figures)
+        camera = self._cameras[index]
+        camera = fit_camera(camera, *_drawn_size(camera))
+        assert self._gaussians is not None
+        arguments = (self._gaussians, camera, self._settings, self._policy)
+        if index == 0:
+            backend.render(*arguments)
+        start = time.perf_counter()
+        frame = backend.render(*arguments)
+        waited = 1e3 * (time.perf_counter() - start)
+        figures = ViewFigures(index, sum(frame.stage_ms.values()) or waited, frame.instances)
+        if index < len(self._views):
+            try:
+                pixels = composite(read_view(self._views[index], self._alpha).pixels, self._settings.background)
+            except InputError:
+                pass  # damaged, which the page about the capture tells
+            else:
+                left, top, photograph = lay(pixels, self._cameras[index], camera)
+                height, width = photograph.shape[:2]
+                drawn = picture_rgba(frame.image)[top : top + height, left : left + width, :3]
+                figures = replace(figures, psnr=psnr(drawn, photograph))
+        self.figures = (*self.figures, figures)
+        if not self.active:
+            self._gaussians = None
+
+
+def survey_of(scene: Scene | None, desk: CaptureDesk | None, gaussians: Gaussians, request: ViewRequest) -> ViewSurvey:
+    """A survey of what is open, drawn as `request` draws."""
+    cameras = [named.camera for named in scene.info.cameras] if scene else []
+    if desk is None:
+        return ViewSurvey(cameras, (), "background", gaussians, request)
+    views = (*desk.capture.views, *desk.capture.test_views)
+    return ViewSurvey(cameras, views, desk.session.trainer.config.data.alpha, gaussians, request)
+
+
+def _drawn_size(camera: Camera) -> tuple[int, int]:
+    scale = min(1.0, WIDEST / camera.width)
+    return round(camera.width * scale), max(1, round(camera.height * scale))

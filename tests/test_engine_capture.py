@@ -1,0 +1,134 @@
+"""What the engine does with an open capture beside training: photographs, thumbnails, the recipe, beginning again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from splatscope.app.engine import Engine, EngineConfig
+from splatscope.app.plan import RunPlan
+from splatscope.app.scene import fit_camera
+from splatscope.kernels.types import RenderSettings
+from splatscope.training.config import TrainConfig
+from splatscope.viewer import messages
+from splatscope.viewer.messages import EngineStatus, PhotographShown, PhotographWish, ViewRequest
+from tests.test_engine import wait_until, write_capture
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_capture(tmp_path_factory.mktemp("ball"))
+
+
+@pytest.fixture
+def engine(folder: Path, tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(EngineConfig(backend="cpu"), RunPlan(TrainConfig(iterations=60, seed=3), tmp_path / "run"))
+    made.start()
+    made.send(messages.OpenScene(folder))
+    wait_until(lambda: made.status().scene, "the capture")
+    yield made
+    made.close()
+
+
+def shown(engine: Engine, request: ViewRequest) -> PhotographShown | None:
+    """The photograph that came with the newest picture, once it belongs to that request and is read."""
+    picture = engine.picture()
+    if picture is None or picture.request != replace(request, policy=picture.request.policy):
+        return None
+    return picture.photograph if picture.photograph and picture.photograph.rgba is not None else None
+
+
+def wish_for(engine: Engine, index: int, size: tuple[int, int], error_top: float | None = None) -> ViewRequest:
+    scene = engine.status().scene
+    assert scene is not None
+    camera = fit_camera(scene.cameras[index].camera, *size)
+    settings = RenderSettings(scene.background, scene.sh_degree)
+    return ViewRequest(camera, settings, photograph=PhotographWish(index, error_top))
+
+
+def test_a_photograph_comes_with_the_picture_also_while_training_and_fits_better_and_better(engine: Engine) -> None:
+    request = wish_for(engine, 2, (160, 100))
+    engine.request_view(request)
+    wait_until(lambda: shown(engine, request), "the photograph")
+    first = shown(engine, request)
+    assert first is not None
+    assert first.rgba is not None
+    assert first.psnr is not None
+    assert (first.left, first.rgba.shape[:2]) == (14, (100, 132)), "the inner frame of a 64 x 48 photograph"
+    engine.send(messages.StartTraining())
+    wait_until(lambda: engine.status().training.iteration > 40, "some training")
+    request = wish_for(engine, 2, (160, 100), error_top=0.5)
+    engine.request_view(request)
+    wait_until(lambda: shown(engine, request), "the photograph while training")
+    later = shown(engine, request)
+    assert later is not None
+    assert later.errors is not None
+    assert later.psnr is not None
+    assert later.errors.shape == (100, 132, 4)
+    assert later.psnr > first.psnr
+    assert math.isfinite(later.psnr)
+
+
+def test_thumbnails_of_what_is_looked_at_come_by_themselves(engine: Engine) -> None:
+    engine.send(messages.LoadThumbnails((0, 3, 7)))
+    wait_until(lambda: set(engine.status().thumbnails) == {0, 3, 7}, "three thumbnails")
+    small = engine.status().thumbnails[3]
+    assert small.shape == (48, 64, 3)
+    assert np.ptp(small) > 100
+
+
+def test_the_recipe_can_change_until_the_run_begins_and_again_after_a_reset(engine: Engine, tmp_path: Path) -> None:
+    def value(status: EngineStatus, name: str) -> object:
+        assert status.recipe is not None
+        return next(setting.value for setting in status.recipe.settings if setting.name == name)
+
+    generation = engine.status().scene.generation  # pyright: ignore[reportOptionalMemberAccess]
+    engine.send(messages.SetRecipe(changes=(("iterations", "20"), ("data.white_background", "false"))))
+    wait_until(lambda: value(engine.status(), "iterations") == 20, "the change")
+    before = engine.status().recipe
+    engine.send(messages.SetRecipe(changes=(("iterations", "-1"),)))
+    wait_until(lambda: "iterations must be" in str(engine.status().log[-1:]), "the refusal")
+    wait_until(lambda: engine.status().recipe is not before, "the form as it was")
+    assert value(engine.status(), "iterations") == 20
+    engine.send(messages.StartTraining(until=5))
+    wait_until(lambda: engine.status().training.state == "paused", "the pause")
+    assert engine.status().training.iteration == 5
+    assert engine.status().recipe is None
+    engine.send(messages.SetRecipe(changes=(("iterations", "30"),)))
+    wait_until(lambda: "reset the run first" in str(engine.status().log[-1:]), "the refusal")
+    engine.send(messages.StartTraining(until=3))
+    wait_until(lambda: "is behind" in str(engine.status().log[-1:]), "the other refusal")
+    engine.send(messages.StartTraining())
+    wait_until(lambda: engine.status().training.state == "finished", "the end")
+    engine.send(messages.ResetTraining())
+    wait_until(lambda: engine.status().training.state == "ready", "the beginning")
+    status = engine.status()
+    assert status.training.iteration == 0
+    assert status.training.out_dir == tmp_path / "run-2", "what the first run saved stays"
+    assert status.scene is not None
+    assert status.scene.generation == generation, "the view stays where it is"
+    assert value(status, "iterations") == 20
+
+
+def test_the_page_about_the_capture_comes_with_it(engine: Engine) -> None:
+    topics = {finding.topic for finding in engine.status().checkup}
+    assert {"capture", "photographs", "sizes", "cameras", "memory", "up"} <= topics
+
+
+def test_every_view_is_measured_once_and_training_waits_for_it(engine: Engine) -> None:
+    scene = engine.status().scene
+    assert scene is not None
+    engine.send(messages.StartTraining())
+    wait_until(lambda: engine.status().training.iteration > 2, "training")
+    engine.send(messages.SurveyViews(wish_for(engine, 0, (64, 48))))
+    wait_until(lambda: len(engine.status().views) == len(scene.cameras), "all views")
+    figures = engine.status().views
+    assert [view.index for view in figures] == list(range(8))
+    assert all(view.ms > 0 and view.instances > 0 for view in figures)
+    assert all(view.psnr is not None and 0 < view.psnr < 60 for view in figures)
+    wait_until(lambda: engine.status().training.state == "finished", "the rest of the run")

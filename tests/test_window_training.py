@@ -1,0 +1,79 @@
+"""The training panel in the real window: the recipe before a run, its length, throwing it away, what looking costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from splatscope.viewer.messages import TrainingStatus
+from splatscope.viewer.panels.training import view_price
+from tests.display import Program
+from tests.test_window import SCRIPT, Hands
+
+SIZE = (1000, 780)
+
+
+@pytest.fixture
+def hands(display: str) -> Iterator[Hands]:
+    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}", "--only", "Training"])
+    try:
+        hands = Hands(program)
+        program.wait_for("the form", lambda facts: facts["places"].get("iterations"))
+        yield hands
+    finally:
+        program.end()
+
+
+def press(hands: Hands, name: str) -> None:
+    """Clicks on a control once it is there."""
+    facts = hands.program.wait_for(name, lambda facts: bool(facts["places"].get(name)))
+    left, top, width, height = facts["places"][name]
+    hands.click(left + min(20, width // 2), top + height // 2)
+
+
+def fill(hands: Hands, name: str, text: str) -> None:
+    press(hands, name)
+    hands.keys("ctrl+a")
+    hands.program.xdotool("type", "--delay", 40, text)
+    hands.keys("Tab")
+    time.sleep(0.3)
+
+
+def test_a_field_of_the_recipe_takes_effect_when_it_is_left_and_comes_back_if_it_is_refused(hands: Hands) -> None:
+    eye = hands.settled()["eye"]
+    fill(hands, "iterations", "1200")
+    hands.program.wait_for("the change", lambda facts: "changes=(('iterations', '1200'),)" in facts["commands"][-1])
+    press(hands, "data.eval")
+    hands.program.wait_for("the switch", lambda facts: "(('data.eval', 'true'),)" in facts["commands"][-1])
+    fill(hands, "folder", "/tmp/elsewhere")
+    hands.program.wait_for("the folder", lambda facts: "out='/tmp/elsewhere'" in facts["commands"][-1])
+    fill(hands, "iterations", "0")
+    hands.program.wait_for("the refusal", lambda facts: "(('iterations', '0'),)" in facts["commands"][-1])
+    sent = len(hands.program.facts["commands"])
+    fill(hands, "iterations", "7000")  # what it shows again, so that nothing changes
+    time.sleep(0.5)
+    assert len(hands.program.facts["commands"]) == sent
+    assert hands.program.facts["eye"] == eye, "typing did not fly"
+
+
+def test_a_run_stops_where_it_was_told_to_and_is_thrown_away_only_when_asked_twice(hands: Hands) -> None:
+    fill(hands, "until", "25")
+    press(hands, "run")
+    facts = hands.program.wait_for("the pause", lambda facts: facts["state"] == "paused")
+    assert facts["iteration"] == 25
+    assert not facts["places"]["iterations"], "the recipe is settled"
+    press(hands, "reset")
+    time.sleep(0.4)
+    assert hands.program.facts["iteration"] == 25
+    press(hands, "throw")
+    hands.program.wait_for("the beginning", lambda facts: facts["state"] == "ready" and facts["iteration"] == 0)
+    hands.program.wait_for("the form again", lambda facts: facts["places"]["iterations"])
+
+
+def test_the_price_of_looking_on_is_what_the_run_would_do_alone() -> None:
+    assert view_price(TrainingStatus(iterations_per_second=30.0, view_cost=0.25)) == "10.0 of 40.0 it/s"
+    assert view_price(TrainingStatus(iterations_per_second=0.5, view_cost=0.5)) == "50% of 1.0 it/s"
+    assert view_price(TrainingStatus(iterations_per_second=30.0, view_cost=0.0)) == ""
+    assert view_price(TrainingStatus(view_cost=0.2)) == ""

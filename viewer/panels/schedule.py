@@ -1,0 +1,253 @@
+"""Schedule panel: how uneven the tiles of this view are, what each way to schedule would make of it, who blended when.
+
+Live figures are of the newest picture's tile counts, by the model and on any machine asked for; the Gantt shows the
+model's frame or the recorded one. Analysis runs beside the window (`schedule_figures.py`), pictures are arrays
+(`schedule_plots.py`), recording is the engine's (app/schedule_view.py).
+"""
+
+from __future__ import annotations
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.messages import EngineStatus, Picture, RecordedFrame
+from splatscope.viewer.plates import History, Plate
+from splatscope.viewer.schedule_figures import (
+    CUSTOM,
+    HERE,
+    VARIANTS,
+    WHAT_IF,
+    Analyst,
+    FrameFigures,
+    ratio_of,
+    scheduled_as,
+    spoken_checks,
+    spoken_prediction,
+    spoken_recording,
+    what_if,
+)
+from splatscope.viewer.schedule_plots import (
+    Spans,
+    gantt_plate,
+    height_of,
+    place_of_rank,
+    powers,
+    ranked_plate,
+    ranked_top,
+    short,
+)
+from splatscope.viewer.style import DIM, GOOD, TEXT, WARN, Item, inside
+from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, labelled, tooltip
+
+RANKED_HEIGHT, GANTT_HEIGHT, HISTORY_HEIGHT = 92, 150, 44  # points
+NUMBER_WIDTH = 52
+MOST = (1024, 32)  # multiprocessors and blocks on each, of a machine that is made up
+PREDICTED, RECORDED = "predicted", "recorded"
+
+
+class SchedulePanel(Panel):
+    """See the module's text."""
+
+    title = "Schedule"
+    open_at_start = False
+
+    def __init__(self, ui: Ui) -> None:
+        super().__init__(ui)
+        self._analyst = Analyst()
+        self._shown = "length"
+        self._choice, self._custom = HERE, [132, 8]
+        self._serial = -1
+        self._recorded: RecordedFrame | None = None
+
+    def build(self) -> None:
+        self._nothing = dpg.add_text("No picture yet.", color=DIM)
+        with inside(dpg.add_group(show=False)) as self._whole:
+            self._build_buttons()
+            self._build_machine()
+            labels = ("Imbalance", "Even share", "Heaviest tile", "Gini", "Predicted", "Measured")
+            self._facts = Facts(self.style, labels, 2, 84)
+            self._explain()
+            self._history = History(self.style, HISTORY_HEIGHT, ("imbalance", "activity, predicted"))
+            self._heading("Tiles by rank, splats each")
+            self._ranks = Plate(self.style, RANKED_HEIGHT)
+            self._build_variants()
+            self._build_gantt()
+
+    def _heading(self, text: str) -> Item:
+        item = dpg.add_text(text, color=DIM)
+        dpg.bind_item_font(item, self.style.small)
+        return item
+
+    def _build_buttons(self) -> None:
+        style, session = self.style, self.session
+        with inside(dpg.add_group(horizontal=True)):
+            self._record = button(
+                style, "Record this frame", session.record_frame, primary=True,
+                tip="Draws this view a few times and keeps who blended which tile when, until the next recording",
+            )  # fmt: skip
+            self._save = button(
+                style,
+                "Save",
+                session.save_recorded_frame,
+                tip="The recorded frame as a Chrome trace, CSV, JSON and two pictures, to the screenshots' folder",
+            )
+            dpg.configure_item(self._save, show=False)  # fmt: skip
+
+    def _build_machine(self) -> None:
+        style = self.style
+        with labelled(style, "What if on", 84):
+            self._machine = dpg.add_combo(
+                WHAT_IF, default_value=HERE, width=-1, callback=lambda _, name: self._choose(name)
+            )
+        tooltip(
+            style, self._machine, "Figures and predictions below are for this machine; a recording is of this device."
+        )
+        with inside(dpg.add_group(show=False)) as self._custom_row, labelled(style, "SMs, blocks", 84):
+            for k, most in enumerate(MOST):
+                self.ui.field(
+                    dpg.add_input_int(
+                        default_value=self._custom[k], min_value=1, max_value=most, min_clamped=True, max_clamped=True,
+                        width=style.px(100), user_data=k, callback=lambda _, value, k: self._set_custom(k, value),
+                    )
+                )  # fmt: skip
+
+    def _explain(self) -> None:
+        style = self.style
+        tooltip(
+            style,
+            self._facts.item("Imbalance"),
+            "Splats of the heaviest tile over an even share of all splats for each block that runs at once. Above 1, "
+            "the heaviest tile outlasts the others if it is not split.",
+        )
+        activity = "Share of the time in which a multiprocessor has a block to run, mean over all: "
+        tooltip(style, self._facts.item("Predicted"), f"{activity}by the model, as tiles are scheduled now.")
+        tooltip(
+            style,
+            self._facts.item("Measured"),
+            f"{activity}of this picture while a heatmap records it, else of the recorded frame.",
+        )
+
+    def _build_variants(self) -> None:
+        style = self.style
+        with inside(dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as table:
+            dpg.bind_item_theme(table, style.facts)
+            dpg.add_table_column(label="schedule", init_width_or_weight=1.0)
+            for label, wide in (("speed-up", 58), ("active", NUMBER_WIDTH), ("chunks", NUMBER_WIDTH)):
+                dpg.add_table_column(label=label, width_fixed=True, init_width_or_weight=style.px(wide))
+            self._rows: dict[str, tuple[Item, list[Item]]] = {}
+            for name, label in VARIANTS.items():
+                with inside(dpg.add_table_row()):
+                    chosen = dpg.add_selectable(label=label, user_data=name, callback=lambda _, __, n: self._show(n))
+                    numbers = [dpg.add_text("") for _ in range(3)]
+                    for item in numbers:
+                        dpg.bind_item_font(item, style.mono)
+                    self._rows[name] = (chosen, numbers)
+        tooltip(style, table, "Predicted makespan of each against the order of the grid; click to see one below.")
+
+    def _build_gantt(self) -> None:
+        style = self.style
+        self._source = dpg.add_radio_button((PREDICTED, RECORDED), default_value=PREDICTED, horizontal=True)
+        self._gantt = Plate(style, GANTT_HEIGHT)
+        self._gantt_text = dpg.add_text("", wrap=0)
+        self._check_text = dpg.add_text("", color=DIM, wrap=0)
+        for item in (self._gantt_text, self._check_text):
+            dpg.bind_item_font(item, style.small)
+
+    # What a person does ------------------------------------------------------------------------------
+
+    def _choose(self, name: str) -> None:
+        self._choice = name
+        dpg.configure_item(self._custom_row, show=name == CUSTOM)
+        self._history.forget()
+
+    def _set_custom(self, place: int, value: int) -> None:
+        self._custom[place] = min(max(value, 1), MOST[place])
+        self._history.forget()
+
+    def _show(self, name: str) -> None:
+        self._shown = name
+        dpg.set_value(self._source, PREDICTED)
+
+    # Each frame --------------------------------------------------------------------------------------
+
+    def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        here = status.blending
+        dpg.configure_item(self._nothing, show=picture is None or here is None)
+        dpg.configure_item(self._whole, show=picture is not None and here is not None)
+        if picture is None or here is None:
+            return
+        on, counts = what_if(here, self._choice, *self._custom), picture.frame.tile_counts
+        is_new = self._analyst.ask(picture.serial, counts, on, self._shown)
+        if picture.serial != self._serial or (self._recorded is not status.recorded):
+            self._show_recorded(status.recorded)
+            newest = picture.frame.recording or (status.recorded.recording if status.recorded else None)
+            self._facts.show("Measured", f"{newest.activity:.1%}" if newest else "")
+            self._serial = picture.serial
+            self._history.add(0, ratio_of(counts, on.machine))
+        figures = self._analyst.newest
+        if figures is not None and is_new:
+            self._show_figures(figures, picture)
+        for name, (chosen, _) in self._rows.items():
+            dpg.set_value(chosen, name == self._shown)
+        if figures is not None:
+            self._draw_ranks(figures)
+            self._draw_gantt(figures)
+
+    def _show_recorded(self, recorded: RecordedFrame | None) -> None:
+        if recorded is self._recorded:
+            return
+        self._recorded = recorded
+        dpg.set_value(self._source, PREDICTED if recorded is None else RECORDED)
+        dpg.configure_item(self._save, show=recorded is not None)
+        dpg.set_value(self._check_text, "" if recorded is None else spoken_checks(recorded))
+
+    def _show_figures(self, figures: FrameFigures, picture: Picture) -> None:
+        even, grid = figures.even, figures.of("grid")
+        now = figures.of(scheduled_as(picture.request.policy.schedule))
+        self._facts.show("Imbalance", f"{even.ratio:.2f}")
+        self._facts.show("Even share", f"{even.share:,.0f}")
+        self._facts.show("Heaviest tile", count(even.heaviest))
+        self._facts.show("Gini", f"{even.gini:.2f}")
+        self._facts.show("Predicted", f"{now.activity:.1%}")
+        self._history.add(1, now.activity)
+        for variant in figures.variants:
+            gain = grid.makespan / variant.makespan if variant.makespan else 1.0
+            texts = f"{gain:5.2f} x", f"{variant.activity:5.0%}", f"{variant.chunks:5,}" if variant.chunks else "    –"
+            colors = (GOOD if gain > 1.01 else WARN if gain < 0.99 else TEXT, TEXT, DIM)
+            for item, text, color in zip(self._rows[variant.name][1], texts, colors, strict=True):
+                dpg.set_value(item, text)
+                dpg.configure_item(item, color=color)
+
+    def _draw_ranks(self, figures: FrameFigures) -> None:
+        counts, parts = figures.counts, figures.parts
+        if not self._ranks.wants(figures):
+            return
+        width, height = self._ranks.size
+        top = ranked_top(counts)
+        self._ranks.show(ranked_plate(counts, parts, figures.even.share, width, height))
+        split = int((parts > 1).sum())
+        below = [(place_of_rank(rank, counts.size), short(rank)) for rank in powers(counts.size)]
+        self._ranks.label(
+            below,
+            [(1 - float(height_of(value, top)), short(value)) for value in powers(top)[1::2]],
+            f"{split} split" if split else "none is split",
+        )
+
+    def _draw_gantt(self, figures: FrameFigures) -> None:
+        if self._recorded is None:
+            dpg.set_value(self._source, PREDICTED)
+        recorded = self._recorded if dpg.get_value(self._source) == RECORDED else None
+        hovered, shape = self.session.hovered_tile, figures.counts.shape
+        is_this = recorded is None or recorded.counts.shape == shape  # else its tiles are other ones
+        marked = hovered[0] * shape[1] + hovered[1] if hovered is not None and is_this else None
+        if not self._gantt.wants((figures if recorded is None else recorded, marked)):
+            return
+        if recorded is None:
+            spans = Spans.predicted(figures.timeline, figures.units.tile, figures.parts)
+            end, text = f"{spans.makespan:,.0f} splats", spoken_prediction(figures)
+        else:
+            spans = Spans.recorded(recorded.recording)
+            end, text = f"{spans.makespan / 1e6:.3f} ms", spoken_recording(recorded)
+        self._gantt.show(gantt_plate(spans, *self._gantt.size, marked))
+        name = "SM" if spans.machine.blocks_each > 1 else "thread"
+        self._gantt.label([(0.0, f"{name} 0 at the top, to {spans.machine.multiprocessors - 1}")], [], end)
+        dpg.set_value(self._gantt_text, text)

@@ -1,0 +1,197 @@
+"""What the schedule panel shows of a frame: how uneven its tiles are, and what each way to schedule would make of them.
+
+Tile counts and a machine in, figures out: pure. `Analyst` does it beside the window, one frame at a time and with long
+rests, because it takes the interpreter's lock that the engine needs too. The model: kernels/schedule.py and
+schedule_simulator.py; drawing: `schedule_plots.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from splatscope.kernels.policy import SchedulePolicy
+from splatscope.kernels.schedule import MACHINES, Imbalance, Int64, Machine, Units, imbalance, variant
+from splatscope.kernels.schedule_simulator import Timeline, simulate
+from splatscope.kernels.sm_timeline import checks
+from splatscope.kernels.types import Int32
+from splatscope.viewer.messages import BlendMachine, RecordedFrame
+
+VARIANTS = {
+    "grid": "grid order",
+    "lpt_binned": "longest first",
+    "fixed": "16 heaviest in 16",
+    "catgs": "CaT-GS",
+    "seed": "policy, k chunks",
+    "length": "policy, one length",
+}
+HERE, THREADS, CUSTOM = "this device", "this machine's CPU", "custom"
+WHAT_IF = (HERE, *MACHINES, THREADS, CUSTOM)
+REST = 19.0  # times what the last frame took: a twentieth of the time is spent here
+LEAST_REST = 0.3  # s
+
+
+@dataclass(frozen=True)
+class VariantFigures:
+    """One way to schedule a frame, by the model."""
+
+    name: str
+    makespan: float  # in splats of a block at full speed
+    activity: float  # share of the time in which a multiprocessor has work, mean over them
+    chunks: int
+    split_tiles: int
+
+
+@dataclass(frozen=True, eq=False)
+class FrameFigures:
+    """All of it for one frame on one machine."""
+
+    counts: Int32  # [Ty, Tx]
+    on: BlendMachine
+    even: Imbalance
+    variants: tuple[VariantFigures, ...]
+    shown: str  # which of them the rest is about
+    units: Units
+    timeline: Timeline
+    parts: Int64  # [T] chunks of each tile
+
+    def of(self, name: str) -> VariantFigures:
+        """One of the variants."""
+        return next(v for v in self.variants if v.name == name)
+
+
+def analyse(counts: Int32, on: BlendMachine, shown: str) -> FrameFigures:
+    """Simulates every variant; `shown` keeps its timeline."""
+    found: list[VariantFigures] = []
+    kept: tuple[Units, Timeline, Int64] | None = None
+    for name in VARIANTS:
+        costs = replace(on.costs, second_pass=0.0) if name == "catgs" else on.costs  # as published: stops are inexact
+        units = variant(name, counts, on.machine, costs)
+        timeline = simulate(units.work, on.machine)
+        parts = np.bincount(units.tile, minlength=counts.size)
+        is_split = parts > 1
+        found.append(
+            VariantFigures(
+                name, timeline.makespan, timeline.sm_activity, int(parts[is_split].sum()), int(is_split.sum())
+            )
+        )
+        if name == shown:
+            kept = units, timeline, parts
+    assert kept is not None
+    return FrameFigures(counts, on, imbalance(counts, on.machine), tuple(found), shown, *kept)
+
+
+def what_if(here: BlendMachine, choice: str, multiprocessors: int, blocks_each: int) -> BlendMachine:
+    """The machine of that name: a GPU runs as many blocks on a multiprocessor as this one, eight where none is here."""
+    if choice == HERE:
+        return here
+    if choice == THREADS:
+        count = os.cpu_count() or 1
+        return BlendMachine(f"{count} threads", Machine(count, 1), here.costs)
+    is_gpu = here.machine.blocks_each > 1
+    shared = here.machine.saturated_by if is_gpu else None
+    each = here.machine.blocks_each if is_gpu else 8
+    if choice == CUSTOM:
+        return BlendMachine(
+            f"{multiprocessors} x {blocks_each}", Machine(multiprocessors, blocks_each, shared), here.costs
+        )
+    machine = Machine(MACHINES[choice].multiprocessors, each, shared)
+    return BlendMachine(f"{choice}, {machine.multiprocessors} SMs", machine, here.costs)
+
+
+def ratio_of(counts: Int32, machine: Machine) -> float:
+    """The heaviest tile over an even share, alone: cheap enough for every picture."""
+    total = int(counts.sum(dtype=np.int64))
+    return int(counts.max(initial=0)) * machine.workers / total if total else 0.0
+
+
+def machine_name(on: BlendMachine) -> str:
+    """For people: "132 SMs x 8 blocks", "2 threads"."""
+    machine = on.machine
+    if machine.blocks_each == 1:
+        return f"{machine.multiprocessors} thread{'s' * (machine.multiprocessors > 1)}"
+    return f"{machine.multiprocessors} SMs x {machine.blocks_each} blocks"
+
+
+def scheduled_as(schedule: SchedulePolicy) -> str:
+    """The variant that comes nearest to what a policy does."""
+    if schedule.chunk == "policy":
+        return schedule.policy
+    if schedule.chunk != "off":
+        return "catgs" if schedule.chunk == "catgs" else "fixed"
+    return "grid" if schedule.sched == "grid" else "lpt_binned"
+
+
+def spoken_prediction(figures: FrameFigures) -> str:
+    """What the predicted Gantt comes to."""
+    shown, timeline = figures.of(figures.shown), figures.timeline
+    split = f", {shown.split_tiles} tiles in {shown.chunks:,} chunks" if shown.chunks else ""
+    bound = timeline.lower_bound / timeline.makespan if timeline.makespan else 1.0
+    return (
+        f"{VARIANTS[figures.shown].capitalize()} on {machine_name(figures.on)}: activity {shown.activity:.1%}{split}; "
+        f"no order of these units takes less than {bound:.0%} of it."
+    )
+
+
+def spoken_recording(recorded: RecordedFrame) -> str:
+    """What the recorded Gantt comes to."""
+    recording = recorded.recording
+    chunks = int((recording.parts > 1).sum())
+    ratio = imbalance(recorded.counts, recorded.on.machine).ratio
+    return (
+        f"{recorded.on.name}: activity {recording.activity:.1%}, idle tail {recording.idle_tail:.1%} from "
+        f"{recording.tail_begins / 1e6:.3f} ms on, imbalance {ratio:.2f}, {len(recording):,} units"
+        + (f", {chunks:,} of them chunks." if chunks else ".")
+    )
+
+
+def spoken_checks(recorded: RecordedFrame) -> str:
+    """How far the simulator is from the recorded frame, and what recording costs."""
+    found = {check.name: check for check in checks(recorded.recording, recorded.on.costs.chunk)}
+    if not found:
+        return ""
+    real, listed = found["durations"], found["listed"]
+    return (
+        f"Simulated, off by {real.makespan_error:+.1%} with each unit's own time, by {listed.makespan_error:+.1%} "
+        f"(activity {100 * listed.activity_error:+.1f} points) with splats listed. Recording adds "
+        f"{recorded.overhead:+.1%} to blending."
+    )
+
+
+class Analyst:
+    """Runs `analyse` on a thread of its own; `ask` as often as you like, the newest question wins."""
+
+    def __init__(self) -> None:
+        self.newest: FrameFigures | None = None
+        self.seconds = 0.0  # that the newest took
+        self._thread = ThreadPoolExecutor(1, "schedule")
+        self._running: Future[FrameFigures] | None = None
+        self._asked: tuple[int, BlendMachine, str] | None = None  # what the newest or running one is about
+        self._began = self._rest_until = 0.0
+
+    @property
+    def resting(self) -> bool:
+        """True while nothing is being worked out."""
+        return self._running is None
+
+    def ask(self, key: int, counts: Int32, on: BlendMachine, shown: str) -> bool:
+        """Begins with a frame known by `key` unless it is known already or it is too early. True if a new one is done.
+
+        Raises what the analysis raised.
+        """
+        now, is_new = time.perf_counter(), False
+        if self._running is not None and self._running.done():
+            self.newest, self._running, is_new = self._running.result(), None, True
+            self.seconds = now - self._began
+            self._rest_until = now + max(LEAST_REST, REST * self.seconds)
+        wanted = key, on, shown
+        # What a person has chosen is not to wait.
+        is_due = now >= self._rest_until or (self._asked is not None and self._asked[1:] != wanted[1:])
+        if self._running is None and wanted != self._asked and is_due:
+            self._asked, self._began = wanted, now
+            self._running = self._thread.submit(analyse, counts, on, shown)
+        return is_new
