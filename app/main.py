@@ -7,7 +7,9 @@ them out; `engine.py` is the thread that owns the model while a window is open.
 from __future__ import annotations
 
 import io
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -19,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # names of files may be in no encoding; they are shown as far as possible
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was begun is cleared away
     try:
         _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # a full disk under `> file` is noticed here

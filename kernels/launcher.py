@@ -7,6 +7,7 @@ passed. The CPU harness in tests/cuda_on_cpu has the same `launch` and `stage`, 
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -193,7 +194,7 @@ class Launcher:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         try:
-            with torch.cuda.stream(side):
+            with _without_collection(), torch.cuda.stream(side):
                 graph.capture_begin(capture_error_mode="thread_local")  # other threads may compile meanwhile
                 try:
                     work()
@@ -212,6 +213,18 @@ class Launcher:
         if address not in self._streams:
             self._streams[address] = cupy.cuda.ExternalStream(address)
         return self._streams[address]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """While a capture is on, a forgotten graph must not be destroyed: that would end the capture with an error."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from splatscope.kernels.compiler import ARCHITECTURES, compile_report, nvrtc_path
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.cuda import CudaBackend
 from splatscope.kernels.cuda_buffers import Capacity
+from splatscope.kernels.passes import source
 from splatscope.kernels.pipeline_schedule import chunk_dtype, read_recording, unit_dtype
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule import Machine
@@ -240,3 +242,15 @@ def test_pictures_for_a_screen_come_with_their_recording_only_if_it_is_asked_for
     assert machine.multiprocessors == 2
     assert costs.second_pass > 0  # by which an exact stop lengthens chunks
     assert backend.render(gaussians, camera, policy=changed(policy, RECORD)).recording is not None
+
+
+@pytest.mark.skipif(nvrtc_path() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
+@pytest.mark.parametrize("architecture", [ARCHITECTURES[0], 90])
+def test_recording_costs_no_block_its_place(architecture: int) -> None:
+    camera, blocks = random_camera(61, 45), []
+    for record in ({}, RECORD):
+        policy = changed(step("best"), SCHEDULES["split"] | record)
+        file, name = pass_for(policy, camera, False, True).kernels()["blend"]
+        report = compile_report(source(file), [name], architecture)[name]
+        blocks.append(report.blocks_per_multiprocessor(256, architecture))
+    assert blocks[0] == blocks[1]

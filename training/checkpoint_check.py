@@ -118,5 +118,5 @@ _INFO: dict[str, Callable[[Any], bool]] = {
     "moments_since": _is_whole,
     "random": lambda value: isinstance(value, Mapping),
     "scores": _are_scores,
-    "training_seconds": _is_number,
+    "training_seconds": lambda value: _is_number(value) and value >= 0,
 }

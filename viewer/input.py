@@ -125,6 +125,8 @@ class Input:
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
         self._was_typing = False
         self._tab_frames = 0
+        self._had_ctrl = False  # at the frame before
+        self._ctrl = False  # now or then: a quick hand lets go of it in the frame that brings the other key
         self._not_flying: set[FlyKey] = set()  # keys held that are meant otherwise
         self._drag: tuple[Drag, int] | None = None  # and the button that holds it
         self._mouse = (0.0, 0.0)
@@ -146,6 +148,8 @@ class Input:
             self._tab_frames -= 1
             self._viewport.focus()
         typing = self._ui.typing and self._tab_frames == 0
+        ctrl = _any_down(CTRL)
+        self._ctrl, self._had_ctrl = ctrl or self._had_ctrl, ctrl
         mouse = dpg.get_mouse_pos(local=False)
         dx, dy = mouse[0] - self._mouse[0], mouse[1] - self._mouse[1]
         self._mouse = (mouse[0], mouse[1])
@@ -167,10 +171,9 @@ class Input:
         # The key that ended the typing, Enter or Esc, was still the field's; with Alt keys are the window manager's.
         if self._was_typing or _any_down(ALT):
             return False
-        ctrl = _any_down(CTRL)
         for key in KEYS:
             down = any(code in fresh or (key.repeats and dpg.is_key_pressed(code)) for code in key.codes)
-            if down and key.ctrl == ctrl and (key.closes or not self.session.browser):
+            if down and key.ctrl == self._ctrl and (key.closes or not self.session.browser):
                 key.action(self)
                 if dpg.mvKey_Tab in key.codes:
                     self._tab_frames = FRAMES_OF_TAB
@@ -181,7 +184,7 @@ class Input:
         right = up = forward = 0.0
         held = {key for key in FLY_KEYS if dpg.is_key_down(key.code)}
         # Pressed together with Ctrl a key means something else, also if Ctrl is let go of first.
-        self._not_flying = held if _any_down(CTRL) else self._not_flying & held
+        self._not_flying = held if self._ctrl else self._not_flying & held
         for key in held - self._not_flying:
             right, up, forward = right + key.direction[0], up + key.direction[1], forward + key.direction[2]
         length = math.hypot(right, up, forward)
