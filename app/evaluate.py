@@ -124,7 +124,7 @@ def _capture_and_data(options: cli.Eval, splats: SplatFile, folder: Path) -> tup
     if capture is None:
         raise InputError(f"It is not known which capture {options.model} was trained from; give --dataset FOLDER.")
     if not os.path.exists(capture):
-        raise InputError(f"The capture {capture} does not exist any more; give --dataset FOLDER.")
+        raise InputError(f"There is no capture {capture}; give --dataset FOLDER.")
     if options.images is not None:
         data = replace(data, images=options.images)
     if options.resolution is not None:

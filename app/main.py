@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _give_up(str(error))
     except MemoryError as error:
-        _give_up(f"There is not enough memory for this ({error}); use a smaller size.")
+        detail = f" ({error})" if str(error) else ""
+        _give_up(f"There is not enough memory for this{detail}; use a smaller size.")
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         raise SystemExit(1) from None
     except OSError as error:  # whatever the system refuses, wherever that is noticed

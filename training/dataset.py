@@ -136,12 +136,9 @@ def fixed_background(capture: Capture, config: DataConfig) -> Color:
 
 
 def _check_memory(views: tuple[View, ...], resolution: int) -> None:
-    """Raises InputError if the photographs at the size asked for cannot all be held in memory."""
+    """Raises InputError if the photographs cannot be had at the size asked for, or not all be held in memory."""
     sizes = [training_size(view.camera.width, view.camera.height, resolution) for view in views]
     wanted = sum(width * height * 3 for width, height in sizes)
-    widest = max(max(size) for size in sizes)
-    if widest > SIZE_LIMIT:
-        raise InputError(f"-r {resolution} makes photographs {widest:,} pixels wide or high; at most {SIZE_LIMIT:,}.")
     try:
         present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # a system that does not say
@@ -177,11 +174,16 @@ def scene_extent(cameras: list[Camera]) -> float:
 
 
 def training_size(width: int, height: int, resolution: int) -> tuple[int, int]:
-    """(width, height) in pixels of a photograph under -r, see `DataConfig.resolution`."""
+    """(width, height) in pixels of a photograph under -r, see `DataConfig.resolution`. Raises InputError."""
     if resolution in (1, 2, 4, 8):
         return max(1, round(width / resolution)), max(1, round(height / resolution))
     target = min(width, WIDEST) if resolution == -1 else resolution
-    return target, max(1, int(height * target / width))
+    size = target, max(1, int(height * target / width))
+    if max(size) > SIZE_LIMIT:
+        raise InputError(
+            f"-r {resolution} makes photographs {max(size):,} pixels wide or high; at most {SIZE_LIMIT:,}."
+        )
+    return size
 
 
 def load_photograph(view: View, config: DataConfig, background: Color) -> Photograph:
