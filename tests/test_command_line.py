@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,19 @@ def test_what_cannot_be_done_is_one_sentence_and_status_2(
     assert len(result.stderr.strip().splitlines()) == 1
     for word in words:
         assert word.lower() in result.stderr.lower()
+
+
+def test_a_convert_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    write_ply(tmp_path / "many.ply", few_splats(200_000))
+    (tmp_path / "out").mkdir()
+    command = ["convert", tmp_path / "many.ply", tmp_path / "out/a.ply", "--encoding", "ascii"]
+    process = subprocess.Popen([sys.executable, "-m", "splatscope.app", *map(str, command)], stderr=subprocess.PIPE)
+    while process.poll() is None and not any((tmp_path / "out").iterdir()):
+        time.sleep(0.01)
+    process.terminate()
+    assert process.communicate(timeout=60)[1] == b"splatscope: stopped.\n"
+    assert process.returncode == 130
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.skipif(gpu_is_present(), reason="a GPU is here, so --backend cuda works")

@@ -67,6 +67,9 @@ def test_resolution_divides_caps_or_names_the_width(resolution: int, expected: t
 
 def test_small_photographs_are_not_enlarged_by_default() -> None:
     assert training_size(800, 600, -1) == (800, 600)
+    for resolution in (10**9, 16_000):  # the second only high
+        with pytest.raises(InputError, match=f"-r {resolution} makes photographs .* at most 16,384"):
+            training_size(400, 600, resolution)
 
 
 def test_transparency_shows_the_background_and_hides_the_colour_beneath() -> None:
