@@ -126,7 +126,9 @@ def make_backend(name: BackendName = "auto", training: bool = False, nvtx: bool 
     """
     if name == "auto":
         wants_gpu = AUTO_TRAINS_ON_GPU or not training
-        name = "cuda" if wants_gpu and gpu_is_present() and _cuda_problem() is None else "cpu"
+        if wants_gpu and gpu_is_present() and _cuda_problem() is None:
+            return _proven_on_gpu(training, nvtx)
+        name = "cpu"
     if name == "cpu":
         from splatscope.kernels.cpu import CpuBackend
 
@@ -147,11 +149,28 @@ def why_not_gpu() -> str | None:
     return _cuda_problem() if gpu_is_present() else None
 
 
+_failure: list[str] = []  # why a GPU that all libraries found did not draw
+
+
 def _cuda_problem() -> str | None:
     from splatscope.kernels.cuda import need_gpu
 
+    if _failure:
+        return _failure[-1]
     try:
         need_gpu()
     except InputError as error:
         return str(error)
     return None
+
+
+def _proven_on_gpu(training: bool, nvtx: bool) -> Backend:
+    """The GPU once it has drawn a small picture, else the CPU: nobody asked for the GPU by name."""
+    try:
+        backend = make_backend("cuda", nvtx=nvtx)
+        backend.warm_up(training)
+    except Exception as error:  # a driver, a compiler or a card we do not know
+        text = str(error).strip().splitlines() or [""]
+        _failure.append(f"The GPU did not draw a first picture ({type(error).__name__}: {text[0][:200]}).")
+        return make_backend("cpu")
+    return backend
