@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from splatscope.app.cli import optional
 from splatscope.kernels.errors import InputError
 
 CPU_SCENES, LADDER_SCENES = ("small", "S4"), ("S1", "S2", "S3", "S4")  # unless others are named
@@ -26,9 +27,9 @@ class BenchOptions:
     """Time the CPU backend; the default."""
     ladder: bool = False
     """On a GPU: time every preset from s00 to best on the scenes, stage by stage."""
-    ablate: tuple[Literal["blend_backward", "sort"], ...] = ()
+    ablate: Annotated[tuple[Literal["blend_backward", "sort"], ...], optional("{blend_backward,sort} [...]")] = ()
     """On a GPU: take a stage apart and say what each part of it costs."""
-    steps: tuple[str, ...] = ()
+    steps: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
     """With --ladder or --ablate, only these presets, for example s00 s06 best; all, or best, unless given."""
     schedule: bool = False
     """On a GPU: time ways to hand out tiles and chunks against the grid, on the scenes and on crowded:RATIO, for
@@ -37,41 +38,43 @@ class BenchOptions:
     """On a GPU: measure what the policy that splits heavy tiles must know of it, and keep that."""
     toggles: bool = False
     """With --ladder, also the best preset with each toggle at each of its other values."""
-    vs: tuple[Literal["all", "gsplat", "inria", "faster_gs"], ...] = ()
+    vs: Annotated[
+        tuple[Literal["all", "gsplat", "inria", "faster_gs"], ...], optional("{all,gsplat,inria,faster_gs} [...]")
+    ] = ()
     """With --ladder, also these rasterisers on the same tensors, where they are installed."""
-    scenes: tuple[str, ...] = ()
+    scenes: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
     """Benchmark scenes (small, S4, S1, S2, S3, S1m, S2m), and on a GPU splat files too; S1 to S4 there, small and S4
     on the CPU unless given. All but the first two need gigabytes and minutes."""
-    camera: Annotated[Path | None, arg(metavar="FILE.json")] = None
+    camera: Annotated[Path | None, optional("FILE.json")] = None
     """With --ladder or --ablate, look from here; a splat file is framed unless this is given."""
-    size: Annotated[str | None, arg(metavar="WxH")] = None
+    size: Annotated[str | None, optional("WxH")] = None
     """With --ladder or --ablate, draw at this size, for example 1920x1080."""
     repeat: int = 20
     """Timed runs of each kind."""
-    threads: tuple[int, ...] = ()
+    threads: Annotated[tuple[int, ...], optional("INT [INT ...]")] = ()
     """Thread counts to compare; one and all unless given."""
     compile: bool = True
     """Also time how long the CPU's kernels take to compile, and to load once compiled."""
-    train: Path | None = None
+    train: Annotated[Path | None, optional("CAPTURE")] = None
     """A capture whose training steps are timed: on a GPU where there is one, without growth and in five blocks; with
     --cpu, or where there is none, beside the scenes."""
-    resume: Annotated[Path | None, arg(metavar="PATH")] = None
+    resume: Annotated[Path | None, optional("PATH")] = None
     """With --train, begin with these splats (.ply) or this checkpoint instead of the capture's points."""
-    num_downscales: int | None = None
+    num_downscales: Annotated[int | None, optional("INT")] = None
     """With --train, as for `splatscope train`."""
-    sh_degree_interval: int | None = None
+    sh_degree_interval: Annotated[int | None, optional("INT")] = None
     """With --train, as for `splatscope train`."""
-    warmup_length: int | None = None
+    warmup_length: Annotated[int | None, optional("INT")] = None
     """Accepted with --train for the sake of other trainers' command lines: growth is off anyway."""
     resolution: Annotated[int, arg(aliases=["-r"])] = -1
     """Size at which --train reads its photographs, as for `splatscope train`."""
     train_steps: Annotated[int, arg(aliases=["-n"])] = 100
     """Training steps timed with --train; of a block on a GPU."""
-    out: Path | None = None
+    out: Annotated[Path | None, optional("PATH")] = None
     """Write everything measured to this JSON file; in a folder it is named for what was measured and the day."""
-    from_json: tuple[Path, ...] = ()
+    from_json: Annotated[tuple[Path, ...], optional("FILE [FILE ...]")] = ()
     """Measure nothing: show the results in these files."""
-    readme: Path | None = None
+    readme: Annotated[Path | None, optional("FILE")] = None
     """Rewrite the table between the bench:cpu or bench:cuda marks of this text file."""
 
 

@@ -16,12 +16,17 @@ from tyro.conf import Positional, arg
 BackendChoice = Literal["auto", "cpu", "cuda", "reference"]
 
 
+def optional(metavar: str, *aliases: str) -> object:
+    """An option that may be left out; its help says what holds then, so "None" need not."""
+    return arg(metavar=metavar, aliases=aliases or None, help_behavior_hint="")
+
+
 @dataclass(frozen=True)
 class View:
     """Open the window, empty or on a PLY, an Inria model folder or a capture."""
 
-    path: Annotated[Path | None, Positional, arg(metavar="PATH")] = None
-    """A splat file (.ply), a model folder, or a capture (COLMAP or transforms_train.json)."""
+    path: Annotated[Path | None, Positional, optional("PATH")] = None
+    """A splat file (.ply), a model folder, or a capture (COLMAP, transforms.json or transforms_train.json)."""
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where an NVIDIA GPU can be used, else the CPU."""
     size: Annotated[str, arg(metavar="WxH")] = "1600x1000"
@@ -36,57 +41,59 @@ class View:
 class Train:
     """Train a capture; opens the window unless --headless is given or there is no display."""
 
-    dataset: Annotated[Path | None, Positional, arg(metavar="CAPTURE")] = None
-    """The capture: a COLMAP folder or a folder with transforms_train.json."""
-    source_path: Annotated[Path | None, arg(aliases=["-s"], metavar="CAPTURE")] = None
+    dataset: Annotated[Path | None, Positional, optional("CAPTURE")] = None
+    """The capture: a COLMAP folder or a folder with transforms.json or transforms_train.json."""
+    source_path: Annotated[Path | None, optional("CAPTURE", "-s")] = None
     """The same, by the option's older name."""
-    out: Annotated[Path | None, arg(aliases=["-m", "--model-path", "--model_path"], metavar="FOLDER")] = None
+    out: Annotated[Path | None, optional("FOLDER", "-m", "--model-path", "--model_path")] = None
     """Where results go; output/<capture>-<date> unless given."""
-    resume: Annotated[Path | None, arg(metavar="PATH")] = None
-    """Go on from a run's folder (its newest checkpoint), a checkpoint .pt, or begin with the splats of a .ply; the
-    capture and the settings are the run's own unless given."""
-    images: Annotated[str | None, arg(aliases=["-i"], metavar="NAME")] = None
+    resume: Annotated[Path | None, optional("PATH")] = None
+    """Go on from a run's folder (its newest checkpoint) or a checkpoint .pt, or begin with the splats of a .ply.
+    The capture and the settings are the run's own unless given."""
+    images: Annotated[str | None, optional("NAME", "-i")] = None
     """Folder of photographs inside a COLMAP capture; images unless given."""
-    resolution: Annotated[int | None, arg(aliases=["-r"])] = None
+    resolution: Annotated[int | None, optional("INT", "-r")] = None
     """1, 2, 4, 8 divide the size; another number is the target width; -1, the default, caps the width at 1600."""
     white_background: Annotated[bool, arg(aliases=["-w"])] = False
     """Train over white whatever the images are (RGBA captures are white anyway)."""
     random_background: bool = False
     """A new background colour every step, which RGBA captures show through; pictures keep the fixed one."""
-    alpha: Literal["background", "mask", "ignore"] | None = None
+    alpha: Annotated[Literal["background", "mask", "ignore"] | None, optional("{background,mask,ignore}")] = None
     """Transparency of photographs: shows the background (default), leaves pixels out, or means nothing."""
     eval: bool = False
     """Hold out every 8th view and measure PSNR on those."""
-    iterations: int | None = None
+    iterations: Annotated[int | None, optional("INT")] = None
     """Training steps; the recipe's own number unless given (30,000; fast: 12,000)."""
-    preset: Literal["inria", "inria2023", "mcmc", "fast"] | None = None
-    """Recipe: inria, the default, is the published one, inria2023 has the opacity rate of the first release (0.05),
-    mcmc a fixed budget of splats that move, fast a budget, small pictures first and few steps."""
-    max_splats: int | None = None
-    """Growth stops here; mcmc and fast reach it (1,000,000 unless given)."""
-    init: Literal["points", "random"] | None = None
+    preset: Annotated[Literal["inria", "inria2023", "mcmc", "fast"] | None, optional("{inria,inria2023,mcmc,fast}")] = (
+        None
+    )
+    """Recipe: inria, the default, is the published one; inria2023 has the first release's opacity rate (0.05);
+    mcmc moves a fixed number of splats about; fast has a budget, small pictures at first and few steps."""
+    max_splats: Annotated[int | None, optional("INT")] = None
+    """Growth stops here; mcmc and fast reach it; a million there unless given."""
+    init: Annotated[Literal["points", "random"] | None, optional("{points,random}")] = None
     """The first splats: on the capture's points, the default, or at random."""
-    num_downscales: int | None = None
+    num_downscales: Annotated[int | None, optional("INT")] = None
     """Halve the photographs this often at first; the size doubles every 3000 iterations."""
-    warmup_length: int | None = None
+    warmup_length: Annotated[int | None, optional("INT")] = None
     """Iterations before the first splat is added or removed; 500 unless given."""
-    sh_degree: int | None = None
+    sh_degree: Annotated[int | None, optional("INT")] = None
     """Highest degree of the spherical harmonics; 3 unless given."""
-    sh_degree_interval: int | None = None
+    sh_degree_interval: Annotated[int | None, optional("INT")] = None
     """Iterations between two degrees; 1000 unless given."""
     exposure: bool = False
     """Learn an affine colour transform for each training photograph."""
-    patience: int | None = None
+    patience: Annotated[int | None, optional("INT")] = None
     """End the run after this many scorings without a gain; 0, the default, never does."""
-    seed: int | None = None
+    seed: Annotated[int | None, optional("INT")] = None
     """Runs with the same seed are identical on the CPU; 0 unless given."""
-    save_iterations: tuple[int, ...] | None = None
+    save_iterations: Annotated[tuple[int, ...] | None, optional("INT [INT ...]")] = None
     """Iterations after which a PLY is written, 7000 and 30000 unless given; the last one always is."""
-    test_iterations: tuple[int, ...] | None = None
+    test_iterations: Annotated[tuple[int, ...] | None, optional("INT [INT ...]")] = None
     """More iterations after which PSNR and SSIM are measured; the last one always is."""
-    test_interval: int | None = None
+    test_interval: Annotated[int | None, optional("INT")] = None
     """Measure PSNR and SSIM this often, 1000 unless given; 0 turns the regular ones off."""
-    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
+    set: Annotated[tuple[str, ...], optional("NAME=VALUE")] = ()
     """Any setting of the recipe by its name in settings.json, for example densify.interval=50."""
     headless: bool = False
     """No window: progress in the terminal."""
@@ -104,23 +111,23 @@ class Render:
 
     scene: Annotated[Path, Positional, arg(metavar="SCENE")]
     """A splat file (.ply) or a model folder."""
-    out: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    out: Annotated[Path | None, optional("FILE.png")] = None
     """The PNG to write."""
-    npy: Annotated[Path | None, arg(metavar="FILE.npy")] = None
+    npy: Annotated[Path | None, optional("FILE.npy")] = None
     """Also write the float32 image [H, W, 3] before any clamping."""
-    camera: Annotated[Path | None, arg(metavar="FILE.json")] = None
+    camera: Annotated[Path | None, optional("FILE.json")] = None
     """Camera JSON: width, height, fx, fy, cx, cy, view_from_world, or one entry of cameras.json."""
-    dataset: Annotated[Path | None, arg(metavar="CAPTURE")] = None
+    dataset: Annotated[Path | None, optional("CAPTURE")] = None
     """Take the camera from this capture instead; needs --view."""
-    view: Annotated[str | None, arg(metavar="NAME")] = None
+    view: Annotated[str | None, optional("NAME")] = None
     """Name of the photograph in --dataset whose camera is used."""
-    size: Annotated[str | None, arg(metavar="WxH")] = None
+    size: Annotated[str | None, optional("WxH")] = None
     """Size of the picture; the camera's own unless given."""
     background: Annotated[str, arg(metavar="R,G,B")] = "0,0,0"
     """Background colour, each channel 0 to 1."""
     overlay: Literal["none", "tiles", "blended", "depth", "time", "chunks"] = "none"
     """A heatmap over the picture: splats listed per tile, blended, how much of the list, time taken, chunks."""
-    stats: Annotated[Path | None, arg(metavar="FILE.json")] = None
+    stats: Annotated[Path | None, optional("FILE.json")] = None
     """Write counts and stage times as JSON."""
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where one can be used."""
@@ -132,19 +139,19 @@ class Eval:
 
     model: Annotated[Path, Positional, arg(metavar="MODEL")]
     """A run's folder, a model folder, or a .ply file."""
-    dataset: Annotated[Path | None, arg(aliases=["-s", "--source-path"], metavar="CAPTURE")] = None
+    dataset: Annotated[Path | None, optional("CAPTURE", "-s", "--source-path")] = None
     """The capture; that of the run unless given."""
-    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    out: Annotated[Path | None, optional("FOLDER")] = None
     """Where pictures and results.json go; the model's folder unless given."""
-    iteration: int | None = None
+    iteration: Annotated[int | None, optional("INT")] = None
     """Which iteration of a model folder; its highest unless given."""
     split: Literal["test", "train"] = "test"
     """Held-out views (the set's own, else every 8th by name), or those trained on."""
     precision: Literal["8bit", "float"] = "8bit"
     """Whether pictures are rounded to 8 bits before they are scored; most published figures are."""
-    images: Annotated[str | None, arg(aliases=["-i"], metavar="NAME")] = None
+    images: Annotated[str | None, optional("NAME", "-i")] = None
     """Folder of photographs inside a COLMAP capture; the run's unless given."""
-    resolution: Annotated[int | None, arg(aliases=["-r"])] = None
+    resolution: Annotated[int | None, optional("INT", "-r")] = None
     """Size of the photographs, as for train; the run's unless given."""
     white_background: Annotated[bool, arg(aliases=["-w"])] = False
     """Score over white."""
@@ -162,9 +169,9 @@ class Convert:
     """The file to write."""
     encoding: Literal["binary", "ascii"] = "binary"
     """How numbers are written; both keep every bit."""
-    sh_degree: int | None = None
+    sh_degree: Annotated[int | None, optional("INT")] = None
     """Harmonics up to this degree; all of them unless given."""
-    min_opacity: float | None = None
+    min_opacity: Annotated[float | None, optional("FLOAT")] = None
     """Leave out splats fainter than this."""
     overwrite: bool = False
     """Replace a file that is there."""
@@ -194,9 +201,9 @@ class Demo:
 
     headless: bool = False
     """No window even if there is a display."""
-    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    out: Annotated[Path | None, optional("FOLDER")] = None
     """Where results go; output/demo-<date> unless given."""
-    iterations: Annotated[int | None, arg(metavar="INT")] = None
+    iterations: Annotated[int | None, optional("INT")] = None
     """Training steps: 7000 with a window, a few hundred without."""
     backend: BackendChoice = "auto"
     """Who computes."""

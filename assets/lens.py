@@ -6,6 +6,8 @@ where it is needed: captures whose lenses are pinholes never load it.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -134,8 +136,11 @@ def colmap_library() -> Any:
     from PIL import Image
 
     assert Image
+    ending = signal.getsignal(signal.SIGTERM)
     import pycolmap
 
+    if threading.current_thread() is threading.main_thread() and ending is not None:
+        signal.signal(signal.SIGTERM, ending)  # its logging library would print a stack and end the process at once
     pycolmap.logging.minloglevel = int(pycolmap.logging.Level.FATAL)
     return pycolmap
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +214,13 @@ def test_a_photograph_that_changed_its_size_since_is_named(tmp_path: Path) -> No
     for view in (View("s", path, Camera.from_matrix(np.eye(4), 8, 6, 9, 9, 4, 3)), view_through(path, lens_of("FOV"))):
         with pytest.raises(InputError, match=r"is 4 ?x ?3 pixels"):
             read_view(view)
+
+
+def test_a_terminate_signal_stays_ours_once_the_lens_library_is_loaded() -> None:
+    code = (
+        "import os, signal\nfrom splatscope.assets.lens import colmap_library\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('ours'))\n"
+        "colmap_library()\nos.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ours\n", "")
