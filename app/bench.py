@@ -53,8 +53,8 @@ class BenchOptions:
     """Timed runs of each kind."""
     threads: Annotated[tuple[int, ...], optional("INT [INT ...]")] = ()
     """Thread counts to compare; one and all unless given."""
-    compile: bool = True
-    """Also time how long the CPU's kernels take to compile, and to load once compiled."""
+    compile: Annotated[bool, arg(help_behavior_hint="")] = True
+    """Leave out how long the CPU's kernels take to compile, and to load once compiled."""
     train: Annotated[Path | None, optional("CAPTURE")] = None
     """A capture whose training steps are timed: on a GPU where there is one, without growth and in five blocks; with
     --cpu, or where there is none, beside the scenes."""

@@ -102,7 +102,10 @@ class PhotographShelf:
             return PhotographShown(wish.index, note="the picture is too small")
         part, rgb = rgba[top : top + height, left : left + width, :3], laid[..., :3]
         errors = None if wish.error_top is None else error_map(part, rgb, wish.error_top)
-        return PhotographShown(wish.index, left, top, laid, errors, psnr(part, rgb))
+        magnified = camera.fx / self._views[wish.index].camera.fx
+        small, small_photograph = reduced(part, magnified), reduced(rgb, magnified)
+        size = small.shape[1], small.shape[0]
+        return PhotographShown(wish.index, left, top, laid, errors, psnr(small, small_photograph), size)
 
     # The thread ---------------------------------------------------------------------------------------
 
@@ -179,6 +182,12 @@ def lay(photograph: Rgb, taken_by: Camera, camera: Camera) -> tuple[int, int, Rg
     )
     resized = Image.fromarray(photograph).resize((x1 - x0, y1 - y0), Image.Resampling.BICUBIC, box=box)
     return x0, y0, np.array(resized)
+
+
+def reduced(rgb: Rgb, magnified: float) -> Rgb:
+    """Back at the photograph's own size if it is seen magnified: what its pixels do not hold is nobody's error."""
+    height, width = (max(1, round(side / max(1.0, magnified))) for side in rgb.shape[:2])
+    return rgb if magnified <= 1.0 else np.array(Image.fromarray(rgb).resize((width, height), Image.Resampling.BOX))
 
 
 def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> float:

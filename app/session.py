@@ -174,6 +174,7 @@ class TrainingSession:
             case events.Densified():
                 changed = True
             case events.Finished():
+                self._note = f"Saved in {self.trainer.out_dir}"
                 self._set_state("finished")
             case _:
                 pass

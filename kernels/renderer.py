@@ -73,7 +73,7 @@ class KernelStore:
     def compiling(self, made_for: Pass) -> tuple[str, ...]:
         """Stages of a pass that wait for the compiler; `start` has been called for it."""
         waiting = (file for file, name in made_for.kernels().values() if not self._compiling[file, name].done())
-        return tuple(dict.fromkeys(Path(file).stem for file in waiting))
+        return tuple(dict.fromkeys(Path(file).stem.removesuffix("_queue") for file in waiting))
 
     def _start(self, file: str, name: str) -> None:
         if (file, name) not in self._compiling:

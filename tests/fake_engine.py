@@ -126,7 +126,7 @@ def photograph(request: ViewRequest) -> PhotographShown:
     rgba = np.full((height, width, 4), (230, 120, 20, 255), np.uint8)
     errors = np.full((height, width, 4), (20, 120, 230, 255), np.uint8) if wish.error_top else None
     left, top = (camera.width - width) // 2, (camera.height - height) // 2
-    return PhotographShown(wish.index, left, top, rgba, errors, 27.31)
+    return PhotographShown(wish.index, left, top, rgba, errors, 27.31, (rgba.shape[1], rgba.shape[0]))
 
 
 class FakeEngine:
@@ -426,7 +426,7 @@ def tell_places() -> None:
     telling(
         TrainingPanel,
         lambda panel: (
-            panel._button
+            {name: item for (state, name), item in panel._button.items() if state == panel._state}
             | {"until": panel._until, "run": panel._run, "throw": panel._throw, "folder": panel._form._out}
             | {name: items[0] for name, items in panel._form.inputs.items()}
         ),

@@ -172,8 +172,9 @@ class Compiler:
         self.calls += [(source.name, name.partition("<")[0]) for name in names]
 
     def drained(self) -> list[tuple[str, str]]:
+        """What was compiled since; kernels that take units of a plan go by the stage they belong to."""
         calls, self.calls = self.calls, []
-        return calls
+        return [(file, kernel.removesuffix("_queue").removesuffix("_chunks")) for file, kernel in calls]
 
 
 @pytest.fixture(autouse=True)
@@ -200,6 +201,7 @@ def finish(store: KernelStore, made_for: Pass) -> None:
         ("project.sh_load", "scalar", {"project"}),
         ("project_backward.sh_bwd", "regs", {"project_backward"}),
         ("bin.bounds", "circle3s", {"project", "emit"}),
+        ("schedule.chunk", "off", {"plan", "blend", "blend_backward"}),
         ("launch.launch", "direct", set()),
     ],
 )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from splatscope.app import photographs
-from splatscope.app.photographs import PhotographShelf, error_map, lay, psnr
+from splatscope.app.photographs import PhotographShelf, error_map, lay, psnr, reduced
 from splatscope.app.scene import fit_camera
 from splatscope.assets.capture import View
 from splatscope.assets.images import write_png
@@ -90,6 +90,15 @@ def wait_for(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def test_what_a_magnified_photograph_does_not_hold_is_no_error() -> None:
+    rng = np.random.default_rng(5)
+    photograph = rng.integers(0, 200, (30, 40, 3), dtype=np.uint8)
+    detail = np.array([[5, 0], [0, 5]], np.uint8)[..., None].repeat(3, axis=2)  # no pixel of the photograph sees it
+    picture = photograph.repeat(2, axis=0).repeat(2, axis=1) + np.tile(detail, (30, 40, 1))
+    assert psnr(reduced(picture, 2.0), photograph) > 35.0
+    assert reduced(photograph, 0.5) is photograph, "a photograph seen smaller is compared as it is seen"
+
+
 def test_photographs_are_read_on_a_thread_and_a_damaged_one_says_so(tmp_path: Path) -> None:
     shelf, views, came = shelf_of(tmp_path, 3)
     rgba = np.full((60, 80, 4), 30, np.uint8)
@@ -100,6 +109,7 @@ def test_photographs_are_read_on_a_thread_and_a_damaged_one_says_so(tmp_path: Pa
     assert shown.rgba is not None
     assert shown.rgba[20, 30].tolist() == [10, 10, 10, 255]
     assert shown.psnr == pytest.approx(20 * math.log10(255 / 20))
+    assert shown.size == (40, 30), "no more than the photograph holds"
     assert shown.errors is not None
     assert shelf.beside(PhotographWish(1), rgba, seen_by).rgba is shown.rgba, "resampled once"
     shelf.photograph(2)

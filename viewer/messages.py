@@ -56,7 +56,8 @@ class PhotographShown:
     top: int = 0
     rgba: NDArray[np.uint8] | None = None  # [h, w, 4] C-contiguous, alpha 255
     errors: NDArray[np.uint8] | None = None  # [h, w, 4], the error map if it was wished for
-    psnr: float | None = None  # dB between the picture and the photograph at the picture's size
+    psnr: float | None = None  # dB between the picture and the photograph, at the smaller one's size
+    size: tuple[int, int] = (0, 0)  # width and height of that, px
     note: str = ""  # what keeps it from being shown
 
 

@@ -74,9 +74,8 @@ class ComparePanel(Panel):
         if photo.active and self.session.at_camera is None:
             word = "The view has left the photograph."
         elif photo.active and picture is not None and picture.photograph is not None:
-            height, width = picture.rgba.shape[:2]
-            size = picture.photograph.rgba.shape[:2] if picture.photograph.rgba is not None else (height, width)
-            word = f"{spoken_psnr(picture.photograph)}, compared at {size[1]} x {size[0]}"
-            word = word if picture.photograph.psnr is not None else picture.photograph.note
+            shown = picture.photograph
+            word = f"{spoken_psnr(shown)}, compared at {shown.size[0]} x {shown.size[1]}"
+            word = word if shown.psnr is not None else shown.note
         dpg.set_value(self._word, word)
         dpg.configure_item(self._word, show=bool(word))

@@ -10,13 +10,14 @@ import dearpygui.dearpygui as dpg
 from splatscope.viewer.messages import EngineStatus, Picture, TrainingStatus
 from splatscope.viewer.panels.recipe import RecipeForm
 from splatscope.viewer.plots import CurvePlot
-from splatscope.viewer.style import ACCENT, DIM, GOOD, STATE_COLORS, TEXT, WARN, inside
+from splatscope.viewer.session import CAN_START
+from splatscope.viewer.style import ACCENT, DIM, GOOD, STATE_COLORS, TEXT, WARN, Item, inside
 from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, duration, labelled, tooltip
 
 BUTTONS: dict[str, tuple[str, ...]] = {
-    "ready": ("start", "step", "until"),
+    "ready": ("start", "step"),
     "running": ("pause", "stop"),
-    "paused": ("resume", "step", "stop", "reset", "until"),
+    "paused": ("resume", "step", "stop", "reset"),
     "finished": ("reset",),
     "error": ("reset",),
 }
@@ -39,21 +40,16 @@ class TrainingPanel(Panel):
         self._form = RecipeForm(ui)
 
     def build(self) -> None:
-        style, session = self.style, self.session
-        with inside(dpg.add_group(horizontal=True)) as self._head:
-            self._word = dpg.add_text("")
-            dpg.bind_item_font(self._word, style.bold)
+        style = self.style
+        self._word = dpg.add_text("")
+        dpg.bind_item_font(self._word, style.bold)
         self._note = dpg.add_text("", color=DIM, wrap=0)
-        with inside(dpg.add_group(horizontal=True)) as self._buttons:
-            toggle, step, stop = session.toggle_training, session.step_training, session.stop_training
-            self._button = {
-                "start": button(style, "Start", toggle, 74, primary=True, tip="Begin training (Space)"),
-                "resume": button(style, "Resume", toggle, 74, primary=True, tip="Go on (Space)"),
-                "pause": button(style, "Pause", toggle, 74, primary=True, tip="Pause after this iteration (Space)"),
-                "step": button(style, "Step", step, 74, tip="One iteration (N)"),
-                "stop": button(style, "Stop", stop, 74, tip="Save and end the run"),
-                "reset": button(style, "Reset…", lambda: self._ask(True), 74, tip="Throw the run away and begin anew"),
-            }
+        self._rows: dict[str, Item] = {}  # of buttons, by state: a row that begins with a hidden one loses its place
+        self._button: dict[tuple[str, str], Item] = {}  # by state and name
+        for state, names in BUTTONS.items():
+            with inside(dpg.add_group(horizontal=True, show=False)) as self._rows[state]:
+                for name in names:
+                    self._button[state, name] = self._make_button(name)
         with inside(dpg.add_group(show=False)) as self._until_row, labelled(style, "Run to", 74):
             self._until = self.ui.field(
                 dpg.add_input_int(width=style.px(110), step=0, min_value=1, min_clamped=True, default_value=1000)
@@ -75,6 +71,23 @@ class TrainingPanel(Panel):
                 self._count_plot = CurvePlot(style, "splats", WARN)
                 self._step_plot = CurvePlot(style, "ms a step", TEXT)
         self._build_shares()
+
+    def _make_button(self, name: str) -> Item:
+        style, session = self.style, self.session
+        toggle, step, stop = session.toggle_training, session.step_training, session.stop_training
+        match name:
+            case "start":
+                return button(style, "Start", toggle, 74, primary=True, tip="Begin training (Space)")
+            case "resume":
+                return button(style, "Resume", toggle, 74, primary=True, tip="Go on (Space)")
+            case "pause":
+                return button(style, "Pause", toggle, 74, primary=True, tip="Pause after this iteration (Space)")
+            case "step":
+                return button(style, "Step", step, 74, tip="One iteration (N)")
+            case "stop":
+                return button(style, "Stop", stop, 74, tip="Save and end the run")
+            case _:
+                return button(style, "Reset…", lambda: self._ask(True), 74, tip="Throw the run away and begin anew")
 
     def _build_shares(self) -> None:
         style, session = self.style, self.session
@@ -132,11 +145,9 @@ class TrainingPanel(Panel):
         self._state = state
         dpg.set_value(self._word, "nothing to train" if state == "none" else state)
         dpg.configure_item(self._word, color=STATE_COLORS[state])
-        allowed = BUTTONS.get(state, ())
-        for name, item in self._button.items():
-            dpg.configure_item(item, show=name in allowed)
-        dpg.configure_item(self._buttons, show=bool(allowed))
-        dpg.configure_item(self._until_row, show="until" in allowed)
+        for of, row in self._rows.items():
+            dpg.configure_item(row, show=of == state)
+        dpg.configure_item(self._until_row, show=state in CAN_START)
         self._ask(False)
 
     def _show_figures(self, training: TrainingStatus, splats: int) -> None:
