@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from splatscope.assets.capture import Capture
+from splatscope.kernels.api import Backend, make_backend
 from tests.display import missing_programs, start_display
 
 
@@ -32,3 +34,17 @@ def undistorted_photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(undistort, "_cache_folder", lambda: folder)
         yield
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    """The one that every machine has."""
+    return make_backend("cpu")
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    """24 small pictures of known splats."""
+    from tests.small_capture import make_capture  # loads torch
+
+    return make_capture(tmp_path_factory.mktemp("capture"))

@@ -9,14 +9,15 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from splatscope.assets.capture import Capture, PointCloud, View
-from splatscope.kernels.api import make_backend
+from splatscope.kernels.api import Backend, make_backend
 from splatscope.kernels.constants import SH_C0
-from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+from splatscope.kernels.types import Camera, Gaussians, Gradients, RenderSettings
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint
 from splatscope.training.config import CheckpointConfig, DataConfig, DensifyConfig, TrainConfig
 from splatscope.training.events import Stepped
@@ -37,6 +38,24 @@ KILLED = replace(
     densify=replace(SHORT.densify, stop=60),
     checkpoint=CheckpointConfig(seconds=0, interval=2),
 )
+
+
+class Poisoned:
+    """A backend whose gradients hold a number that is not finite on one call."""
+
+    def __init__(self, backend: Backend, call: int, name: str, index: tuple[int, ...], value: float) -> None:
+        self._backend, self._call = backend, call
+        self._name, self._index, self._value = name, index, value
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def backward(self, saved: Any, image_gradient: Any) -> Gradients:
+        gradients = self._backend.backward(saved, image_gradient)
+        self._call -= 1
+        if self._call == 0:
+            getattr(gradients, self._name)[self._index] = self._value
+        return gradients
 
 
 def looking_at_origin(centre: np.ndarray) -> Camera:

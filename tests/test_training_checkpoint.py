@@ -16,25 +16,15 @@ import pytest
 import torch
 
 from splatscope.assets.capture import Capture
-from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
 from splatscope.training.events import Finished, Loading
 from splatscope.training.trainer import Beginning, Trainer
-from tests.small_capture import SHORT, make_capture
+from tests.small_capture import SHORT
 
 TEN = replace(SHORT, iterations=10)
 Content = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return make_backend("cpu")
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return make_capture(tmp_path_factory.mktemp("capture"))
 
 
 @pytest.fixture(scope="module")

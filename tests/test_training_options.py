@@ -13,7 +13,7 @@ from PIL import Image
 
 from splatscope.assets.capture import Capture
 from splatscope.assets.images import read_image
-from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
     DataConfig,
@@ -36,16 +36,6 @@ from splatscope.training.resolution import ResolutionSchedule
 from splatscope.training.scores import Scores
 from splatscope.training.trainer import Trainer
 from tests.small_capture import SHORT, make_capture
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return make_backend("cpu")
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return make_capture(tmp_path_factory.mktemp("capture"))
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ import torch
 
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply, write_ply
-from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Gradients
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
 from splatscope.training.config import (
     BudgetConfig,
@@ -32,19 +31,9 @@ from splatscope.training.config import (
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Densified, Event, Finished, Resumed, Saved, SaveFailed, Stepped
 from splatscope.training.trainer import Beginning, Trainer
-from tests.small_capture import KILLED, SHORT, make_capture
+from tests.small_capture import KILLED, SHORT, Poisoned
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return make_backend("cpu")
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return make_capture(tmp_path_factory.mktemp("capture"))
 
 
 def of_type(events: list[Event], kind: type) -> list[Any]:
@@ -247,28 +236,11 @@ def test_a_folder_that_refuses_checkpoints_still_gets_its_splats(
     assert events[-1] == Finished(40)
 
 
-class Poisoned:
-    """A backend whose gradients hold a NaN on one call."""
-
-    def __init__(self, backend: Backend, call: int) -> None:
-        self._backend, self._call = backend, call
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-    def backward(self, saved: Any, image_gradient: Any) -> Gradients:
-        gradients = self._backend.backward(saved, image_gradient)
-        self._call -= 1
-        if self._call == 0:
-            gradients.quats[7, 2] = np.inf
-        return gradients
-
-
 def test_a_gradient_that_is_not_finite_is_named_and_the_run_goes_on_without_that_step(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     config = replace(SHORT, data=replace(SHORT.data, eval=False))
-    poisoned: Any = Poisoned(backend, 6 + 11)  # the forecast takes six
+    poisoned: Any = Poisoned(backend, 6 + 11, "quats", (7, 2), np.inf)  # the forecast takes six
     trainer = Trainer(capture, config, poisoned, tmp_path)
     events: list[Event] = []
     with pytest.raises(NotFiniteError, match=r"iteration 11: the gradient of quats on \d\d\.png .* first 7") as error:

@@ -16,7 +16,7 @@ from plyfile import PlyData
 
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
-from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32, Gaussians
 from splatscope.training import metrics
@@ -36,19 +36,9 @@ from splatscope.training.events import (
 )
 from splatscope.training.forecast import suggest
 from splatscope.training.trainer import Trainer
-from tests.small_capture import SHORT, make_capture
+from tests.small_capture import SHORT
 
 TUMBLER = Path(__file__).parents[2] / "shared" / "data" / "train" / "tumbler"
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return make_backend("cpu")
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return make_capture(tmp_path_factory.mktemp("capture"))
 
 
 def of_type(events: list[Event], kind: type) -> list[Any]:

@@ -16,41 +16,13 @@ from splatscope.app.headless import train_in_terminal
 from splatscope.app.session import TrainingSession
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
-from splatscope.kernels.api import Backend, make_backend
+from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Gradients
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.trainer import Beginning, Trainer
-from tests.small_capture import SHORT, make_capture
-
-
-@pytest.fixture(scope="module")
-def backend() -> Backend:
-    return make_backend("cpu")
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return make_capture(tmp_path_factory.mktemp("capture"))
-
-
-class Poisoned:
-    """A backend whose gradients hold a NaN on one call."""
-
-    def __init__(self, backend: Backend, call: int) -> None:
-        self._backend, self._call = backend, call
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-    def backward(self, saved: Any, image_gradient: Any) -> Gradients:
-        gradients = self._backend.backward(saved, image_gradient)
-        self._call -= 1
-        if self._call == 0:
-            gradients.sh[5, 0, 1] = np.nan
-        return gradients
+from tests.small_capture import SHORT, Poisoned
 
 
 @contextmanager
@@ -77,7 +49,7 @@ def advance_until(session: TrainingSession, done: Callable[[], bool]) -> None:
 def test_a_step_that_is_not_finite_pauses_the_run_and_start_goes_on(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    poisoned: Any = Poisoned(backend, 6 + 9)  # the forecast takes six
+    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)  # the forecast takes six
     session, _ = session_of(Trainer(capture, SHORT, poisoned, tmp_path))
     session.start()
     with pytest.raises(NotFiniteError, match="iteration 9"):
@@ -127,7 +99,7 @@ def test_stopping_with_a_full_disk_pauses_and_can_be_tried_again(
 def test_in_the_terminal_the_last_good_state_is_saved_and_named(
     capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    poisoned: Any = Poisoned(backend, 6 + 9)
+    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
     with pytest.raises(SystemExit) as end:
         train_in_terminal(Trainer(capture, SHORT, poisoned, tmp_path))
     assert end.value.code == 1

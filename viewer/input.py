@@ -127,6 +127,8 @@ class Input:
         self._tab_frames = 0
         self._had_ctrl = False  # at the frame before
         self._ctrl = False  # now or then: a quick hand lets go of it in the frame that brings the other key
+        self._alt = False
+        self._lost_alt: set[int] = set()  # keys whose release the window manager kept, as it does that of Alt + F4
         self._not_flying: set[FlyKey] = set()  # keys held that are meant otherwise
         self._drag: tuple[Drag, int] | None = None  # and the button that holds it
         self._mouse = (0.0, 0.0)
@@ -150,6 +152,9 @@ class Input:
         typing = self._ui.typing and self._tab_frames == 0
         ctrl = _any_down(CTRL)
         self._ctrl, self._had_ctrl = ctrl or self._had_ctrl, ctrl
+        alt = {code for code in ALT if dpg.is_key_down(code)}
+        self._lost_alt = alt if self.session.closing else self._lost_alt & alt
+        self._alt = bool(alt - self._lost_alt)
         mouse = dpg.get_mouse_pos(local=False)
         dx, dy = mouse[0] - self._mouse[0], mouse[1] - self._mouse[1]
         self._mouse = (mouse[0], mouse[1])
@@ -169,7 +174,7 @@ class Input:
         fresh = held - self._down
         self._down = held
         # The key that ended the typing, Enter or Esc, was still the field's; with Alt keys are the window manager's.
-        if self._was_typing or _any_down(ALT):
+        if self._was_typing or self._alt:
             return False
         for key in KEYS:
             down = any(code in fresh or (key.repeats and dpg.is_key_pressed(code)) for code in key.codes)
@@ -192,7 +197,7 @@ class Input:
             return False
         config, nav = self.session.config, self.session.nav
         speed = config.fly_speed * nav.extent * seconds / length
-        speed *= (config.fast if _any_down(SHIFT) else 1.0) * (config.slow if _any_down(ALT) else 1.0)
+        speed *= (config.fast if _any_down(SHIFT) else 1.0) * (config.slow if self._alt else 1.0)
         self.session.move(lambda nav: nav.fly(right * speed, up * speed, forward * speed))
         return True
 

@@ -70,6 +70,7 @@ class Session:
         self.thumbnails_shown = False
         self.frustums_shown = False
         self.browser: Browsing = ""
+        self.closing = False  # it is asked whether to, as a run is live
         self.memory = Memory.load(config.memory)
         self.ui_scale = config.ui_scale or self.memory.preference("ui_scale", display_scale)
         self.viewport: tuple[int, int] = (1, 1)  # px the picture may cover
@@ -353,7 +354,9 @@ class Session:
 
     def dismiss(self) -> None:
         """Closes what lies over the picture, one thing at a time; errors stay in the log."""
-        if self.browser:
+        if self.closing:
+            self.closing = False
+        elif self.browser:
             self.browser = ""
         elif self.help_shown:
             self.help_shown = False

@@ -17,35 +17,37 @@ class CloseWindow(Panel):
 
     def build(self) -> None:
         self._window = dpg.add_window(
-            label="Training is not finished", show=False, no_collapse=True, no_resize=True, no_saved_settings=True
-        )
+            label="Training is not finished", show=False, no_collapse=True, no_resize=True, no_saved_settings=True,
+            on_close=self._go_on,
+        )  # fmt: skip
         dpg.bind_item_theme(self._window, self.style.popup)
         with inside(self._window):
             self._text = dpg.add_text("", wrap=self.style.px(WIDTH - 30))
             with inside(dpg.add_group(horizontal=True)):
                 button(self.style, "Save and close", dpg.stop_dearpygui, width=150, primary=True)
-                button(self.style, "Go on training", self._hide, width=150)
+                button(self.style, "Go on training", self._go_on, width=150, tip="Esc does the same")
 
     def ask(self) -> None:
         """Closes at once unless a run is live; a second request closes too, for those who insist."""
         state = self.session.status.training.state
-        if state not in LIVE or dpg.is_item_shown(self._window):
+        if state not in LIVE or self.session.closing:
             dpg.stop_dearpygui()
             return
         room, px = self.session.viewport, self.style.px
         at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
         dpg.configure_item(self._window, pos=at, width=px(WIDTH), height=px(HEIGHT), show=True)
         dpg.focus_item(self._window)
+        self.session.closing = True
 
-    def _hide(self) -> None:
-        dpg.configure_item(self._window, show=False)
+    def _go_on(self) -> None:
+        self.session.closing = False
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        if not dpg.is_item_shown(self._window):
-            return
         training = status.training
-        if training.state not in LIVE:
-            self._hide()
+        if self.session.closing and training.state not in LIVE:
+            self._go_on()
+        if not self.session.closing:
+            dpg.configure_item(self._window, show=False)
             return
         where = f"Iteration {count(training.iteration)} of {count(training.iterations)} is reached."
         dpg.set_value(self._text, f"{where} Closing saves the splats and a checkpoint to go on from.")
