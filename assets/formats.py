@@ -109,7 +109,8 @@ def read_splat_file(path: Path) -> SplatFile:
         place = ", ".join(f"{value:,.0f}" for value in offset)
         warnings.append(f"The scene lies far from the origin, about ({place}); it is shown near the origin.")
     told = (*warnings, *more)
-    return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, read_filter(path))
+    filter = read_filter(path) if read is read_ply else "plain"
+    return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, filter)
 
 
 def _read_model(path: Path, images: str) -> SplatFile:

@@ -6,9 +6,11 @@ where it is needed: captures whose lenses are pinholes never load it.
 
 from __future__ import annotations
 
+import ctypes
 import signal
-import threading
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -136,13 +138,27 @@ def colmap_library() -> Any:
     from PIL import Image
 
     assert Image
-    ending = signal.getsignal(signal.SIGTERM)
-    import pycolmap
-
-    if threading.current_thread() is threading.main_thread() and ending is not None:
-        signal.signal(signal.SIGTERM, ending)  # its logging library would print a stack and end the process at once
+    with _ending_kept():
+        import pycolmap
     pycolmap.logging.minloglevel = int(pycolmap.logging.Level.FATAL)
     return pycolmap
+
+
+@contextmanager
+def _ending_kept() -> Iterator[None]:
+    """What SIGTERM does stays: pycolmap's logging library would print a stack and end the process at once.
+
+    Through the C library, because the window reads captures on a thread, where Python may not set handlers.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    library, kept = ctypes.CDLL(None), ctypes.create_string_buffer(1024)  # larger than any struct sigaction
+    library.sigaction(int(signal.SIGTERM), None, kept)
+    try:
+        yield
+    finally:
+        library.sigaction(int(signal.SIGTERM), kept, None)
 
 
 @lru_cache(maxsize=4096)

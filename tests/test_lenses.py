@@ -218,9 +218,10 @@ def test_a_photograph_that_changed_its_size_since_is_named(tmp_path: Path) -> No
 
 def test_a_terminate_signal_stays_ours_once_the_lens_library_is_loaded() -> None:
     code = (
-        "import os, signal\nfrom splatscope.assets.lens import colmap_library\n"
+        "import os, signal, threading\nfrom splatscope.assets.lens import colmap_library\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('ours'))\n"
-        "colmap_library()\nos.kill(os.getpid(), signal.SIGTERM)"
+        "reader = threading.Thread(target=colmap_library)\nreader.start()\nreader.join()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ours\n", "")

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from splatscope.app.main import main
+from splatscope.assets import formats
 from splatscope.assets.cameras import write_cameras_json
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import FILE_FORMATS, SplatFile, open_capture, open_path
@@ -30,6 +31,15 @@ def splats(count: int = 3) -> Gaussians:
 
 def more_splats(count: int) -> list[np.ndarray]:
     return [np.ones(shape, np.float32) for shape in ((count, 4), (count,), (count, 1, 3))]
+
+
+def test_a_new_splat_format_is_one_row_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = formats.FileFormat(".made", "a format made up here", lambda path, offset: splats(5))
+    monkeypatch.setattr(formats, "FILE_FORMATS", (row, *FILE_FORMATS))
+    (tmp_path / "scene.made").write_bytes(b"not a PLY")
+    opened = open_path(tmp_path / "scene.made")
+    assert isinstance(opened, SplatFile)
+    assert (opened.gaussians.count, opened.filter) == (5, "plain")
 
 
 def make_model(folder: Path, cfg: str = "Namespace(sh_degree=3, source_path='/gone', white_background=True)") -> Path:

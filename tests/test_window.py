@@ -340,6 +340,13 @@ def test_space_trains_and_pauses_n_steps_and_closing_ends_it_all(display: str) -
         time.sleep(0.6)  # it asks first
         assert program.process.poll() is None
         assert program.facts["state"] == "running"
+        hands.keys("Escape")  # which is no; and the window manager kept the release of Alt
+        time.sleep(0.6)
+        hands.keys("space")
+        program.wait_for("a pause by a key after Alt + F4", lambda facts: facts["state"] == "paused")
+        hands.keys("alt+F4")
+        time.sleep(0.6)  # it asks again
+        assert program.process.poll() is None
         hands.keys("alt+F4")
         assert program.process.wait(10) == 0
         program.wait_for("the loop to return", lambda facts: facts["closed"])

@@ -42,7 +42,7 @@ class CurvePlot:
             return
         self._curve = curve
         for item in (self._title, self._plot):
-            dpg.configure_item(item, show=len(curve.x) > 0)
+            dpg.configure_item(item, show=len(curve.x) > 1)  # one point is no line
         if len(curve.x) == 0:
             return
         x, mean, low, high = decimate(curve, BUCKETS)

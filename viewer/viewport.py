@@ -317,7 +317,7 @@ class Viewport:
         elif status.scene is None:
             lines = (
                 ("Open a scene", TEXT),
-                ("Ctrl + O, then the path of a .ply file, a trained model or a capture.", DIM),
+                ("Ctrl + O finds a .ply file, a trained model or a capture.", DIM),
                 ("F1 lists all keys.", DIM),
             )
         else:

@@ -182,7 +182,8 @@ class CheckupPage:
             return
         self._shown = findings
         odd = [finding for finding in findings if finding.is_odd]
-        label = "Looked over: " + (f"{len(odd)} odd" if odd else "nothing is odd")
+        words = {0: "nothing is odd", 1: "one thing is odd"}.get(len(odd), f"{len(odd)} things are odd")
+        label = f"Looked over: {words}"
         dpg.configure_item(self._page, show=bool(findings), label=label)
         dpg.delete_item(self._page, children_only=True)
         with inside(self._page):
