@@ -10,11 +10,11 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from splatscope.app import cli
 from splatscope.assets.checkup import Checkup, Finding, check_up
 from splatscope.kernels.errors import InputError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the window shows the page without loading the command line
+    from splatscope.app import cli
     from splatscope.assets.capture import Capture
     from splatscope.kernels.api import Backend
     from splatscope.training.config import TrainConfig

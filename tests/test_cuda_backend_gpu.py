@@ -179,5 +179,5 @@ def test_stage_times_arrive_without_being_waited_for() -> None:
     backend = CudaBackend(Renderer(timed=True))
     for policy in (BEST, changed(BEST, {"launch.launch": "direct"})):
         frame = [backend.render(gaussians, camera, SETTINGS, policy) for _ in range(4)][-1]
-        assert list(frame.stage_ms) == ["project", "depth_sort", "emit", "tile_sort", "ranges", "blend"]
+        assert list(frame.stage_ms) == ["project", "depth_sort", "emit", "tile_sort", "ranges", "schedule", "blend"]
         assert all(0 < ms < 50 for ms in frame.stage_ms.values())
