@@ -5,6 +5,7 @@ Importing this module loads neither torch nor numba: a backend is imported when 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -126,9 +127,7 @@ def make_backend(name: BackendName = "auto", training: bool = False, nvtx: bool 
     """
     if name == "auto":
         wants_gpu = AUTO_TRAINS_ON_GPU or not training
-        if wants_gpu and gpu_is_present() and _cuda_problem() is None:
-            return _proven_on_gpu(training, nvtx)
-        name = "cpu"
+        name = "cuda" if wants_gpu and gpu_is_present() and _cuda_problem() is None else "cpu"
     if name == "cpu":
         from splatscope.kernels.cpu import CpuBackend
 
@@ -149,28 +148,22 @@ def why_not_gpu() -> str | None:
     return _cuda_problem() if gpu_is_present() else None
 
 
-_failure: list[str] = []  # why a GPU that all libraries found did not draw
-
-
 def _cuda_problem() -> str | None:
     from splatscope.kernels.cuda import need_gpu
 
-    if _failure:
-        return _failure[-1]
     try:
         need_gpu()
     except InputError as error:
         return str(error)
-    return None
+    return _first_picture_problem()
 
 
-def _proven_on_gpu(training: bool, nvtx: bool) -> Backend:
-    """The GPU once it has drawn a small picture, else the CPU: nobody asked for the GPU by name."""
+@cache
+def _first_picture_problem() -> str | None:
+    """Why a GPU that all libraries found does not draw, or None; one small picture tells, once."""
     try:
-        backend = make_backend("cuda", nvtx=nvtx)
-        backend.warm_up(training)
-    except Exception as error:  # a driver, a compiler or a card we do not know
+        make_backend("cuda").warm_up()
+    except Exception as error:  # a driver, a compiler or a card we do not know: nobody asked for the GPU by name
         text = str(error).strip().splitlines() or [""]
-        _failure.append(f"The GPU did not draw a first picture ({type(error).__name__}: {text[0][:200]}).")
-        return make_backend("cpu")
-    return backend
+        return f"The GPU did not draw a first picture ({type(error).__name__}: {text[0][:200]})."
+    return None

@@ -118,7 +118,7 @@ class SchedulePolicy:
         cpp="Sched",
     )
     chunk: Literal["off", "all", "fixed", "catgs", "policy"] = toggle(
-        "policy",
+        "off",
         "Tiles split into chunks of depth for several blocks: none, all into k, the h heaviest into k, those above "
         "twice the mean into parts of the mean, or what a cost model says each frame.",
         step="own",

@@ -164,7 +164,7 @@ def test_the_visit_to_a_gpu_refuses_a_part_it_does_not_have(tmp_path: Path) -> N
     script = Path(__file__).parents[1] / "benchmarks" / "gpu_check.sh"
     ran = subprocess.run(["bash", str(script), str(tmp_path), "tests", "python3"], capture_output=True, text=True)
     assert ran.returncode == 2
-    assert "no part python3; parts are tests, ladder" in ran.stdout
+    assert "no part python3; parts are tests, training, ladder" in ran.stdout
 
 
 # ---- On emulated kernels ---------------------------------------------------------------------------------------------

@@ -333,12 +333,12 @@ def test_auto_draws_on_a_gpu_that_can_be_used_and_trains_where_training_is_whole
         def __init__(self, nvtx: bool) -> None:
             pass
 
-        def warm_up(self, training: bool) -> None:
+        def warm_up(self) -> None:
             if not FakeCuda.works:
                 raise RuntimeError("no kernel image is available\nfor this card")
 
     monkeypatch.setattr(cuda, "CudaBackend", FakeCuda)
-    monkeypatch.setattr(api, "_failure", [])
+    api._first_picture_problem.cache_clear()  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(api, "gpu_is_present", lambda: True)
     monkeypatch.setattr(cuda, "need_gpu", lambda: None)
     assert make_backend("auto").name == "cuda"
@@ -346,11 +346,12 @@ def test_auto_draws_on_a_gpu_that_can_be_used_and_trains_where_training_is_whole
     assert make_backend("auto", training=True).name == trained_by
 
     FakeCuda.works = False
+    api._first_picture_problem.cache_clear()  # pyright: ignore[reportPrivateUsage]
     assert make_backend("auto").name == "cpu"
     reason = "The GPU did not draw a first picture (RuntimeError: no kernel image is available)."
     assert api.why_not_gpu() == reason
     assert make_backend("cuda").name == "cuda"  # who asks for it by name gets it
-    monkeypatch.setattr(api, "_failure", [])
+    api._first_picture_problem.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
     def refuse() -> None:
         raise InputError("no CuPy")
