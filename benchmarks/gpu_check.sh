@@ -132,12 +132,13 @@ from tests.small_scenes import random_camera, random_scene
 
 renderer, camera = Renderer(), random_camera(64, 48)
 scene = renderer.upload(random_scene(camera, 200, seed=3))
-for name in ("s00", "s01", "s06", "best"):
-    policy = changed(step(name), {"launch.launch": "direct"})
+split = {"schedule.chunk": "fixed"}
+for name, changes in (("s00", {}), ("s01", {}), ("s06", {}), ("best", {}), ("best", split)):
+    policy = changed(step(name), changes | {"launch.launch": "direct"})
     renderer.complete(lambda p=policy: renderer.forward(scene, camera, policy=p, training=True, wants_depth=True))
     renderer.backward(torch.ones((48, 64, 3), device="cuda"))
     torch.cuda.synchronize()
-    print(name, "done", flush=True)
+    print(name, *changes, "done", flush=True)
 PROGRAM
 if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
     : >"$out/sanitizer.log"
