@@ -1,7 +1,8 @@
 """`splatscope bench`: its options, and who does what they ask for.
 
 The CPU: `bench_cpu.py`. A GPU: `bench_ladder.py` times every step, `bench_ablate.py` takes one stage apart,
-`bench_peers.py` puts other rasterisers beside ours. Importing this module must stay cheap: --help needs it.
+`bench_peers.py` puts other rasterisers beside ours. Whole training runs: `bench_recipes.py`. Importing this module must
+stay cheap: --help needs it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class BenchOptions:
     """With --ladder or --ablate, only these presets, for example s00 s06 best; all, or best, unless given."""
     schedule: bool = False
     """On a GPU: time ways to hand out tiles and chunks against the grid, on the scenes and on crowded:RATIO, for
-    example crowded:10; with --out also figures, where matplotlib is installed."""
+    example crowded:10; with --out also figures, which need matplotlib. With --from-json, from those files."""
     calibrate: bool = False
     """On a GPU: measure what the policy that splits heavy tiles must know of it, and keep that."""
     toggles: bool = False
@@ -58,6 +59,15 @@ class BenchOptions:
     train: Annotated[Path | None, optional("CAPTURE")] = None
     """A capture whose training steps are timed: on a GPU where there is one, without growth and in five blocks; with
     --cpu, or where there is none, beside the scenes."""
+    recipe: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
+    """With --train, whole runs by these recipes, for example inria mcmc fast, scored on views held out; gsplat and
+    gsplat-mcmc are another trainer's, where it is installed."""
+    iterations: Annotated[int | None, optional("INT")] = None
+    """With --recipe, how long the runs are, as for `splatscope train`."""
+    seeds: Annotated[tuple[int, ...], optional("INT [INT ...]")] = (0,)
+    """With --recipe, a run for each of these."""
+    set: Annotated[tuple[str, ...], optional("NAME=VALUE [NAME=VALUE ...]")] = ()
+    """With --recipe, change single settings, as for `splatscope train`."""
     resume: Annotated[Path | None, optional("PATH")] = None
     """With --train, begin with these splats (.ply) or this checkpoint instead of the capture's points."""
     num_downscales: Annotated[int | None, optional("INT")] = None
@@ -75,7 +85,7 @@ class BenchOptions:
     from_json: Annotated[tuple[Path, ...], optional("FILE [FILE ...]")] = ()
     """Measure nothing: show the results in these files."""
     readme: Annotated[Path | None, optional("FILE")] = None
-    """Rewrite the table between the bench:cpu or bench:cuda marks of this text file."""
+    """Rewrite the table between the bench:cpu, bench:cuda, bench:train or bench:schedule marks of this text file."""
 
 
 def run_bench(options: BenchOptions) -> None:
@@ -85,6 +95,9 @@ def run_bench(options: BenchOptions) -> None:
     _check_together(options)
     if options.schedule or options.calibrate:
         _schedule(options)
+        return
+    if options.recipe:
+        _show(options, _run_recipes(options))
         return
     if options.train is not None and _times_steps_alone(options):
         from splatscope.app.bench_train import TrainBenchOptions, run_train_bench
@@ -100,7 +113,11 @@ def run_bench(options: BenchOptions) -> None:
         found: Found = [(path, bench_report.read_results(path)) for path in options.from_json]
         kinds = {bench_report.kind_of(results) for _, results in found}
         if len(kinds) > 1:
-            raise InputError("--from-json got figures of the CPU and of a GPU; give those of one.")
+            raise InputError(
+                "--from-json got figures of different kinds, as of the CPU and of a GPU; give those of one."
+            )
+        if kinds == {"schedule"}:
+            raise InputError(f"{options.from_json[0]} holds schedules; add --schedule to show them.")
         if options.readme is not None:
             bench_report.check_marks(options.readme, *kinds)
     else:
@@ -109,6 +126,18 @@ def run_bench(options: BenchOptions) -> None:
             bench_report.check_marks(options.readme, kind)  # before minutes of work
         found = _measure(options, kind)
     _show(options, found)
+
+
+def _run_recipes(options: BenchOptions) -> Found:
+    """(where it was written, the results), one of them."""
+    from splatscope.app import bench_recipes, bench_report
+
+    if options.train is None:
+        raise InputError("--recipe goes with --train CAPTURE; add it.")
+    if options.readme is not None:
+        bench_report.check_marks(options.readme, "train")  # before minutes of work
+    chosen = options.recipe, options.iterations, options.resolution, options.seeds, options.set, options.out
+    return [bench_recipes.run_recipe_bench(bench_recipes.RecipeBenchOptions(options.train, *chosen))]
 
 
 def _times_steps_alone(options: BenchOptions) -> bool:
@@ -126,23 +155,40 @@ def _schedule(options: BenchOptions) -> None:
         run_calibration()
     if not options.schedule:
         return
-    from splatscope.app.bench_schedule import DEFAULT_SCENES, ScheduleOptions, run_schedule
+    from splatscope.app import bench_report
+    from splatscope.app.bench_schedule import ScheduleOptions, run_schedule
+    from splatscope.app.bench_schedule_figures import draw_figures
+    from splatscope.app.bench_schedule_readme import schedule_table
+    from splatscope.app.bench_schedule_report import read_schedules, show
+    from splatscope.app.bench_schedule_scenes import DEFAULT_SCENES
 
-    results = run_schedule(
-        ScheduleOptions(scenes=options.scenes or DEFAULT_SCENES, repeat=options.repeat, out=options.out)
-    )
+    if options.readme is not None:
+        bench_report.check_marks(options.readme, "schedule")  # before minutes of work
+    files = options.from_json
+    if files:
+        results = read_schedules(files)
+        show(results)
+    else:
+        scenes = options.scenes or DEFAULT_SCENES
+        results = run_schedule(ScheduleOptions(scenes=scenes, repeat=options.repeat, out=options.out))
+        if options.out is not None:
+            files = (bench_report.results_path(options.out, results, ["schedule"]),)
+    if options.readme is not None:
+        table = schedule_table(results, [_link(path, options.readme) for path in files])
+        bench_report.rewrite_table(options.readme, "schedule", table)
+        print(f"Rewrote the table in {options.readme}")
     if options.out is not None:
-        from splatscope.app.bench_schedule_figures import draw_figures
-
-        folder = options.out if options.out.is_dir() else options.out.parent
+        folder = options.out.parent if options.out.suffix else options.out
         print(*(f"Wrote {path}" for path in draw_figures(results, folder)), sep="\n")
 
 
 def _check_together(options: BenchOptions) -> None:
     """Raises InputError for options that say nothing about what is asked for."""
     on_gpu = options.ladder or bool(options.ablate)
-    if (options.schedule or options.calibrate) and (on_gpu or options.cpu or options.from_json):
+    if (options.schedule or options.calibrate) and (on_gpu or options.cpu):
         raise InputError("--schedule and --calibrate are measurements of their own; ask for one at a time.")
+    if options.calibrate and options.from_json:
+        raise InputError("--calibrate measures; --from-json shows what was measured before. Leave one of them out.")
     if options.cpu and on_gpu:
         raise InputError("--cpu and --ladder or --ablate are different measurements; ask for one at a time.")
     if options.ladder and options.ablate:
@@ -198,10 +244,12 @@ def _measure(options: BenchOptions, kind: str) -> Found:
 
 
 def _show(options: BenchOptions, found: Found) -> None:
-    from splatscope.app import bench_report, bench_tables
+    from splatscope.app import bench_recipe_tables, bench_report, bench_tables
 
     for path, results in found:
-        if bench_report.kind_of(results) == "cpu":
+        if bench_report.kind_of(results) == "train":
+            bench_recipe_tables.print_runs(results["training_runs"])
+        elif bench_report.kind_of(results) == "cpu":
             bench_report.print_results(results)
         elif options.from_json:  # what was just measured is on the screen already
             bench_tables.print_results(results)
@@ -209,14 +257,17 @@ def _show(options: BenchOptions, found: Found) -> None:
             print(f"Wrote {path}")
     if options.readme is None:
         return
-    if bench_report.kind_of(found[0][1]) == "cpu":
+    sources = [(_link(path, options.readme), results) for path, results in found if path is not None]
+    kind = bench_report.kind_of(found[0][1])
+    if kind == "train":
+        bench_report.rewrite_table(options.readme, "train", bench_recipe_tables.training_table(sources))
+    elif kind == "cpu":
         if len(found) > 1:
             raise InputError(f"--readme takes one file of CPU figures, got {len(found)}.")
         bench_report.rewrite_table(options.readme, "cpu", bench_report.markdown_table(found[0][1]))
     else:
         from splatscope.app.bench_readme import cuda_table
 
-        sources = [(_link(path, options.readme), results) for path, results in found if path is not None]
         bench_report.rewrite_table(options.readme, "cuda", cuda_table(sources))
     print(f"Rewrote the table in {options.readme}")
 

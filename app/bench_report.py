@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from splatscope.app.revision import revision
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.errors import InputError
 
@@ -42,7 +42,7 @@ def describe_run(command: str) -> dict[str, Any]:
         "format": FORMAT,
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "revision": _revision(),
+        "revision": revision(),
         "load_average_at_start": load,
     }
 
@@ -79,19 +79,12 @@ def _memory_gib() -> float | None:
         return None
 
 
-def _revision() -> str | None:
-    """The commit this source was checked out at, with a plus where it was edited; None outside a checkout."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        edits = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.stdout.strip() + ("+" if edits.stdout.strip() else "")
-
-
 def kind_of(results: dict[str, Any]) -> str:
-    """cpu or cuda: whose figures these are."""
+    """cpu or cuda: whose figures these are; train: of whole runs on either; schedule: of orders and chunks of tiles."""
+    if "training_runs" in results:
+        return "train"
+    if any("frames" in scene for scene in results.get("scenes", [])):
+        return "schedule"
     return "cuda" if "gpu" in results["machine"] else "cpu"
 
 
@@ -100,7 +93,7 @@ def results_path(path: Path, results: dict[str, Any], parts: Sequence[str] = ())
     if not path.is_dir():
         return path
     machine = results["machine"]
-    words = ["cpu", machine["cpu"].lower()] if kind_of(results) == "cpu" else [machine["gpu"].split()[-1].lower()]
+    words = [machine["gpu"].split()[-1].lower()] if "gpu" in machine else ["cpu", machine["cpu"].lower()]
     stem = re.sub(r"[^A-Za-z0-9]+", "-", "-".join([*words, *parts])).strip("-")
     return path / f"{stem}-{results['run']['date'][:10]}.json"
 
@@ -227,7 +220,7 @@ def markdown_table(results: dict[str, Any]) -> str:
 
 
 def check_marks(path: Path, kind: str) -> None:
-    """Raises InputError unless the text file has a place for the table of that kind, cpu or cuda."""
+    """Raises InputError unless the text file has a place for the table of that kind."""
     _split_at_marks(path, kind)
 
 

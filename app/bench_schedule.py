@@ -1,60 +1,78 @@
 """`splatscope bench --schedule`: ways to hand out tiles and chunks, frame by frame, against the grid.
 
 For each frame of each scene the blend stage is timed under every variant in turn, and its picture compared with the
-grid's. From that: speed-ups against imbalance, the best fixed choice of h and k, and the best choice for each frame.
-Figures: `bench_schedule_figures.py`. Who was busy when: `bench_timelines.py`. The cost model's constants:
-`bench_calibrate.py`.
+grid's. Scenes and cameras: `bench_schedule_scenes.py`. Tables and judgements: `bench_schedule_report.py`, figures:
+`bench_schedule_figures.py`. Who was busy when: `bench_timelines.py`. The cost model's constants: `bench_calibrate.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from splatscope.app.bench_schedule_report import print_scene, print_summary
+from splatscope.app.bench_schedule_scenes import DEFAULT_SCENES, check_scene, load_frames
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from splatscope.app.bench_scenes import Loaded
     from splatscope.kernels.passes import Scene
-    from splatscope.kernels.renderer import Renderer
+    from splatscope.kernels.pipeline import Outputs
+    from splatscope.kernels.policy import Policy
+    from splatscope.kernels.renderer import KernelStore, Renderer
+    from splatscope.kernels.schedule import Int64
     from splatscope.kernels.types import Camera
 
-CROWDED = "crowded"  # crowded:10 is the scene with a dial at ratio 10
-DEFAULT_SCENES = ("S1", "S2", "S3", "S4", *(f"{CROWDED}:{ratio:g}" for ratio in (0.5, 2, 5, 20, 60, 120)))
-TURN_DEGREES = 3.0  # from frame to frame
 WARM_UP = 2
 _LPT = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}
+_ALL = _LPT | {"schedule.chunk": "all", "schedule.exact_stop": "off"}
 _FIXED = _LPT | {"schedule.chunk": "fixed"}
-FIXED_CHOICES = ((4, 4), (4, 16), (4, 64), (16, 4), (16, 16), (64, 4), (64, 16), (256, 4))  # (h, k)
-VARIANTS: dict[str, dict[str, str]] = {
-    "grid": {"schedule.sched": "grid", "schedule.chunk": "off"},
-    "lpt": _LPT,
-    "lpt sorted": _LPT | {"schedule.sched": "lpt"},
-    "lpt by ticket": _LPT | {"schedule.take": "ticket"},
-    "shortest first": _LPT | {"schedule.sched": "lpt_reverse"},
-    "exact work": _LPT | {"schedule.sched": "exact_work"},
-    "chunking only, k = 4": _LPT | {"schedule.chunk": "all", "schedule.chunk_k": "4", "schedule.exact_stop": "off"},
-    "CaT-GS": _LPT
-    | {
+_POLICY = _LPT | {"schedule.chunk": "policy"}
+CHUNKS_OF_ALL = (2, 4, 8, 16, 64)
+FIXED_CHOICES = ((4, 4), (4, 16), (4, 64), (16, 4), (16, 16), (16, 64), (64, 4), (64, 16), (64, 64), (256, 4))  # (h, k)
+FUSED = {"schedule.coexec": "fused", "schedule.take": "ticket"}
+FUSED_SHARES = ("10", "25", "50", "75", "90")  # % of the blocks begin with chunks, where the policy has that toggle
+
+
+def _variants() -> dict[str, dict[str, str]]:
+    from splatscope.kernels.policy import SchedulePolicy
+
+    catgs = {
         "schedule.sched": "grid",
         "schedule.chunk": "catgs",
         "schedule.exact_stop": "off",
         "schedule.sat_flag": "off",
-    },
-    **{
-        f"h = {h}, k = {k}": _FIXED | {"schedule.chunk_h": str(h), "schedule.chunk_k": str(k)} for h, k in FIXED_CHOICES
-    },
-    "seed's policy": _LPT | {"schedule.chunk": "policy", "schedule.policy": "seed"},
-    "policy": _LPT | {"schedule.chunk": "policy"},
-    "policy, inexact": _LPT | {"schedule.chunk": "policy", "schedule.exact_stop": "off"},
-    "policy, inexact, no flag": _LPT
-    | {"schedule.chunk": "policy", "schedule.exact_stop": "off", "schedule.sat_flag": "off"},
-    "policy on two streams": _LPT | {"schedule.chunk": "policy", "schedule.coexec": "streams"},
-    "policy fused": _LPT | {"schedule.chunk": "policy", "schedule.coexec": "fused", "schedule.take": "ticket"},
-}
+    }
+    shares: dict[str, dict[str, str]] = {"policy fused": _POLICY | FUSED}
+    if hasattr(SchedulePolicy(), "fused_share"):
+        shares = {f"policy fused, {n}%": _POLICY | FUSED | {"schedule.fused_share": n} for n in FUSED_SHARES}
+    return {
+        "grid": {"schedule.sched": "grid", "schedule.chunk": "off"},
+        "lpt": _LPT,
+        "lpt sorted": _LPT | {"schedule.sched": "lpt"},
+        "lpt by ticket": _LPT | {"schedule.take": "ticket"},
+        "shortest first": _LPT | {"schedule.sched": "lpt_reverse"},
+        "exact work": _LPT | {"schedule.sched": "exact_work"},
+        **{f"chunk all, k = {k}": _ALL | {"schedule.chunk_k": str(k)} for k in CHUNKS_OF_ALL},
+        "chunk all, k = 16, no flag": _ALL | {"schedule.chunk_k": "16", "schedule.sat_flag": "off"},
+        "CaT-GS": _LPT | catgs,
+        **{
+            f"h = {h}, k = {k}": _FIXED | {"schedule.chunk_h": str(h), "schedule.chunk_k": str(k)}
+            for h, k in FIXED_CHOICES
+        },
+        "seed's policy": _POLICY | {"schedule.policy": "seed"},
+        "policy": _POLICY,
+        "policy, inexact": _POLICY | {"schedule.exact_stop": "off"},
+        "policy, inexact, no flag": _POLICY | {"schedule.exact_stop": "off", "schedule.sat_flag": "off"},
+        "policy, chunks first": _POLICY | {"schedule.coexec": "off"},
+        "policy on two streams": _POLICY | {"schedule.coexec": "streams"},
+        **shares,
+    }
+
+
+VARIANTS = _variants()
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,7 @@ class ScheduleOptions:
     """What to measure."""
 
     scenes: tuple[str, ...] = DEFAULT_SCENES
-    frames: int = 5  # of each scene: the camera turns on the spot
+    frames: int = 5  # of each scene
     repeat: int = 10
     variants: tuple[str, ...] = tuple(VARIANTS)
     out: Path | None = None  # JSON; figures go beside it
@@ -73,20 +91,25 @@ def run_schedule(options: ScheduleOptions) -> dict[str, Any]:
     from splatscope.app.bench_gpu import describe_gpu
     from splatscope.app.bench_report import describe_run, results_path, write_results
     from splatscope.kernels.cuda import need_gpu
+    from splatscope.kernels.schedule_calibration import calibration_of
 
     need_gpu()
     if unknown := sorted(set(options.variants) - set(VARIANTS)):
         raise InputError(f"There is no schedule {unknown[0]!r}; there are {', '.join(VARIANTS)}.")
     if "grid" not in options.variants or options.frames < 1:
         raise InputError("A schedule is compared with the grid, on at least one frame.")
+    for name in options.scenes:
+        check_scene(name)
     command = f"splatscope bench --schedule --scenes {' '.join(options.scenes)} --repeat {options.repeat}"
     results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
     bench = ScheduleBench(options)
+    results["machine"] |= {"workers": bench.workers(), "calibration": asdict(calibration_of(bench.memory))}
     for name in options.scenes:
         results["scenes"].append(bench.measure(name))
         print_scene(results["scenes"][-1])
         if options.out is not None:
             write_results(results_path(options.out, results, ["schedule"]), results)
+    print_summary(results)
     return results
 
 
@@ -97,33 +120,24 @@ class ScheduleBench:
         from splatscope.kernels.renderer import KernelStore, Renderer
         from splatscope.kernels.steps import changed, step
 
-        self.options, kernels = options, KernelStore()
+        self.options, self._kernels = options, KernelStore()
         self.policies = {name: changed(step("best"), VARIANTS[name]) for name in options.variants}
-        self.renderers = {name: Renderer(timed=True, kernels=kernels) for name in options.variants}
+        self.renderers = {name: Renderer(timed=True, kernels=self._kernels) for name in options.variants}
+        self.memory = self.renderers["grid"].memory
 
     def measure(self, name: str) -> dict[str, Any]:
         """All frames of one scene."""
         import torch
 
-        loaded = self._load(name)
+        loaded = load_frames(name, self.workers(), self.options.frames)
+        compile_ahead(self._kernels, self.policies, loaded.cameras[0])
         scene = self.renderers["grid"].upload(loaded.gaussians)
-        frames = [self._frame(scene, camera) for camera in turned(loaded.camera, self.options.frames)]
+        frames = [self._frame(scene, camera, is_first=k == 0) for k, camera in enumerate(loaded.cameras)]
         for renderer in self.renderers.values():
             renderer.forget()
         torch.cuda.empty_cache()
-        return {"name": name, "splats": scene.count, "frames": frames}
-
-    def _load(self, name: str) -> Loaded:
-        from splatscope.app.bench_scenes import Loaded, subject
-        from splatscope.benchmarks.crowded import crowded_scene
-
-        kind, _, ratio = name.partition(":")
-        if kind != CROWDED:
-            return subject(name).load()
-        try:
-            return Loaded(*crowded_scene(float(ratio), self.workers()), None, None)
-        except ValueError as error:
-            raise InputError(f"{CROWDED} takes an imbalance ratio, as {CROWDED}:10; got {name!r}.") from error
+        shown = name if ":" in name else Path(name).name
+        return {"name": shown, "splats": scene.count, "frames": frames}
 
     def workers(self) -> int:
         """K: blocks of the blend kernel that run at once."""
@@ -136,8 +150,10 @@ class ScheduleBench:
         kernel = self.renderers["grid"].kernels(file, [name])[name]
         return memory.multiprocessors * resident_blocks(kernel, BLEND_THREADS[policy.blend.map], memory)
 
-    def _frame(self, scene: Scene, camera: Camera) -> dict[str, Any]:
-        """Times of the blend and the schedule stage, and how far each picture is from the grid's."""
+    def _frame(self, scene: Scene, camera: Camera, is_first: bool) -> dict[str, Any]:
+        """Times of the blend and the schedule stage, how far each picture is from the grid's, and recordings; of the
+        first frame a sample of tiles as well.
+        """
         import numpy as np
         import torch
 
@@ -151,8 +167,7 @@ class ScheduleBench:
             for _ in range(WARM_UP):
                 draw()
             images[name], notes[name] = out.image.clone(), decided(renderer)
-        out = self.renderers["grid"].newest_plan.outputs
-        counts = np.diff(out.tile_starts.cpu().numpy().view(np.uint32).astype(np.int64))
+        counts = tile_counts(self.renderers["grid"].newest_plan.outputs)
         multiprocessors = self.renderers["grid"].memory.multiprocessors
         figures = imbalance(counts, Machine(multiprocessors, self.workers() // multiprocessors))
         samples: dict[str, dict[str, list[float]]] = {name: {} for name in self.renderers}
@@ -170,8 +185,9 @@ class ScheduleBench:
             "schedule_ms": {name: of.get("schedule", 0.0) for name, of in medians.items()},
             "frame_ms": {name: sum(of.values()) for name, of in medians.items()},
             "psnr": {name: psnr(image, images["grid"]) for name, image in images.items()},
+            "largest_difference": {name: float((image - images["grid"]).abs().max()) for name, image in images.items()},
             "decided": notes,
-            "recorded": recorded_frame(self.renderers, self.policies, scene, camera),
+            "recorded": recorded_frame(self.renderers, self.policies, scene, camera, is_first),
         }
 
     def _drawing(self, renderer: Renderer, scene: Scene, camera: Camera, name: str) -> Any:
@@ -193,27 +209,29 @@ def stage_times(draw: Any, renderer: Renderer) -> dict[str, float]:
     return dict(renderer.stage_ms)
 
 
-def turned(camera: Camera, frames: int) -> list[Camera]:
-    """The camera, and as it turns about its own vertical axis, to both sides in turn."""
-    from dataclasses import replace
-
+def tile_counts(outputs: Outputs) -> Int64:
+    """Splats of each tile [T]. Waits for the GPU."""
     import numpy as np
 
-    found = []
-    for number in range(frames):
-        angle = np.radians(TURN_DEGREES) * ((number + 1) // 2) * (-1) ** number
-        turn = np.eye(4)
-        turn[[0, 0, 2, 2], [0, 2, 0, 2]] = np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)
-        rows = tuple(tuple(float(v) for v in row) for row in turn @ camera.matrix)
-        found.append(replace(camera, view_from_world=rows) if number else camera)
-    return found
+    return np.diff(outputs.tile_starts.cpu().numpy().view(np.uint32).astype(np.int64))
+
+
+def compile_ahead(kernels: KernelStore, policies: dict[str, Policy], camera: Camera) -> None:
+    """Begins to compile on all cores what the variants will ask for one after the other."""
+    from splatscope.app.bench_timelines import RECORDED
+    from splatscope.kernels.passes import Pass
+
+    rows, columns = camera.tiles
+    recorded = [policies[name].with_value("schedule", "record", "on") for name in RECORDED if name in policies]
+    for policy in (*policies.values(), *recorded):
+        kernels.start(Pass(policy, False, False, rows * columns))
 
 
 def decided(renderer: Renderer) -> dict[str, int]:
-    """What the newest frame's plan came to; nothing for the grid."""
+    """What the newest frame's plan came to; nothing where all tiles stay whole."""
     record: np.void | None = renderer.pipeline.read_schedule()
     names = ("chunk_units", "chunks_wanted", "split_tiles", "cut")
-    return {} if record is None else {name: int(record[name]) for name in names}
+    return {} if record is None or not record["chunk_units"] else {name: int(record[name]) for name in names}
 
 
 def psnr(image: Any, wanted: Any) -> float:
@@ -222,54 +240,3 @@ def psnr(image: Any, wanted: Any) -> float:
 
     error = float((image.double() - wanted.double()).square().mean())
     return float(-10 * np.log10(max(error, 1e-20)))
-
-
-# ---- What comes of it ------------------------------------------------------------------------------------------------
-
-
-def speed_ups(scene: dict[str, Any]) -> dict[str, list[float]]:
-    """variant -> blend time of the grid over its own, frame by frame. Also the fixed choice that is best over the
-    scene, and the best of all for each frame.
-    """
-    import numpy as np
-
-    frames = scene["frames"]
-    found = {
-        name: [frame["blend_ms"]["grid"] / frame["blend_ms"][name] for frame in frames]
-        for name in frames[0]["blend_ms"]
-    }
-    fixed = {name: values for name, values in found.items() if name.startswith("h = ")}
-    exact = fixed | {name: found[name] for name in ("grid", "lpt", "seed's policy", "policy") if name in found}
-    if fixed:
-        found["best fixed"] = max(fixed.values(), key=lambda values: float(np.mean(values)))
-    found["oracle"] = [max(values) for values in zip(*exact.values(), strict=True)]
-    return found
-
-
-def print_scene(scene: dict[str, Any]) -> None:
-    """One row a variant: speed-up of blending over the grid, what the plan costs, how far the picture is."""
-    import numpy as np
-    from rich.console import Console
-    from rich.table import Table
-
-    frames, gains = scene["frames"], speed_ups(scene)
-    ratios = [frame["ratio"] for frame in frames]
-    title = f"{scene['name']}: imbalance {min(ratios):.2f} to {max(ratios):.2f}, {len(frames)} frames"
-    table = Table(title=title, title_justify="left")
-    table.add_column("variant", no_wrap=True)
-    for column in ("blend ms", "speed-up", "least", "most", "plan µs", "frame ms", "least PSNR"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, values in gains.items():
-        cells = ["", "", "", ""]
-        if name in frames[0]["blend_ms"]:
-            mean = {
-                key: np.mean([frame[key][name] for frame in frames]) for key in ("blend_ms", "schedule_ms", "frame_ms")
-            }
-            least = min(frame["psnr"][name] for frame in frames)
-            cells = [f"{mean['blend_ms']:.3f}", f"{1e3 * mean['schedule_ms']:.1f}", f"{mean['frame_ms']:.3f}"]
-            cells.append(f"{least:.1f}" if least < 199 else "same")
-        spread = (f"{np.mean(values):.2f}", f"{min(values):.2f}", f"{max(values):.2f}")
-        table.add_row(name, cells[0], *spread, *cells[1:])
-    console = Console(highlight=False)
-    console.width = max(console.width, 130)  # in a file too, no column is cut
-    console.print(table)

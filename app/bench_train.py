@@ -2,7 +2,7 @@
 
 The trainer runs as always but for growth, which is off, so that all steps work on the same number of splats. Steps are
 timed in blocks by the wall clock, from the first step queued to the last one done; the spread is that of the blocks.
-Synthetic scenes: `benchmarks/train_step.py`. Tables of the renderer: `bench_tables.py`.
+Synthetic scenes: `benchmarks/train_step.py`. Whole runs: `bench_recipes.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
 
     if options.steps < 1:
         raise InputError(f"-n must be at least 1, got {options.steps}.")
-    backend = make_backend("auto", training=True)
+    backend = make_backend("auto")
     resume = "" if options.resume is None else f" --resume {options.resume.name}"
     command = f"splatscope bench --train {options.capture.resolve().name}{resume} -n {options.steps}"
     results = {"run": describe_run(command), "backend": backend.device, "training": _time_blocks(options, backend)}
@@ -53,6 +53,7 @@ def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
 
 
 def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
+    from splatscope.app.bench_recipes import peak_gib, reset_peak
     from splatscope.app.bench_report import spread
     from splatscope.assets.formats import open_capture
     from splatscope.training.events import Prepared, Stepped
@@ -63,6 +64,7 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
     blocks: list[float] = []
     stages: dict[str, list[float]] = {}
     done, start = 0, 0.0
+    reset_peak()
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         trainer = Trainer(open_capture(options.capture), config, backend, Path(folder), begin)
         for event in trainer.run():
@@ -83,7 +85,8 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
             if len(blocks) == BLOCKS:
                 break
         result["sh_degree"] = trainer.sh_degree
-    return {**result, "step": spread(blocks), "stages": {name: spread(ms) for name, ms in stages.items()}}
+    result |= {"peak_gib": peak_gib(), "step": spread(blocks)}
+    return {**result, "stages": {name: spread(ms) for name, ms in stages.items()}}
 
 
 def _plan(options: TrainBenchOptions) -> tuple[Any, Any]:
@@ -108,9 +111,10 @@ def _plan(options: TrainBenchOptions) -> tuple[Any, Any]:
 def _print(training: dict[str, Any], device: str) -> None:
     step, stages = training["step"], training["stages"]
     whole = step["median"]
+    peak = "" if training["peak_gib"] is None else f", at most {training['peak_gib']:.2f} GiB of its memory"
     print(
         f"{training['capture']}: {training['splats']:,} splats, degree {training['sh_degree']}, "
-        f"{training['width']}×{training['height']} on {device}"
+        f"{training['width']}×{training['height']} on {device}{peak}"
     )
     print(f"  {'step':<18}{whole:9.3f} ms   {step['min']:.3f} to {step['max']:.3f} over {step['runs']} blocks")
     known = 0.0

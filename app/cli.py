@@ -26,7 +26,8 @@ class View:
     """Open the window, empty or on a PLY, an Inria model folder or a capture."""
 
     path: Annotated[Path | None, Positional, optional("PATH")] = None
-    """A splat file (.ply), a model folder, or a capture (COLMAP, transforms.json or transforms_train.json)."""
+    """A splat file (.ply), a model folder, a capture (COLMAP, transforms.json or transforms_train.json), or a folder of
+    photographs."""
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where an NVIDIA GPU can be used, else the CPU."""
     size: Annotated[str, arg(metavar="WxH")] = "1600x1000"
@@ -42,7 +43,7 @@ class Train:
     """Train a capture; opens the window unless --headless is given or there is no display."""
 
     dataset: Annotated[Path | None, Positional, optional("CAPTURE")] = None
-    """The capture: a COLMAP folder or a folder with transforms.json or transforms_train.json."""
+    """The capture: a COLMAP folder, one with transforms.json or transforms_train.json, or photographs alone."""
     source_path: Annotated[Path | None, optional("CAPTURE", "-s")] = None
     """The same, by the option's older name."""
     out: Annotated[Path | None, optional("FOLDER", "-m", "--model-path", "--model_path")] = None
@@ -63,14 +64,16 @@ class Train:
     eval: bool = False
     """Hold out every 8th view and measure PSNR on those."""
     iterations: Annotated[int | None, optional("INT")] = None
-    """Training steps; the recipe's own number unless given (30,000; fast: 12,000)."""
-    preset: Annotated[Literal["inria", "inria2023", "mcmc", "fast"] | None, optional("{inria,inria2023,mcmc,fast}")] = (
-        None
-    )
+    """Training steps; the recipe's own number unless given (30,000; fast: 18,000)."""
+    preset: Annotated[
+        Literal["inria", "inria2023", "absgrad", "mcmc", "fast"] | None, optional("{inria,inria2023,absgrad,mcmc,fast}")
+    ] = None
     """Recipe: inria, the default, is the published one; inria2023 has the first release's opacity rate (0.05);
+    absgrad adds up what each pixel pulls at a splat, sign left out, to find where detail is missing;
     mcmc moves a fixed number of splats about; fast has a budget, small pictures at first and few steps."""
     max_splats: Annotated[int | None, optional("INT")] = None
-    """Growth stops here; mcmc and fast reach it; a million there unless given."""
+    """Growth stops here; mcmc and fast reach it. Unless given, mcmc has a million, and fast as many as the photographs'
+    pixels ask for, up to a million."""
     init: Annotated[Literal["points", "random"] | None, optional("{points,random}")] = None
     """The first splats: on the capture's points, the default, or at random."""
     num_downscales: Annotated[int | None, optional("INT")] = None

@@ -100,12 +100,12 @@ def _train(options: cli.Train) -> None:
             begin=plan.begin,
         )
         return
+    from splatscope.app.find_cameras import open_or_find
     from splatscope.app.headless import train_in_terminal
-    from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
 
-    capture = open_capture(plan.capture, images)
-    backend = make_backend(options.backend, training=True, nvtx=options.nvtx)
+    capture = open_or_find(plan.capture, images, plan.begin.path if plan.begin else None)
+    backend = make_backend(options.backend, nvtx=options.nvtx)
     train_in_terminal(make_trainer(capture, plan.config, backend, plan.out, plan.begin))
 
 

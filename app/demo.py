@@ -64,7 +64,7 @@ def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, consol
 
     iterations = options.iterations or HEADLESS_ITERATIONS
     capture = open_capture(folder)
-    backend = make_backend(options.backend, training=True)
+    backend = make_backend(options.backend)
     config = _config(iterations, 200)
     trainer = make_trainer(capture, config, backend, out)
     train_in_terminal(trainer)

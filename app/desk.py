@@ -14,12 +14,13 @@ from splatscope.app.doctor import examine
 from splatscope.app.photographs import PhotographShelf
 from splatscope.app.plan import RunPlan
 from splatscope.app.scene import middle_box
-from splatscope.app.session import TrainingSession
+from splatscope.app.session import TrainingSession, way_back
 from splatscope.assets.capture import Capture
 from splatscope.assets.checkup import Finding
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
-from splatscope.viewer.messages import Recipe, SceneInfo, SetRecipe
+from splatscope.viewer import messages
+from splatscope.viewer.messages import Command, Recipe, SceneInfo, SetRecipe
 
 if TYPE_CHECKING:  # torch loads only if a capture is opened
     from splatscope.training.trainer import Trainer
@@ -59,6 +60,48 @@ class CaptureDesk:
             self._shelf_of = background, alpha
             views = (*self.capture.views, *self.capture.test_views)
             self.shelf = PhotographShelf(views, background, alpha, self._on_news)
+
+    def obey(self, command: Command) -> bool:
+        """Carries out what is asked of the run; True if it is another run now. Raises InputError if it cannot be."""
+        session = self.session
+        match command:
+            case messages.ResetTraining():
+                self.reset()
+            case messages.SetRecipe():
+                self.set_recipe(command)
+            case messages.GoBack():
+                self.go_back()
+            case messages.StartTraining():
+                session.start(command.until)
+            case messages.PauseTraining():
+                session.pause()
+            case messages.StepTraining():
+                session.step()
+            case messages.StopTraining():
+                session.stop()
+            case _:
+                raise AssertionError(command)
+        return self.session is not session
+
+    def go_back(self) -> None:
+        """Stands at the newest checkpoint, or at the run's beginning if there is none. Raises InputError while it is
+        running, and for a checkpoint that cannot be read."""
+        path = way_back(self.session.trainer)
+        if path is None:
+            self.reset()
+            return
+        if self.session.active or not isinstance(self.factory, RunPlan):
+            raise InputError("Training is running; pause it before it goes back.")
+        from splatscope.training.checkpoint import read_checkpoint
+        from splatscope.training.trainer import Beginning
+
+        checkpoint, old = read_checkpoint(path), self.session
+        begin = Beginning(path, checkpoint, iteration=checkpoint.iteration)
+        plan = replace(self.factory, out=old.trainer.out_dir, begin=begin)
+        old.let_go()
+        self._begin_anew(plan)
+        self.session.state = "paused"
+        self._note("info", f"The run is at iteration {checkpoint.iteration:,} again, that of {path}.")
 
     def reset(self) -> None:
         """Throws the run away. Raises InputError while it is running."""

@@ -20,15 +20,20 @@ from typing import Literal
 import numpy as np
 
 from splatscope.app.desk import CaptureDesk, TrainerFactory
+from splatscope.app.feed import PictureFeed
+from splatscope.app.governor import Governor
 from splatscope.app.instruments import Instruments, stamped
 from splatscope.app.live import LivePolicy
-from splatscope.app.pictures import draw, save_screenshot
+from splatscope.app.opening import NEWS_SECONDS, CameraHunt
+from splatscope.app.photographs import PhotographShelf
+from splatscope.app.pictures import save_screenshot
 from splatscope.app.plan import RunPlan
 from splatscope.app.scene import Scene, open_scene
 from splatscope.app.session import TrainingSession
 from splatscope.app.survey import ViewSurvey, survey_of
 from splatscope.assets.capture import NO_OFFSET
 from splatscope.assets.ply import write_ply
+from splatscope.assets.sfm import NoCamerasError
 from splatscope.kernels.api import Backend, BackendName, make_backend, why_not_gpu
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
@@ -38,8 +43,8 @@ from splatscope.viewer.messages import Command, EngineStatus, LogLine, Picture, 
 
 LOG_LINES = 300
 STATUS_SECONDS = 0.1  # how old the published training status may be
-MOVING_SECONDS = 0.3  # a camera that changed this recently counts as moving
 COMPILER_SECONDS = 0.02  # between looks at whether kernels are there
+IDLE_SECONDS = 0.5  # without news
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class EngineConfig:
     images: str = "images"
     view_share: float = 0.25  # of the time while training, at most this much goes to pictures of a still camera
     moving_share: float = 0.6  # the same while the camera moves
+    view_rate: float = 30.0  # pictures a second while training, at most
     nvtx: bool = False  # names for profilers
 
 
@@ -71,28 +77,28 @@ class Engine:
         # What follows belongs to the engine thread.
         self._backend: Backend | None = None
         self._backend_tried = False
-        self._training_backend: Backend | None = None
         self._policies: LivePolicy | None = None
         self._instruments = Instruments(self._note)
         self._viewed: tuple[int, Gaussians] | None = None  # model version and splats
         self._scene: Scene | None = None
+        self._hunt: CameraHunt | None = None  # for cameras of photographs that will be opened
         self._generation = 0
         self._desk: CaptureDesk | None = None  # of an open capture
         self._survey: ViewSurvey | None = None  # the newest
-        self._view_share = config.view_share
-        self._shown: object = None  # what is on the screen, see `_wanted`
+        self._governor = Governor(config.view_share, config.moving_share, config.view_rate)
+        self._feed = PictureFeed(self._governor, self._instruments)
         self._model_version = 0
-        self._serial = 0
         self._request_changed = 0.0
-        self._picture_done = 0.0
-        self._picture_seconds = 0.0
-        self._view_cost = 0.0
         self._published = 0.0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
     def _session(self) -> TrainingSession | None:
         return self._desk.session if self._desk else None
+
+    @property
+    def _shelf(self) -> PhotographShelf | None:
+        return self._desk.shelf if self._desk else None
 
     # The window's side ------------------------------------------------------------------------------
 
@@ -150,6 +156,7 @@ class Engine:
                     self._make_backend()
                     or self._take_command()
                     or self._take_photographs()
+                    or self._follow_hunt()
                     or self._render_if_wanted() | self._measure() | self._train()
                 ):
                     self._publish_if_due()
@@ -181,17 +188,6 @@ class Engine:
         self._policies.want(Policy(), some_camera)
         return True
 
-    def _backend_for_training(self) -> Backend:
-        if self._training_backend is None:
-            viewing, wanted = self._backend, self._config.backend
-            made = make_backend(wanted, training=True) if wanted == "auto" else viewing
-            assert viewing is not None
-            assert made is not None
-            self._training_backend = viewing if made.name == viewing.name else made
-            if made.name != viewing.name:
-                self._note("info", f"Pictures are drawn by {viewing.device}; training runs on {made.device}.")
-        return self._training_backend
-
     def _follow_policy(self) -> None:
         """Takes the wanted policy once it is compiled."""
         policies, request = self._policies, self._request
@@ -206,9 +202,11 @@ class Engine:
         is_compiling = bool(self._policies and self._policies.compiling) or self._instruments.waiting
         with self._news:
             if not (self._closing or self._commands or self._photographs_came or self._view_is_due()):
-                self._news.wait(COMPILER_SECONDS if is_compiling else 0.5)
+                self._news.wait(COMPILER_SECONDS if is_compiling else NEWS_SECONDS if self._hunt else IDLE_SECONDS)
 
     def _save_on_close(self) -> None:
+        if self._hunt:
+            print(self._hunt.stop())
         session = self._session
         if session is not None and session.state in ("running", "paused", "stopping"):
             try:
@@ -221,6 +219,8 @@ class Engine:
             command = self._commands.popleft() if self._commands else None
         if command is None:
             return False
+        if self._feed.busy:  # commands may draw too
+            self._show(self._feed.finish(self._need_backend(), self._shelf))
         with self._instruments.span(type(command).__name__):
             self._obey(command)
         self._publish()
@@ -236,30 +236,21 @@ class Engine:
     def _obey(self, command: Command) -> None:
         match command:
             case messages.OpenScene():
-                self._open(command.path)
-                if command.then_train:
-                    self._control_training(messages.StartTraining())
+                self._open(command)
+            case messages.StopSearch():
+                self._stop_hunt()
             case messages.SaveScreenshot():
                 self._screenshot(command)
             case messages.SavePly():
                 offset = self._scene.offset if self._scene else NO_OFFSET
                 write_ply(command.path, self._need_gaussians(), offset=offset)
                 self._note("info", f"Saved {command.path}.")
-            case messages.Compare():
-                self._need_gaussians()
-                self._instruments.compare(command, self._splats_to_view())
-            case messages.SaveComparison():
-                self._instruments.save_comparison(command.folder, self._need_backend(), self._path)
-            case messages.RecordTrace():
-                self._need_gaussians()
-                self._instruments.record(command, self._need_backend())
-            case messages.RecordFrame():
-                self._need_gaussians()
-                self._instruments.record_frame(command, self._need_backend(), self._splats_to_view())
-            case messages.SaveRecordedFrame():
-                self._instruments.save_recorded_frame(command, self._path)
+            case messages.Compare() | messages.RecordTrace() | messages.RecordFrame():
+                self._instruments.begin(command, self._need_backend(), self._splats_to_view())
+            case messages.SaveComparison() | messages.SaveRecordedFrame():
+                self._instruments.save(command, self._need_backend(), self._path)
             case messages.SetViewShare():
-                self._view_share = command.share
+                self._governor.share, self._governor.rate = command.share, command.rate
             case messages.SurveyViews():
                 request = self._with_policy(command.request) or command.request
                 self._survey = survey_of(self._scene, self._desk, self._splats_to_view(), request)
@@ -270,39 +261,28 @@ class Engine:
                 self._control_training(command)
 
     def _control_training(self, command: Command) -> None:
-        desk = self._desk
-        if desk is None:
+        if self._desk is None:
             raise InputError(
                 "Nothing to train is open; open a capture (a COLMAP folder or transforms_train.json) first."
             )
-        session = desk.session
-        match command:
-            case messages.ResetTraining():
-                desk.reset()
-                self._show_anew(desk)
-            case messages.SetRecipe():
-                desk.set_recipe(command)
-                self._show_anew(desk)
-            case messages.StartTraining():
-                session.start(command.until)
-            case messages.PauseTraining():
-                session.pause()
-            case messages.StepTraining():
-                session.step()
-            case messages.StopTraining():
-                session.stop()
-            case _:
-                raise AssertionError(command)
+        if self._desk.obey(command):
+            self._show_anew(self._desk)
 
-    def _open(self, path: Path) -> None:
+    def _open(self, command: messages.OpenScene) -> None:
         if self._session is not None and self._session.active:
             raise InputError("A training run is live; stop it before opening something else.")
-        self._need_backend()
+        backend, path = self._need_backend(), command.path
+        self._stop_hunt()
         self._publish(busy=f"opening {path.name}…")
-        scene = open_scene(path, self._config.images)
+        try:
+            scene = open_scene(path, self._config.images)
+        except NoCamerasError as error:
+            if isinstance(self._make_trainer, RunPlan) and self._make_trainer.begin:
+                raise error.lost(self._make_trainer.begin.path) from error
+            self._hunt = CameraHunt(command, error)
+            return
         desk = None
         if scene.capture is not None:
-            backend = self._backend_for_training()
             desk = CaptureDesk(scene.capture, self._make_trainer, backend, self._note, self._wake)
             if isinstance(self._make_trainer, RunPlan):
                 self._make_trainer = self._make_trainer.for_another()
@@ -317,13 +297,30 @@ class Engine:
         for warning in info.warnings:
             self._note("warning", warning)
         self._note("info", f"Opened {path}: {self._need_gaussians().count:,} splats.")
+        if command.then_train:
+            self._control_training(messages.StartTraining())
+
+    def _follow_hunt(self) -> bool:
+        """Opens the photographs once their cameras are found."""
+        hunt = self._hunt
+        if hunt is None or not hunt.over:
+            return False
+        self._hunt = None
+        self._note("info", hunt.finish())
+        self._open(hunt.command)
+        return True
+
+    def _stop_hunt(self) -> None:
+        hunt, self._hunt = self._hunt, None
+        if hunt is not None:
+            self._note("info", hunt.stop())
 
     def _show_anew(self, desk: CaptureDesk) -> None:
         """The run is another one now."""
         assert self._scene is not None
         self._scene = replace(self._scene, info=desk.describe(self._scene.info))
         self._model_version += 1
-        self._view_cost = 0.0
+        self._governor.cost = 0.0
         self._survey = None
 
     def _wake(self) -> None:
@@ -371,50 +368,43 @@ class Engine:
         return request, self._model_version, photographs
 
     def _view_is_due(self) -> bool:
-        request, now = self._with_policy(self._request), time.perf_counter()
+        """True if a picture is to be begun or taken."""
+        if self._feed.busy:
+            return self._feed.ready or not self._is_training
+        recording = self._instruments.recording
+        rests = self._is_training and not recording
+        if rests and not self._governor.is_due(time.perf_counter(), self._request_changed):
+            return False
+        request = self._with_policy(self._request)
         if request is None or self._gaussians() is None:
             return False
-        if self._instruments.recording:
-            return True
-        if self._shown == self._wanted(request):
-            return False
-        if self._session is None or not self._session.active:
-            return True
-        is_moving = now - self._request_changed < MOVING_SECONDS
-        share = max(self._config.moving_share if is_moving else 0.0, self._view_share)
-        return now - self._picture_done >= self._picture_seconds * (1.0 - share) / share
+        return recording or self._feed.shown != self._wanted(request)
+
+    @property
+    def _is_training(self) -> bool:
+        return self._session is not None and self._session.active
 
     def _render_if_wanted(self) -> bool:
         if not self._view_is_due():
             return False
-        request, backend, policies = self._with_policy(self._request), self._need_backend(), self._policies
-        assert request is not None
+        backend, feed, policies = self._need_backend(), self._feed, self._policies
         assert policies is not None
-        start = time.perf_counter()
-        self._shown = self._wanted(request)  # also when it fails: the same request would only fail again
-        try:
-            with self._instruments.span("picture"):
-                drawn_since = time.perf_counter()
-                rgba, frame = draw(backend, self._splats_to_view(), request)
-                shown = None
-                if request.photograph and self._desk:
-                    shown = self._desk.shelf.beside(request.photograph, rgba, request.camera)
-        except Exception as error:
-            if refused := policies.failed(error):
-                raise refused from error
-            raise
+        with self._instruments.span("picture"), policies.on_trial():
+            if not feed.busy:
+                request = self._with_policy(self._request)
+                assert request is not None
+                feed.shown = self._wanted(request)  # also when it fails: the same request would only fail again
+                feed.begin(backend, self._splats_to_view(), request)
+                if self._is_training and not feed.ready:
+                    return True
+            self._show(feed.finish(backend, self._shelf))
         policies.worked()
-        end = time.perf_counter()
-        self._instruments.add_picture(backend, frame, drawn_since)
-        self._serial += 1
-        picture = Picture(rgba, frame, request, self._serial, (end - start) * 1e3, shown)
-        spent, since = end - start, end - self._picture_done
-        self._view_cost += 0.2 * (min(1.0, spent / max(since, 1e-6)) - self._view_cost)
-        self._picture_seconds, self._picture_done = spent, end
+        return True
+
+    def _show(self, picture: Picture) -> None:
         with self._news:
             self._picture = picture
             self._news.notify_all()
-        return True
 
     def _screenshot(self, command: messages.SaveScreenshot) -> None:
         backend, request = self._need_backend(), self._with_policy(command.request) or command.request
@@ -472,7 +462,7 @@ class Engine:
     def _publish(self, busy: str = "") -> None:
         self._published = time.perf_counter()
         gaussians = self._gaussians()
-        training = self._session.status(self._view_cost) if self._session else messages.TrainingStatus()
+        training = self._session.status(self._governor.cost) if self._session else messages.TrainingStatus()
         backend, policies = self._backend, self._policies
         if policies is not None and policies.current is None and policies.compiling:
             busy = busy or "compiling kernels…"
@@ -482,6 +472,7 @@ class Engine:
                 splat_count=gaussians.count if gaussians else 0,
                 training=training,
                 busy=busy,
+                search=self._hunt.status if self._hunt else None,
                 log=tuple(self._log),
                 backend=backend.name if backend else "",
                 device=backend.device if backend else "",

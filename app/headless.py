@@ -6,13 +6,16 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from splatscope.app.sentences import duration, sentence
+from splatscope.app.memory import memory_use
+from splatscope.app.sentences import back_label, duration, sentence
+from splatscope.app.session import way_back
 from splatscope.kernels.errors import InputError
 from splatscope.training import events
 from splatscope.training.errors import NotFiniteError
@@ -48,7 +51,9 @@ def train_in_terminal(trainer: Trainer) -> None:
     """Runs the trainer to its end or to Ctrl-C; either way the last state is on disk and named."""
     console = Console(stderr=False, highlight=False, soft_wrap=True)
     console.print(f"Writing to {trainer.out_dir}")
-    start = time.perf_counter()
+    if foreseen := memory_use(trainer).text:
+        console.print(f"Memory: {foreseen}")
+    start, trained_before = time.perf_counter(), trainer.seconds["training"]
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -60,18 +65,24 @@ def train_in_terminal(trainer: Trainer) -> None:
     )
     with _StopRequest() as stop, progress:
         task = progress.add_task("Training", total=trainer.config.iterations, figures="")
-        line = _Line(console, progress, task, trainer.iteration)
+        line = _Line(console, progress, task, trainer.iteration, lambda: trainer.seconds["training"])
         problem = _pull_events(trainer, line, stop)
     if problem is not None:
+        back = way_back(trainer)
         path = trainer.save()
         console.print(f"{problem}\nSaved the splats of iteration {trainer.iteration:,}: {path}")
+        console.print(f"Resume: splatscope train --resume {trainer.out_dir}")
+        if back is not None:
+            console.print(f"{back_label(int(back.stem.rpartition('_')[2]))}: splatscope train --resume {back}")
         raise SystemExit(1)
     if stop.asked:
         path = trainer.save()
         console.print(f"Stopped at iteration {trainer.iteration:,}; saved {path}")
         raise SystemExit(130)
+    trained, whole = trainer.seconds["training"] - trained_before, time.perf_counter() - start
     console.print(
-        f"Trained {trainer.iteration:,} iterations in {duration(time.perf_counter() - start)}; {trainer.out_dir}"
+        f"Trained {trainer.iteration:,} iterations in {duration(whole)}, {duration(trained)} of it in steps; "
+        f"{trainer.out_dir}"
     )
     sys.stdout.flush()
     if line.unsaved is not None:
@@ -95,11 +106,14 @@ class _Line:
 
     PLAIN_SECONDS = 10.0
 
-    def __init__(self, console: Console, progress: Progress, task: TaskID, first: int) -> None:
+    def __init__(
+        self, console: Console, progress: Progress, task: TaskID, first: int, trained: Callable[[], float]
+    ) -> None:
+        """`first`: the iteration the run begins or goes on from; `trained`: seconds of training so far."""
         self._console, self._progress, self._task = console, progress, task
-        self._first = first  # iteration the run begins or goes on from
+        self._trained = trained
         self.unsaved: events.SaveFailed | None = None  # why the newest splats are not on disk
-        self._rate_start = (time.perf_counter(), first)
+        self._rate_start = (trained(), first)  # seconds of training and iteration since which the rate is measured
         self._rate = 0.0
         self._loss = 0.0
         self._psnr = ""
@@ -111,12 +125,9 @@ class _Line:
                 self._step(event)
             case events.Evaluated():
                 self._psnr = f"  PSNR {event.psnr:.2f}"
-                self._rate_start = (time.perf_counter(), event.iteration)
             case events.Prepared():
                 for warning in event.warnings:
                     self._console.print(f"warning: {warning}")
-            case events.Forecast():
-                self._rate_start = (time.perf_counter(), self._first)
             case events.SaveFailed(what="splats"):
                 self.unsaved = event
             case events.Saved():
@@ -128,12 +139,12 @@ class _Line:
             self._console.print(text)
 
     def _step(self, event: events.Stepped) -> None:
-        now = time.perf_counter()
+        now, trained = time.perf_counter(), self._trained()
         self._loss += 0.02 * (event.loss - self._loss) if self._loss else event.loss
-        seconds = now - self._rate_start[0]
+        seconds = trained - self._rate_start[0]
         if seconds > 1.0 or (seconds > 0.1 and not self._rate):
             self._rate = (event.iteration - self._rate_start[1]) / seconds
-            self._rate_start = (now, event.iteration)
+            self._rate_start = (trained, event.iteration)
         rate = f"{self._rate:6.1f} it/s" if self._rate else "     – it/s"
         figures = f"{rate}  loss {self._loss:.4f}  {event.count:,} splats{self._psnr}"
         self._progress.update(self._task, completed=event.iteration, figures=figures)

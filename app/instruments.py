@@ -25,6 +25,7 @@ from splatscope.viewer.messages import (
     RecordedFrame,
     RecordFrame,
     RecordTrace,
+    SaveComparison,
     SaveRecordedFrame,
 )
 
@@ -43,6 +44,27 @@ class Instruments:
         self.blending: BlendMachine | None = None  # as the newest picture found it
         self.recorded: RecordedFrame | None = None  # the newest
 
+    def begin(self, wanted: Compare | RecordTrace | RecordFrame, backend: Backend, gaussians: Gaussians) -> None:
+        """Begins what is wanted, on these splats. Raises InputError where it cannot be had."""
+        match wanted:
+            case Compare():  # one that runs is dropped
+                self._measurement = Measurement(wanted, gaussians)
+            case RecordTrace():
+                self._record(wanted, backend)
+            case RecordFrame():  # a frame whose units write down when they ran
+                self.recorded = record_frame(backend, gaussians, wanted.request)
+                self._note("info", spoken(self.recorded))
+
+    def save(self, wanted: SaveComparison | SaveRecordedFrame, backend: Backend, scene: Path) -> None:
+        """Writes the newest of what was begun. Raises InputError if there is none."""
+        if isinstance(wanted, SaveComparison):
+            self._save_comparison(wanted.folder, backend, scene)
+        elif self.recorded is None:
+            raise InputError("There is no recorded frame to save; record one first.")
+        else:
+            paths = save_recorded_frame(self.recorded, wanted.folder, stamped(scene))
+            self._note("info", "Saved " + ", ".join(str(path) for path in paths))
+
     # Two policies -----------------------------------------------------------------------------------
 
     @property
@@ -59,10 +81,6 @@ class Instruments:
     def waiting(self) -> bool:
         """True while a measurement waits for the compiler."""
         return self.measuring and bool(self._measurement and self._measurement.result.waiting)
-
-    def compare(self, wanted: Compare, gaussians: Gaussians) -> None:
-        """Begins a measurement; one that runs is dropped."""
-        self._measurement = Measurement(wanted, gaussians)
 
     def drop_comparison(self) -> None:
         """Another scene was opened: what was measured is no longer of what is shown."""
@@ -83,7 +101,7 @@ class Instruments:
             self._note("error", f"The measurement was given up. {reason}")
         return True
 
-    def save_comparison(self, folder: Path, backend: Backend, scene: Path) -> None:
+    def _save_comparison(self, folder: Path, backend: Backend, scene: Path) -> None:
         """Writes the newest comparison. Raises InputError if there is none or it is not finished."""
         if self._measurement is None or self._measurement.active or self._measurement.result.problem:
             raise InputError("There is no finished measurement to save; measure against another setting first.")
@@ -98,7 +116,7 @@ class Instruments:
         """True while pictures are to be drawn without a rest."""
         return self._recorder is not None
 
-    def record(self, wanted: RecordTrace, backend: Backend) -> None:
+    def _record(self, wanted: RecordTrace, backend: Backend) -> None:
         """Begins a recording, unless one runs."""
         if self._recorder is None:
             if isinstance(backend, LiveBackend):
@@ -122,20 +140,6 @@ class Instruments:
         """Takes in the stages of a training step that was begun at `start`."""
         if self._recorder is not None:
             self._recorder.add_stages("training step", laid_out(stage_ms, start), TRAINING)
-
-    # When tiles were blended ------------------------------------------------------------------------
-
-    def record_frame(self, wanted: RecordFrame, backend: Backend, gaussians: Gaussians) -> None:
-        """Draws a frame whose units write down when they ran. Raises InputError where that cannot be had."""
-        self.recorded = record_frame(backend, gaussians, wanted.request)
-        self._note("info", spoken(self.recorded))
-
-    def save_recorded_frame(self, wanted: SaveRecordedFrame, scene: Path) -> None:
-        """Writes the newest recorded frame. Raises InputError if there is none."""
-        if self.recorded is None:
-            raise InputError("There is no recorded frame to save; record one first.")
-        paths = save_recorded_frame(self.recorded, wanted.folder, stamped(scene))
-        self._note("info", "Saved " + ", ".join(str(path) for path in paths))
 
     def finish_recording(self, scene: Path) -> bool:
         """Writes the file once the time is over. True if it did."""

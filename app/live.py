@@ -7,6 +7,8 @@ is refused in one sentence, and the one before stays.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from splatscope.kernels.api import Backend, LiveBackend
 from splatscope.kernels.compiler import CompileError
@@ -42,11 +44,21 @@ class LivePolicy:
                 return
         self.current = policy
 
+    @contextmanager
+    def on_trial(self) -> Iterator[None]:
+        """A picture is made inside: what fails may be the current policy's fault, which is then refused."""
+        try:
+            yield
+        except Exception as error:
+            if refused := self._failed(error):
+                raise refused from error
+            raise
+
     def worked(self) -> None:
         """A picture was made with the current policy."""
         self._proven = self.current
 
-    def failed(self, error: Exception) -> InputError | None:
+    def _failed(self, error: Exception) -> InputError | None:
         """A picture could not be made: goes back to the policy before, if there is one, and says so.
 
         None if it was not the policy's fault.

@@ -11,21 +11,10 @@ from numpy.typing import NDArray
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.images import write_png
-from splatscope.kernels.api import Backend, LiveBackend
-from splatscope.kernels.types import Float32, Frame, Gaussians
+from splatscope.kernels.types import Float32, Frame
 from splatscope.viewer import overlays
 from splatscope.viewer.messages import ViewRequest
 from splatscope.viewer.tile_values import tile_values, title_of
-
-
-def draw(backend: Backend, gaussians: Gaussians, request: ViewRequest) -> tuple[NDArray[np.uint8], Frame]:
-    """The picture as the viewport shows it and its frame; where the backend can, the bytes are made on the device."""
-    if not isinstance(backend, LiveBackend):
-        frame = backend.render(gaussians, request.camera, request.settings, request.policy)
-        return compose(frame, request), frame
-    rgba, frame = backend.show(gaussians, request.camera, request.settings, request.policy)
-    lay_over(rgba, frame, request)
-    return rgba, frame
 
 
 def compose(frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:

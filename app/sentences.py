@@ -19,6 +19,11 @@ def sentence(event: events.Event) -> str | None:
         case events.Forecast():
             text = f"Forecast: about {duration(event.seconds)} ({event.step_ms:.0f} ms a step now)."
             return f"{text} {event.suggestion}".strip()
+        case events.GrowthStopped():
+            return (
+                f"Iteration {event.iteration:,}: no memory for more than {event.count:,} splats; training goes on "
+                f"with those. {event.reason}"
+            )
         case events.Evaluated():
             return (
                 f"Iteration {event.iteration:,}: {event.label} {event.psnr:.2f} dB, SSIM {event.ssim:.4f} "
@@ -39,6 +44,11 @@ def sentence(event: events.Event) -> str | None:
             return f"Training finished at iteration {event.iteration:,}."
         case _:
             return None
+
+
+def back_label(iteration: int) -> str:
+    """What going back to a checkpoint is called, in the window and in the terminal; 0 is the run's beginning."""
+    return f"Go back to iteration {iteration:,}" if iteration else "Go back to the beginning"
 
 
 def duration(seconds: float) -> str:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from splatscope.app.sentences import sentence
+from splatscope.app.memory import memory_use
+from splatscope.app.sentences import back_label, sentence
 from splatscope.kernels.errors import InputError
 from splatscope.training import events
 from splatscope.training.errors import NotFiniteError
-from splatscope.viewer.messages import Curve, TrainingState, TrainingStatus
+from splatscope.viewer.messages import Curve, MemoryUse, TrainingState, TrainingStatus, Trouble
 
 if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
     from splatscope.training.trainer import Trainer
 
 CURVE_POINTS = 1500  # a curve is halved by averaging pairs when it holds twice as many
+MEMORY_SECONDS = 1.0  # between two looks at the memory
 RATE_WINDOW = 2.0  # seconds over which it/s is measured
 
 
@@ -52,6 +55,14 @@ class CurveRecorder:
         return Curve(np.array(self._x), np.array(self._y))
 
 
+def way_back(trainer: Trainer) -> Path | None:
+    """The newest checkpoint of the run before its present iteration; None if there is none."""
+    from splatscope.training.checkpoint import checkpoints
+
+    earlier = [path for iteration, path in checkpoints(trainer.out_dir).items() if iteration < trainer.iteration]
+    return earlier[-1] if earlier else None
+
+
 class TrainingSession:
     """Start, pause, step and stop a `Trainer`, and say how it is going."""
 
@@ -69,6 +80,9 @@ class TrainingSession:
         self._evaluated: events.Evaluated | None = None
         self.stage_ms: dict[str, float] = {}  # of the last step
         self._note = ""
+        self._trouble = ""  # why the run paused by itself, until it goes on
+        self._troubles = 0  # so far
+        self._memory: tuple[float, MemoryUse] | None = None  # when it was looked at
         self._rate: float | None = None
         self._rate_start: tuple[float, int] | None = None
         self._recall()
@@ -124,9 +138,11 @@ class TrainingSession:
             if self.state == "stopping":
                 return self._stop()
             event = next(self._events, None)
-        except NotFiniteError:  # the splats are those of the step before; the run can go on
+        except NotFiniteError as error:  # the splats are those of the step before; the run can go on
             self._events = self.trainer.run()
             self._set_state("paused")
+            self._trouble = str(error)
+            self._troubles += 1
             raise
         except BaseException:
             if self.state != "paused":
@@ -180,12 +196,19 @@ class TrainingSession:
                 pass
         text = sentence(event)
         if text is not None:
-            self._log("warning" if isinstance(event, events.SaveFailed) else "info", text)
+            is_bad = isinstance(event, events.SaveFailed | events.GrowthStopped)
+            self._log("warning" if is_bad else "info", text)
             self._note = text if isinstance(event, events.Forecast) else self._note
         return changed
 
+    def let_go(self) -> None:
+        """Leaves the run's folder to another run; this one is over."""
+        self._set_state("finished")
+        self._events = iter(())
+
     def _set_state(self, state: TrainingState) -> None:
         self.state = state
+        self._trouble = ""
         self._rate_start = None
 
     def _measure_rate(self, iteration: int) -> None:
@@ -198,6 +221,20 @@ class TrainingSession:
             self._rate = (iteration - self._rate_start[1]) / seconds
         if seconds > RATE_WINDOW:
             self._rate_start = (now, iteration)
+
+    def _memory_now(self) -> MemoryUse:
+        """Looked at once a second."""
+        now = time.perf_counter()
+        if self._memory is None or now - self._memory[0] > MEMORY_SECONDS:
+            self._memory = now, memory_use(self.trainer)
+        return self._memory[1]
+
+    def _trouble_now(self) -> Trouble | None:
+        if not self._trouble:
+            return None
+        path = way_back(self.trainer)
+        back = int(path.stem.rpartition("_")[2]) if path else 0
+        return Trouble(self._trouble, self.trainer.iteration, back, back_label(back), self._troubles)
 
     def status(self, view_cost: float) -> TrainingStatus:
         """A snapshot for the training panel."""
@@ -221,5 +258,7 @@ class TrainingSession:
             step_curve=self._step_ms.curve(),
             stage_ms=self.stage_ms,
             note=self._note,
+            trouble=self._trouble_now(),
+            memory=self._memory_now(),
             view_cost=view_cost if self.state == "running" else 0.0,
         )

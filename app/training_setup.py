@@ -64,9 +64,13 @@ def plan_training(options: cli.Train) -> TrainingPlan:
             f"more than that to go on."
         )
     if path is None:
-        raise InputError("train needs a capture: splatscope train FOLDER (a COLMAP folder or transforms_train.json).")
+        raise InputError(
+            "train needs a capture: splatscope train FOLDER (COLMAP, transforms_train.json, or photographs alone)."
+        )
     if not path.exists():
-        raise InputError(f"{path} does not exist; give a capture folder: COLMAP or transforms_train.json.")
+        raise InputError(
+            f"{path} does not exist; give a capture folder: COLMAP, transforms_train.json, or photographs."
+        )
     config.check()
     return TrainingPlan(path, config, out, begin)
 

@@ -6,14 +6,21 @@ It does not decide what is written. Every writer in this folder goes through it;
 from __future__ import annotations
 
 import errno
+import glob
+import itertools
 import os
-import secrets
+import re
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from splatscope.kernels.errors import InputError
 
+ABANDONED_SECONDS = 60.0  # since something was written to a temporary file of a process that is gone
+
+_numbers = itertools.count()  # so that no two temporary files of a process share a name
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another folder",
     errno.EDQUOT: "your disk quota is used up; free some space or choose another folder",
@@ -38,9 +45,12 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     Raises InputError if the folder cannot be written or the disk is full.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.stem[:80]}.{secrets.token_hex(4)}{path.suffix}")
+    temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path)
+        while temporary.exists():  # left by a process that had the same number
+            temporary = _temporary(path)
         temporary.touch(exist_ok=False)  # fails here rather than after a minute of work
         yield temporary
         os.replace(temporary, path)
@@ -53,3 +63,33 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # gone already, or never made
             temporary.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside `path` that tells which process writes there."""
+    token = f"{os.getpid() & 0xFFFFFF:06x}{next(_numbers) & 0xFF:02x}"
+    return path.with_name(f".{path.stem[:80]}.{token}{path.suffix}")
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Removes temporary files for `path` that killed processes have left."""
+    pattern = re.compile(rf"\.{re.escape(path.stem[:80])}\.([0-9a-f]{{6}})[0-9a-f]{{2}}{re.escape(path.suffix)}")
+    for other in path.parent.glob(f".{glob.escape(path.stem[:80])}.????????{glob.escape(path.suffix)}"):
+        match = pattern.fullmatch(other.name)
+        with suppress(OSError):
+            is_old = time.time() - other.stat().st_mtime > ABANDONED_SECONDS
+            if match and is_old and not _is_running(int(match[1], 16)):
+                other.unlink()
+
+
+def _is_running(process: int) -> bool:
+    """Asked of this machine alone; a file on a shared disk is young while another one writes it."""
+    if sys.platform == "win32":  # where asking would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture
+from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture, Census, PointCloud, View
 from splatscope.assets.colmap_model import model_suffix, points, read_model, registered_count, shots
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, match_views, pair_views
 from splatscope.assets.recentre import recentred
+from splatscope.assets.sfm import FoundCameras
 from splatscope.kernels.errors import InputError
 
 _INSIDE_A_DATASET = ("sparse", "distorted", "colmap")  # folders whose photographs lie in a folder above
@@ -72,12 +73,27 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
             f"Not used, for lack of a camera in {model}: {census.unused} of {len(photographs.paths)} photographs in "
             f"{folder}. If they matter, run COLMAP again."
         )
-    cloud = points(reconstruction, model)
-    if cloud is None or len(cloud.positions) < FEWEST_POINTS:
-        count = "no 3D points" if cloud is None else f"too few 3D points ({len(cloud.positions)})"
-        warnings.append(f"{model} has {count}, so splats will start at random positions.")
     ordered = [model, *(m for m in models if m != model)]
     census = replace(census, models=tuple((names[m], counts[m]) for m in ordered))
+    return _capture(path, views, points(reconstruction, model), str(model), warnings, census)
+
+
+def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
+    """The photographs in `folder` with the cameras that a search found for them. Raises InputError."""
+    reconstruction = read_model(found.model)
+    taken = [replace(shot, name=found.names[shot.name]) for shot in shots(reconstruction, found.model)]
+    views, warnings, census = match_views(Photographs(folder), taken, str(folder), folders_may_differ=False)
+    warnings = [*filter(None, [found.remark()]), *warnings]
+    cloud = points(reconstruction, found.model)
+    return _capture(path, views, cloud, "The reconstruction of these photographs", warnings, census)
+
+
+def _capture(
+    path: Path, views: tuple[View, ...], cloud: PointCloud | None, where: str, warnings: list[str], census: Census
+) -> Capture:
+    if cloud is None or len(cloud.positions) < FEWEST_POINTS:
+        count = "no 3D points" if cloud is None else f"too few 3D points ({len(cloud.positions)})"
+        warnings.append(f"{where} has {count}, so splats will start at random positions.")
     capture = Capture(path, "colmap", views, (), cloud, all_have_alpha(views), warnings=tuple(warnings), census=census)
     return recentred(capture)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import PointCloud
-from splatscope.assets.colmap_check import check_binary_model
+from splatscope.assets.colmap_check import binary_points, check_binary_model
 from splatscope.assets.lens import Lens, colmap_library
 from splatscope.assets.photographs import Shot
 from splatscope.assets.ply import read_point_cloud
@@ -127,10 +127,8 @@ def _pose(image: Any, model: Path) -> NDArray[np.float64]:
 
 def points(reconstruction: Any, model: Path) -> PointCloud | None:
     """The 3D points in the order of their ids, or those of points3D.ply, or None if there are none."""
-    all_points = [point for _, point in sorted(reconstruction.points3D.items())]
-    if all_points:
-        positions = np.array([point.xyz for point in all_points], np.float64)
-        colors = np.array([point.color for point in all_points], np.uint8)
+    if reconstruction.num_points3D():
+        positions, colors = _positions_and_colors(reconstruction, model)
         finite = np.isfinite(positions).all(axis=1)
         cloud = PointCloud(positions[finite], colors[finite])
     else:
@@ -139,3 +137,11 @@ def points(reconstruction: Any, model: Path) -> PointCloud | None:
         except InputError:
             return None
     return cloud if len(cloud.positions) else None
+
+
+def _positions_and_colors(reconstruction: Any, model: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    if model_suffix(model) == ".bin":
+        return binary_points(model / "points3D.bin")
+    all_points = [point for _, point in sorted(reconstruction.points3D.items())]
+    positions = np.array([point.xyz for point in all_points], np.float64)
+    return positions, np.array([point.color for point in all_points], np.uint8)

@@ -15,11 +15,12 @@ from typing import Literal
 
 from splatscope.assets import model_folder
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset
-from splatscope.assets.colmap import find_models, read_colmap
+from splatscope.assets.colmap import find_models, read_colmap, read_found
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.model_folder import NamedCameras
 from splatscope.assets.ply import read_filter, read_ply
 from splatscope.assets.recentre import camera_less, far_offset
+from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
 from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
@@ -202,18 +203,23 @@ def _open_folder(path: Path, images: str) -> SplatFile | Capture:
     children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
     if (path / "meta.json").is_file() and any(child.name.startswith("means") for child in children):
         raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
-    if (path / "poses_bounds.npy").is_file():
-        raise InputError(
-            f"{path} has LLFF's poses_bounds.npy but no COLMAP model, which cameras are read from. Copy the folder "
-            "sparse of the same capture beside it, or run COLMAP."
-        )
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
         return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images)
     refused = [child for child in children if child.is_file() and _file_format(child)]
     if refused and not below:
         return _open_file(refused[0], images)  # which says what that file is and what to do
+    if not below and (bare := bare_photographs(path, images)) is not None:
+        return _open_bare(path, *bare)
     raise InputError(_nothing_to_open(path, children, below))
+
+
+def _open_bare(path: Path, folder: Path, count: int) -> Capture:
+    """Photographs whose cameras were found earlier."""
+    found = known_cameras(folder)
+    if found is None:
+        raise NoCamerasError(path, folder, count)
+    return read_found(path, folder, found)
 
 
 def _recognised(folder: Path) -> FolderFormat | None:

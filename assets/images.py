@@ -28,6 +28,8 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp
 Image.MAX_IMAGE_PIXELS = None
 _PIXEL_LIMIT = 1 << 28
 _ORIENTATION = 0x0112  # EXIF tag
+_CAMERA = (0x010F, 0x0110)  # make and model
+_EXIF, _FOCAL_LENGTH = 0x8769, 0x920A  # a table of tags, and one in it
 _QUARTER_TURNS = (5, 6, 7, 8)
 warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
 
@@ -49,6 +51,24 @@ def read_header(path: Path | str) -> ImageHeader:
         tagged = "exif" in image.info if image.format == "PNG" else image.format != "TIFF"
         orientation = image.getexif().get(_ORIENTATION) if tagged else None
         return ImageHeader(*image.size, image.has_transparency_data, orientation in _QUARTER_TURNS)
+
+
+def camera_key(path: Path | str) -> tuple[object, ...]:
+    """Equal for photographs that one camera took at one zoom, as far as their headers tell. Raises InputError."""
+    with _opened(path) as image:
+        if image.format not in ("JPEG", "TIFF", "WEBP"):
+            return image.size
+        tags = image.getexif()
+        lies_sideways = tags.get(_ORIENTATION) in _QUARTER_TURNS
+        camera = (tags.get(tag) for tag in _CAMERA)
+        return (*image.size, lies_sideways, *camera, str(tags.get_ifd(_EXIF).get(_FOCAL_LENGTH)))
+
+
+def write_turned(path: Path | str, target: Path) -> None:
+    """A copy turned as the photograph's EXIF tag says, which keeps the other tags. Raises InputError."""
+    with _opened(path) as image:
+        upright = ImageOps.exif_transpose(image)
+        upright.convert("RGB").save(target, quality=95, exif=upright.getexif())
 
 
 def image_size(path: Path | str) -> tuple[int, int]:

@@ -5,6 +5,8 @@ Drawn from a fixed seed. The other benchmark scenes, which are what they are: `s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,8 @@ EVEN_SPLATS = 1_200_000
 CROWDED_TILE = (50, 28)  # column, row
 SMALLEST, LARGEST = 0.5, 120.0  # ratios
 PAIRS = 2.54  # (splat, tile) pairs a splat of the even part
+FAINT_PAIRS = 0.6  # of an even tile's pairs, where splats before the crowd are made faint
+STEP_TILES = 2  # from frame to frame
 
 
 def crowded_scene(ratio: float, workers: int, splats: int = EVEN_SPLATS, seed: int = 0) -> tuple[Gaussians, Camera]:
@@ -32,7 +36,7 @@ def crowded_scene(ratio: float, workers: int, splats: int = EVEN_SPLATS, seed: i
     spread = rng.uniform((0.0, 0.0), (WIDTH, HEIGHT), (splats, 2))
     even = _splats(rng, camera, spread, rng.uniform(2.0, 30.0, splats), (0.8, 4.0), (0.02, 0.4))
     pairs = PAIRS * splats
-    count = int(max(0.0, ratio * pairs / (workers - ratio) - pairs / np.prod(camera.tiles)))
+    count = int(max(0.0, ratio * pairs / (workers - ratio) - FAINT_PAIRS * pairs / np.prod(camera.tiles)))
     center = TILE * (np.array(CROWDED_TILE) + 0.5)
     crowd = np.clip(rng.normal(0, 2.6, (count, 2)), -5.5, 5.5) + center
     heavy = _splats(rng, camera, crowd, rng.uniform(31.0, 60.0, count), (0.25, 1.2), (0.0042, 0.012))
@@ -41,6 +45,21 @@ def crowded_scene(ratio: float, workers: int, splats: int = EVEN_SPLATS, seed: i
     arrays = [np.concatenate(parts).astype(np.float32) for parts in zip(even, heavy, strict=True)]
     order = rng.permutation(len(arrays[0]))
     return Gaussians(*(array[order] for array in arrays)), camera
+
+
+def crowded_path(camera: Camera, count: int) -> list[Camera]:
+    """The camera, and as it turns on the spot, to both sides in turn, the crowd always in the middle of a tile."""
+    cameras = []
+    column = CROWDED_TILE[0] + 0.5
+    for number in range(count):
+        shift = STEP_TILES * ((number + 1) // 2) * (-1) ** number
+        before, after = (np.arctan((TILE * at - camera.cx) / camera.fx) for at in (column, column + shift))
+        angle = after - before
+        turn = np.eye(4)
+        turn[[0, 0, 2, 2], [0, 2, 0, 2]] = np.cos(angle), np.sin(angle), -np.sin(angle), np.cos(angle)
+        rows = tuple(tuple(float(v) for v in row) for row in turn @ camera.matrix)
+        cameras.append(replace(camera, view_from_world=rows) if shift else camera)
+    return cameras
 
 
 def _splats(

@@ -74,9 +74,8 @@ for tool in ncu nsys compute-sanitizer nvcc cuobjdump; do
 done
 
 if wanted tests; then
-    part "device tests" 150 bash -c "set -o pipefail; '$python' -m pytest -q -p no:cacheprovider --durations=5 \
-        tests/test_cuda_on_gpu.py tests/test_cuda_backend_gpu.py tests/test_cuda_show_gpu.py tests/test_training_step_gpu.py \
-        tests/test_sm_timeline_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
+    part "device tests" 180 bash -c "set -o pipefail; '$python' -m pytest -q -p no:cacheprovider --durations=5 \
+        tests/test_*_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
 fi
 
 if wanted training; then

@@ -1,11 +1,12 @@
 """Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
 
-    python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--set blend.map=columns_8x4] [--json FILE]
+    python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=lazy_sh]
 
 A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
-zero, so that all steps do the same work: Adam moves the same bytes. `gpu` is between events around many steps, `wall`
-the host's clock around the same steps; stages come from a run of their own, whose events cost a little. Nothing is
-trained here; the trainer is `training/trainer.py`.
+zero, so that all steps do the same work: Adam moves the same bytes. With --views, steps go round among cameras turned
+about the first, so that splats come into sight and leave it, which is what lazy Adam is about. `gpu` is between events
+around many steps, `wall` the host's clock around the same steps; stages come from a run of their own, whose events cost
+a little. --json writes all of it. Nothing is trained here; the trainer is `training/trainer.py`.
 """
 
 from __future__ import annotations
@@ -22,34 +23,46 @@ import torch
 from splatscope.benchmarks.scenes import BenchmarkScene, make_scene
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.training_step import AdamRates, StepRequest, TrainingStep
-from splatscope.kernels.types import RenderSettings
+from splatscope.kernels.types import Camera, RenderSettings
 
 WARM_UP = 10
 REPEATS = 5
 NO_RATES = AdamRates(0, 0, 0, 0, 0, 0)
 
 
-def measure(made: BenchmarkScene, policy: Policy, steps: int, kernels: Any) -> dict[str, Any]:
+def turned(camera: Camera, angle: float) -> Camera:
+    """The same camera after a turn about its vertical axis, radians."""
+    turn = np.eye(4)
+    turn[0, 0] = turn[2, 2] = np.cos(angle)
+    turn[0, 2], turn[2, 0] = np.sin(angle), -np.sin(angle)
+    c = camera
+    return Camera.from_matrix(turn @ c.matrix, c.width, c.height, c.fx, c.fy, c.cx, c.cy, c.near)
+
+
+def measure(made: BenchmarkScene, policy: Policy, steps: int, views: int, kernels: Any) -> dict[str, Any]:
     """Times of one scene. Raises InputError where there is no room."""
     pixels = np.random.default_rng(0).integers(0, 256, (made.camera.height, made.camera.width, 3), np.uint8)
     result: dict[str, Any] = {"scene": made.name, "splats": made.gaussians.count}
     for timed in (False, True):
         training = TrainingStep(made.gaussians, policy, timed_every=int(timed), kernels=kernels)
-        request = StepRequest(made.camera, RenderSettings(), training.targets.add(pixels), NO_RATES)
-        for _ in range(WARM_UP):
-            training.run(request)
-        outcome = training.outcomes(wait=True)[-1]
-        result |= {"visible": outcome.visible, "pairs": outcome.instances}
+        cameras = [turned(made.camera, 2 * np.pi * view / views) for view in range(views)]
+        target = training.targets.add(pixels)
+        requests = [StepRequest(camera, RenderSettings(), target, NO_RATES) for camera in cameras]
+        for number in range(max(WARM_UP, 2 * views)):
+            training.run(requests[number % views])
+        outcomes = training.outcomes(wait=True)[-views:]
+        result["visible"] = round(sum(outcome.visible for outcome in outcomes) / views)
+        result["pairs"] = round(sum(outcome.instances for outcome in outcomes) / views)
         if timed:
-            result["stages"] = _stages(training, request)
+            result["stages"] = _stages(training, requests)
         else:
-            result |= _totals(training, request, steps)
+            result |= _totals(training, requests, steps)
         del training
         torch.cuda.empty_cache()
     return result
 
 
-def _totals(training: TrainingStep, request: StepRequest, steps: int) -> dict[str, Any]:
+def _totals(training: TrainingStep, requests: list[StepRequest], steps: int) -> dict[str, Any]:
     """GPU and wall milliseconds a step, medians of repeats, and the largest memory."""
     gpu, wall = [], []
     for _ in range(REPEATS):
@@ -57,8 +70,8 @@ def _totals(training: TrainingStep, request: StepRequest, steps: int) -> dict[st
         torch.cuda.synchronize()
         begun = perf_counter()
         start.record()
-        for _ in range(steps):
-            training.run(request)
+        for number in range(steps):
+            training.run(requests[number % len(requests)])
         end.record()
         training.outcomes(wait=True)
         torch.cuda.synchronize()
@@ -72,14 +85,15 @@ def _totals(training: TrainingStep, request: StepRequest, steps: int) -> dict[st
     }
 
 
-def _stages(training: TrainingStep, request: StepRequest) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for _ in range(30):
+def _stages(training: TrainingStep, requests: list[StepRequest]) -> dict[str, float]:
+    """Means over the views of medians of repeats."""
+    found: dict[str, list[list[float]]] = {}
+    for view, request in [*enumerate(requests)] * (30 if len(requests) == 1 else 8):
         training.run(request)
         training.outcomes(wait=True)
         for stage, ms in training.stage_ms.items():
-            found.setdefault(stage, []).append(ms)
-    return {stage: round(float(np.median(times)), 4) for stage, times in found.items()}
+            found.setdefault(stage, [[] for _ in requests])[view].append(ms)
+    return {stage: round(float(np.mean([np.median(t) for t in times])), 4) for stage, times in found.items()}
 
 
 def print_table(result: dict[str, Any]) -> None:
@@ -99,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenes", nargs="+")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[], metavar="STAGE.NAME=VALUE")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -111,7 +126,7 @@ def main() -> None:
         policy = policy.with_value(stage, toggle, value)
     for name in options.scenes:
         torch.cuda.reset_peak_memory_stats()
-        results.append(measure(make_scene(name), policy, options.steps, kernels))
+        results.append(measure(make_scene(name), policy, options.steps, options.views, kernels))
         print_table(results[-1])
         if options.json is not None:
             options.json.write_text(json.dumps(results, indent=1))

@@ -18,7 +18,6 @@ from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradient
 
 BackendName = Literal["auto", "cpu", "cuda", "reference"]
 Span = tuple[str, float, float]  # stage, beginning and end in seconds of time.perf_counter
-AUTO_TRAINS_ON_GPU = True
 
 
 class Backend(Protocol):
@@ -48,8 +47,9 @@ class Backend(Protocol):
         """One picture and what `backward` needs; only the newest pass can be differentiated."""
         ...
 
-    def backward(self, saved: Any, image_gradient: Float32) -> Gradients:
-        """dL/d(parameters) from dL/d(image) [H, W, 3]. The arrays are reused by the next call."""
+    def backward(self, saved: Any, image_gradient: Float32, absolute: bool = ...) -> Gradients:
+        """dL/d(parameters) from dL/d(image) [H, W, 3]. The arrays are reused by the next call. `absolute`: means2d adds
+        up |dL/d(projected mean)| of each pixel by itself (Ye et al. 2024); on a GPU only training steps do that."""
         ...
 
     def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
@@ -75,6 +75,19 @@ class Backend(Protocol):
         ...
 
 
+class PendingShow(Protocol):
+    """A picture that a device was handed and may not be done with."""
+
+    @property
+    def ready(self) -> bool:
+        """True if `finish` does not wait."""
+        ...
+
+    def finish(self) -> tuple[NDArray[np.uint8], Frame]:
+        """The picture for the screen, uint8 [H, W, 4], and its frame; once."""
+        ...
+
+
 @runtime_checkable
 class LiveBackend(Backend, Protocol):
     """A backend that compiles beside its pictures, makes them ready for a screen, and knows when its stages ran."""
@@ -87,6 +100,12 @@ class LiveBackend(Backend, Protocol):
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
     ) -> tuple[NDArray[np.uint8], Frame]:
         """One picture for the screen, uint8 [H, W, 4], and its frame."""
+        ...
+
+    def begin_show(
+        self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
+    ) -> PendingShow:
+        """The same without waiting; one at a time."""
         ...
 
     def start_clock(self) -> None:
@@ -120,14 +139,13 @@ def gpu_is_present() -> bool:
     return count > 0
 
 
-def make_backend(name: BackendName = "auto", training: bool = False, nvtx: bool = False) -> Backend:
-    """The backend of that name; `auto` is the GPU where one can be used, for what it is good at.
+def make_backend(name: BackendName = "auto", nvtx: bool = False) -> Backend:
+    """The backend of that name; `auto` is the GPU where one can be used.
 
     `nvtx` gives profilers the names of stages, where the backend has a GPU.
     """
     if name == "auto":
-        wants_gpu = AUTO_TRAINS_ON_GPU or not training
-        name = "cuda" if wants_gpu and gpu_is_present() and _cuda_problem() is None else "cpu"
+        name = "cuda" if gpu_is_present() and _cuda_problem() is None else "cpu"
     if name == "cpu":
         from splatscope.kernels.cpu import CpuBackend
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.api import Backend, Span
-from splatscope.kernels.cuda_pictures import DeviceFrame, RgbaConverter, copy_to_host
+from splatscope.kernels.cuda_pictures import DeviceFrame, HostCopies, RgbaConverter, copy_to_host
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.passes import Scene, frame_dtype
 from splatscope.kernels.policy import Policy
@@ -37,6 +37,30 @@ class Saved:
 
     number: int
     sh_rows: int
+
+
+class Showing:
+    """A picture that the GPU was handed; see `CudaBackend.begin_show`."""
+
+    def __init__(self, backend: CudaBackend, asked: Any, copies: HostCopies, tensors: dict[str, Any]) -> None:
+        self._backend, self._asked, self._copies, self._tensors = backend, asked, copies, tensors
+
+    @property
+    def ready(self) -> bool:
+        """True once the GPU is done with it."""
+        return self._copies.ready
+
+    def finish(self) -> tuple[NDArray[np.uint8], Frame]:
+        """The picture and its frame. Waits for the GPU, and draws again if the picture did not fit its buffers."""
+        rgba, starts, frame = self._copies.arrays()
+        record, renderer = frame.view(frame_dtype())[0], self._backend.renderer
+        with _LOCK:
+            if record["overflow"]:
+                renderer.grow(record)
+                return self._backend.show(*self._asked)
+            counts = _tile_counts(starts, self._asked[1])
+            recording = renderer.read_recording()
+            return rgba, DeviceFrame.of(self._tensors, counts, record, renderer.stage_times(), recording)
 
 
 class CudaBackend:
@@ -78,23 +102,29 @@ class CudaBackend:
 
         The arrays of `gaussians` are read once: do not change them between calls.
         """
+        return self.begin_show(gaussians, camera, settings, policy).finish()
+
+    def begin_show(
+        self,
+        gaussians: Gaussians,
+        camera: Camera,
+        settings: RenderSettings = _DEFAULT_SETTINGS,
+        policy: Policy = _DEFAULT_POLICY,
+    ) -> Showing:
+        """`show` that queues the picture and does not wait for it: who trains meanwhile queues steps behind it.
+
+        Of two at a time the stage times are the newer one's.
+        """
         with _LOCK:
             scene, renderer = self._begin(gaussians, camera, policy, training=False), self.renderer
             try:
-                while True:
-                    out = renderer.forward(scene, camera, settings, policy, wants_depth=True)
-                    arrays = copy_to_host([self._rgba(out.image), out.tile_starts, renderer.pipeline.frame])
-                    record = arrays[2].view(frame_dtype())[0]
-                    if not record["overflow"]:
-                        break
-                    renderer.grow(record)
+                out = renderer.forward(scene, camera, settings, policy, wants_depth=True)
             finally:
                 self.compiling = False
             assert out.depth is not None
+            copies = HostCopies([self._rgba(out.image), out.tile_starts, renderer.pipeline.frame])
             tensors = {name: getattr(out, name).clone() for name in ("image", "depth", "transmittance")}
-            counts = _tile_counts(arrays[1], camera)
-            recording = renderer.read_recording()
-            return arrays[0], DeviceFrame.of(tensors, counts, record, renderer.stage_times(), recording)
+        return Showing(self, (gaussians, camera, settings, policy), copies, tensors)
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
         """The GPU as the blend kernel of the newest picture finds it, and what units of work cost there."""
@@ -143,10 +173,12 @@ class CudaBackend:
             frame = self._draw(gaussians, camera, settings, policy, training=True)
             return frame, Saved(self._passes, gaussians.sh.shape[1])
 
-    def backward(self, saved: Saved, image_gradient: Float32) -> Gradients:
+    def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
         """dL/d(parameters) from dL/d(image) [H, W, 3]."""
         import torch
 
+        if absolute:
+            raise ValueError("On a GPU only training steps add up absolute values; see training_step.py.")
         with _LOCK:
             if saved.number != self._passes:
                 raise ValueError("Only the newest forward pass can be differentiated; render again first.")

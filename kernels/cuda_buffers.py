@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.kernels.errors import InputError
+from splatscope.kernels.errors import InputError, NoRoomError
 
 Shape = tuple[int, ...]
 LARGEST_COUNT = 2**32 - 1  # pairs and slots are numbered by 32-bit words
@@ -154,7 +154,7 @@ class TorchMemory:
         self._next = 0
 
     def empty(self, name: str, shape: Shape, dtype: str) -> Any:
-        """A tensor on the GPU. Raises InputError where there is no room."""
+        """A tensor on the GPU. Raises NoRoomError where there is no room."""
         import torch
 
         try:
@@ -162,7 +162,7 @@ class TorchMemory:
         except torch.OutOfMemoryError as error:
             wanted = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
             free, total = torch.cuda.mem_get_info()
-            raise InputError(
+            raise NoRoomError(
                 f"The GPU has no room for {name}: {wanted / 2**30:.2f} GiB more, {free / 2**30:.2f} of "
                 f"{total / 2**30:.2f} GiB free. Close other programs, use a smaller picture or a smaller scene."
             ) from error
@@ -184,6 +184,16 @@ class TorchMemory:
         slot.numpy()[:] = record.view(np.uint8)
         array.copy_(slot, non_blocking=True)
         event.record()
+
+    def upload(self, array: Any, pinned: Any) -> None:
+        """Copies pinned memory, which must stay as it is until that is done, in the order of launches."""
+        array.copy_(pinned, non_blocking=True)
+
+    def stream(self) -> Any:
+        """The current one, to be passed to `record`: to find it out anew each time is slow. None on a processor."""
+        import torch
+
+        return torch.cuda.current_stream() if self.device == "cuda" else None
 
     def shared_with_host(self, name: str, size: int) -> Any:
         """Bytes [size] in pinned memory, which kernels may write and the host then read."""

@@ -37,6 +37,10 @@ class DeviceFrame(Frame):
             object.__setattr__(frame, name, value)
         return frame
 
+    def tensor(self, name: str) -> Any:
+        """One of its arrays where it lies on the GPU."""
+        return self.__dict__["_tensors"][name]
+
     def __getattr__(self, name: str) -> Any:
         """Called for what is not there yet."""
         tensors = self.__dict__.get("_tensors", {})
@@ -64,17 +68,37 @@ class RgbaConverter:
         return self._rgba
 
 
-def copy_to_host(tensors: Sequence[Any]) -> list[NDArray[Any]]:
-    """Copies of all tensors by way of pinned memory; waits once for the GPU.
+class HostCopies:
+    """Copies of tensors on their way to pinned memory, behind whatever their stream has to do before.
 
     Torch keeps pinned memory for reuse, so that a picture as large as one that is gone costs no allocation.
     """
-    import torch
 
-    if not tensors[0].is_cuda:
-        return [tensor.numpy().copy() for tensor in tensors]
-    copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
-    for copy, tensor in zip(copies, tensors, strict=True):
-        copy.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream().synchronize()
-    return [copy.numpy() for copy in copies]
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        import torch
+
+        self._event: Any = None
+        if not tensors[0].is_cuda:
+            self._copies = [tensor.clone() for tensor in tensors]
+            return
+        self._copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+        for copy, tensor in zip(self._copies, tensors, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event()
+        self._event.record()
+
+    @property
+    def ready(self) -> bool:
+        """True if `arrays` does not wait."""
+        return self._event is None or self._event.query()
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """The copies. Waits for these and for nothing behind them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [copy.numpy() for copy in self._copies]
+
+
+def copy_to_host(tensors: Sequence[Any]) -> list[NDArray[Any]]:
+    """Copies of all tensors by way of pinned memory; waits once for the GPU."""
+    return HostCopies(tensors).arrays()

@@ -9,3 +9,7 @@ shows it. Every other exception is a defect of ours and keeps its traceback.
 
 class InputError(Exception):
     """Something the user handed us cannot be used; the message says what, where and what to do."""
+
+
+class NoRoomError(InputError):
+    """A device has no memory left for something; whoever can do without it may go on."""

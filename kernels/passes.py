@@ -22,8 +22,10 @@ from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.types import Camera, RenderSettings
 
 SH_ROWS = 16  # of every scene on the GPU; those beyond its degree are zero
-DIGIT_BITS = 8  # of a sort pass
-SORT_THREADS, SORT_ITEMS = 512, 8  # pairs a block of a sort pass takes: their product
+DIGIT_BITS = 8  # of a pass of the tile sort, at most
+KEY_DIGIT_BITS, KEY_BINS = 9, 512  # of a pass of the sort by depth, at most
+SORT_THREADS, SORT_BLOCKS = 512, 2  # of a block, on a multiprocessor
+SORT_ITEMS, WIDE_SORT_ITEMS = 8, 6  # pairs a thread, of 8-byte keys the latter
 
 
 # ---- Kernels of a policy ---------------------------------------------------------------------------------------------
@@ -67,6 +69,7 @@ class Pass:
     tiles: int
     gradients: bool = True  # False: the optimiser takes them from registers, and no arrays hold them
     lazy_sh: bool = False  # harmonics may be behind (cuda/lazy.cuh), and the scene says what they have missed
+    absolute: bool = False  # the means2d gradient adds up |dL/d(projected mean)| of each pixel (Ye et al. 2024)
 
     @property
     def key_bytes(self) -> int:
@@ -102,20 +105,23 @@ class Pass:
             found["plan"] = instantiation("schedule.cuh", "plan", policy)
             found |= self._of_units("blend", found["blend"])
         if policy.sort.sorter == "onesweep" or policy.schedule.sched == "lpt":
-            sizes = {"threads": str(SORT_THREADS), "items": str(SORT_ITEMS)}
-            depths = {"key_bytes": "4"}
-            found["sort tiles"] = instantiation("sort.cuh", "sort_pass", policy, **key, **sizes, iota="false")
+            sizes = {"threads": str(SORT_THREADS), "items": str(SORT_ITEMS), "blocks": str(SORT_BLOCKS)}
+            tiles = {**key, **sizes} | ({"items": str(WIDE_SORT_ITEMS)} if self.key_bytes == 8 else {})
+            depths = {"key_bytes": "4", "bins": str(KEY_BINS)}
+            found["sort tiles"] = instantiation("sort.cuh", "sort_pass", policy, **tiles)
             if policy.sort.sort == "two_stage" or policy.schedule.sched == "lpt":
                 found["histogram"] = instantiation("sort.cuh", "histogram", policy, **depths)
-                for role, iota in (("sort depths first", "true"), ("sort depths", "false")):
-                    found[role] = instantiation("sort.cuh", "sort_pass", policy, **depths, **sizes, iota=iota)
+                for role, more in {"first": {"iota": "true"}, "": {}, "last": {"gathers": "true"}}.items():
+                    name = f"sort keys {role}".strip()
+                    found[name] = instantiation("sort.cuh", "sort_pass", policy, **depths, **sizes, **more)
         if self.training:
             deterministic = _bool(policy.blend_backward.reduce == "deterministic")
-            found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy)
+            more = {"absolute": "true"} if self.absolute else {}
+            found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy, **more)
             if self.is_scheduled:
                 found |= self._of_units("blend_backward", found["blend_backward"])
             found["project_backward"] = instantiation(
-                "project_backward.cuh", "project_backward", policy, deterministic=deterministic
+                "project_backward.cuh", "project_backward", policy, deterministic=deterministic, **more
             )
         return found
 

@@ -22,24 +22,33 @@ from splatscope.kernels.cuda_buffers import Buffers, Capacity, Memory, address
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.passes import (
     DIGIT_BITS,
+    KEY_BINS,
+    KEY_DIGIT_BITS,
     SH_ROWS,
-    SORT_ITEMS,
-    SORT_THREADS,
     Pass,
     Scene,
     frame_dtype,
     frame_record,
 )
 from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, schedule_dtype
+from splatscope.kernels.pipeline_sort import (
+    ALL_BIN_ROWS,
+    SCAN_GROUP,
+    Sorting,
+    add_order,
+    add_sort_pass,
+    bins_of,
+    bits_of_passes,
+    look_back_rows,
+)
 from splatscope.kernels.types import Camera, RenderSettings
 
 SUM_ROW = 12  # floats of sums a slot
 BINS = 1 << DIGIT_BITS
-PART = SORT_THREADS * SORT_ITEMS
+DEPTH_BITS = 27  # of a depth less the near plane, as bits, that all but depths of 65,536 times that plane have
 PROJECT_THREADS = 128
 OFFSETS_PART, CHUNK = 2048, 1024  # bin.cuh: splats a block of offsets sums, places a block of emit fills at a time
 EMIT_BLOCKS = 4  # that fit a multiprocessor
-LAUNCHES_PER_LOOK_BACK = 8  # scan.cuh
 EPOCHS = 1 << 19  # scan.cuh: frames until look-back words must be cleared
 LOOK_BACKS = ("project look-back", "offsets look-back", "sort look-back", "order look-back")
 # Of a block, by blend.map: forward and backward.
@@ -151,11 +160,15 @@ class Pipeline:
 
     def begin(self, scene: Scene, camera: Camera, settings: RenderSettings, capacity: Capacity) -> None:
         """Writes the frame record; call it before each forward pass."""
+        self.memory.write(self.frame, frame_record(scene, camera, settings, capacity, self.next_epoch()))
+
+    def next_epoch(self) -> int:
+        """The number that sets a frame apart from those before it, for those who write its record themselves."""
         self._epoch += 1
         if self._epoch == EPOCHS:
             self.buffers.clear(LOOK_BACKS)
             self._epoch = 1
-        self.memory.write(self.frame, frame_record(scene, camera, settings, capacity, self._epoch))
+        return self._epoch
 
     def read_frame(self) -> np.void:
         """The frame record as the kernels left it: counters and flags. Waits for them."""
@@ -203,7 +216,7 @@ class _Planner:
         self.scene, self.size, self.made_for, self.policy = scene, (height, width), made_for, made_for.policy
         self.capacity, self.kernels = capacity, kernels
         self.steps: list[Step] = []
-        self.tickets = self.sorts = 0
+        self.tickets, self.sorts = 0, dict[str, int]()
         self.scheduled: Scheduled | None = None
 
     def plan(self) -> Plan:
@@ -255,9 +268,10 @@ class _Planner:
         splats = self.take("splats", (room, 12), "f4")
         self.extents = self.take("extents", (room, 8), "f4")
         self.depth_bits = self.take("depth_bits", (room,), "u4")
-        self.tile_counts = self.take("tile counts", (room,), "u4")
+        self.footprints = self.take("footprints", (room, 2), "u4")
         self.warp_slots = self.take("warp_slots", (-(-count // 32), 2), "u4")
         self.slot_lanes = self.take("slot_lanes", (-(-count // 32),), "u4")
+        self.sort_bins = self.take("sort bins", (ALL_BIN_ROWS, KEY_BINS), "u4")
         rounds = self._each(count, 20 * PROJECT_THREADS, most=8)
         parts = -(-count // (PROJECT_THREADS * rounds))
         self.add(
@@ -272,81 +286,43 @@ class _Planner:
             sh=scene.sh[self.policy.project.sh_dtype],
             splats=splats,
             extents=self.extents,
-            tile_counts=self.tile_counts,
+            footprints=self.footprints,
             depth_bits=self.depth_bits,
             warp_slots=self.warp_slots,
             slot_lanes=self.slot_lanes,
-            look_back=self.take("project look-back", (parts,), "u8", zeroed=True),
+            sort_bins=self.sort_bins,
+            sort_bin_count=ALL_BIN_ROWS * KEY_BINS,
+            look_back=self.take("project look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
             lazy=scene.lazy,
             rounds=rounds,
             ticket=self.ticket(),
         )
         return splats
 
-    def _sort_depths(self) -> Any:
-        """Slots, nearest first."""
-        room, bits = self.capacity.visible, 32
-        orders = [self.take(f"order {i}", (room,), "u4") for i in range(2)]
-        if self.policy.sort.sorter == "torch":
-            self._sort_by_torch("depth_sort", self.depth_bits, None, "slots", 31, orders[0])
-            return orders[0]
-        keys = [self.take(f"depth keys {i}", (room,), "u4") for i in range(2)]
-        passes = bits // DIGIT_BITS
-        starts = self.take("depth bin starts", (passes, BINS), "u4")
-        self.add(
-            "depth_sort",
-            "histogram",
-            min(-(-room // PART), 2 * self.memory.multiprocessors),
-            512,
-            keys=self.depth_bits,
-            count=self._counter("slots"),
-            bins=self.take("bins", (8, BINS), "u4", zeroed=True),
-            bin_starts=starts,
-            passes=passes,
-            ticket=self.ticket(),
-        )
-        source: tuple[Any, Any] = (self.depth_bits, None)
-        for number in range(passes):
-            is_last = number == passes - 1
-            target = (None if is_last else keys[number % 2], orders[number % 2])
-            role = "sort depths" if number else "sort depths first"
-            self._sort_pass("depth_sort", role, source, target, "slots", room, starts, number, bits)
-            source = target
-        return source[1]
+    def _sorting(self, stage: str, counter: str, room: int, digit_bits: int, name: str, bins: int) -> Sorting:
+        most = max(self.capacity.visible, self.capacity.instances)
+        return Sorting(stage, self._counter(counter), room, digit_bits, name, bins, "sort look-back", most)
 
-    def _sort_pass(
-        self,
-        stage: str,
-        role: str,
-        source: tuple[Any, Any],
-        target: tuple[Any, Any],
-        counter: str,
-        room: int,
-        starts: Any,
-        number: int,
-        bits: int,
-    ) -> None:
-        """One digit of a sort of (keys, payloads)."""
-        parts = -(-max(self.capacity.visible, self.capacity.instances) // PART)
-        self.sorts += 1
-        assert self.sorts <= LAUNCHES_PER_LOOK_BACK
-        self.add(
-            stage,
-            role,
-            -(-room // PART),
-            SORT_THREADS,
-            keys_in=source[0],
-            payloads_in=source[1],
-            keys_out=target[0],
-            payloads_out=target[1],
-            count=self._counter(counter),
-            bin_starts=address(starts, 4 * BINS * number),
-            look_back=self.take("sort look-back", (parts, BINS), "u8", zeroed=True),
-            shift=DIGIT_BITS * number,
-            digit_bits=min(DIGIT_BITS, bits - DIGIT_BITS * number),
-            launch=self.sorts - 1,
-            ticket=self.ticket(),
-        )
+    def _sort_depths(self) -> Any:
+        """Slots, nearest first; and their footprints."""
+        room = self.capacity.visible
+        self.sorted_footprints = self.take("sorted footprints", (room, 2), "u4")
+        if self.policy.sort.sorter == "torch":
+            order = self.take("depth order 0", (room,), "u4")
+            self._sort_by_torch("depth_sort", self.depth_bits, None, "slots", 31, order)
+            self._gather_footprints(order)
+            return order
+        digit_bits = bits_of_passes(DEPTH_BITS, KEY_DIGIT_BITS)[1]
+        sorting = self._sorting("depth_sort", "slots", room, digit_bits, "depth", KEY_BINS)
+        near, gathered = self._counter("near_z"), (self.footprints, self.sorted_footprints)
+        return add_order(self, sorting, self.depth_bits, DEPTH_BITS, near, has_rare=True, gathered=gathered)
+
+    def _gather_footprints(self, order: Any) -> None:
+        def work() -> None:
+            count = int(self.read_frame()["slots"])
+            self.memory.gather(self.footprints, order[:count], self.sorted_footprints)
+
+        self.steps.append(Call("depth_sort", work))
 
     def _sort_by_torch(self, stage: str, keys: Any, values: Any, counter: str, bits: int, out: Any) -> None:
         """The count comes to the host, and the host waits."""
@@ -363,16 +339,17 @@ class _Planner:
         room, made_for, dtype = self.capacity.instances, self.made_for, f"u{self.made_for.key_bytes}"
         keys = [self.take(f"{dtype} keys {i}", (room,), dtype) for i in range(2)]
         slots = [self.take(f"slots {i}", (room,), "u4") for i in range(2)]
-        starts = self.take("tile bin starts", (made_for.key_passes, BINS), "u4")
+        digit_bits = bits_of_passes(made_for.key_bits, DIGIT_BITS)[1]
+        sorting = self._sorting("tile_sort", "instances", room, digit_bits, "tile", BINS)
         places = {
-            "order": order,
-            "begins": self.take("begins", (self.capacity.visible,), "u4"),
+            "placed": self.take("placed", (self.capacity.visible, 4), "u4"),
             "chunk_splats": self.take("chunk splats", (-(-room // CHUNK),), "u4"),
         }
         parts = -(-self.capacity.visible // OFFSETS_PART)
         sums = {
-            "tile_counts": self.tile_counts,
-            "look_back": self.take("offsets look-back", (parts,), "u8", zeroed=True),
+            "footprints": self.footprints if order is None else self.sorted_footprints,
+            "order": order,
+            "look_back": self.take("offsets look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
         }
         self.add("emit", "offsets", parts, 256, ticket=self.ticket(), **sums, **places)
         self.add(
@@ -385,10 +362,9 @@ class _Planner:
             depth_bits=self.depth_bits,
             keys=keys[0],
             slots=slots[0],
-            bins=self.take("bins", (8, BINS), "u4", zeroed=True),
-            bin_starts=starts,
+            bins=bins_of(self, "tile"),
             passes=made_for.key_passes,
-            finished_ticket=self.ticket(),
+            digit_bits=digit_bits,
         )
         last = made_for.key_passes % 2
         if self.policy.sort.sorter == "torch":
@@ -397,9 +373,7 @@ class _Planner:
         else:
             for number in range(made_for.key_passes):
                 source, target = ((keys[i], slots[i]) for i in (number % 2, 1 - number % 2))
-                self._sort_pass(
-                    "tile_sort", "sort tiles", source, target, "instances", room, starts, number, made_for.key_bits
-                )
+                add_sort_pass(self, sorting, "sort tiles", number, source, target)
         self.slots = slots[last]
         self.tile_starts = self.take("tile starts", (made_for.tiles + 1,), "u4")
         blocks = min(room // (256 * 16 // made_for.key_bytes) + 1, 8 * self.memory.multiprocessors)

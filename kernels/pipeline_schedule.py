@@ -15,9 +15,10 @@ import numpy as np
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import MULTIPROCESSORS, Kernel
 from splatscope.kernels.cuda_buffers import Memory, address
-from splatscope.kernels.passes import DIGIT_BITS, SORT_ITEMS, SORT_THREADS, Pass, source
+from splatscope.kernels.passes import KEY_BINS, KEY_DIGIT_BITS, Pass, source
+from splatscope.kernels.pipeline_sort import Sorting, add_order, bits_of_passes
 from splatscope.kernels.policy import SchedulePolicy
-from splatscope.kernels.schedule import CostModel, Machine
+from splatscope.kernels.schedule import LEAST_CUT, CostModel, Machine
 from splatscope.kernels.schedule_calibration import calibration_of
 from splatscope.kernels.sm_timeline import Recording, recording_of_gpu
 
@@ -26,7 +27,7 @@ POLICY_CHUNKS = 1024  # room for chunks of a frame; where it is full, tiles stay
 MOST_CHUNKS = 1 << 16  # likewise, where every tile may be split
 RESIDENT_THREADS = 1536  # on a multiprocessor of a GPU that is not known
 LEAST_GAIN = CostModel().least_gain
-FUSED_SHARE = 0.5  # of the blocks that begin with chunks
+TRAINING_CUT = 512  # splats: the backward pass gains where the forward pass alone would not
 
 
 class Planner(Protocol):
@@ -35,6 +36,8 @@ class Planner(Protocol):
     memory: Memory
     made_for: Pass
     kernels: dict[str, Kernel]
+    sort_bins: Any
+    sorts: dict[str, int]
     frame: Any
     tile_starts: Any
 
@@ -86,7 +89,8 @@ def costs_of(policy: SchedulePolicy, training: bool, memory: Memory) -> CostMode
     """What units cost, by the calibration of the GPU."""
     costs = calibration_of(memory)
     second_pass = costs.training_walk if training else costs.second_walk if policy.exact_stop == "on" else 0.0
-    return CostModel(costs.chunk, costs.tail, LEAST_GAIN, second_pass)
+    least_cut = TRAINING_CUT if training else LEAST_CUT
+    return CostModel(costs.chunk, costs.tail, LEAST_GAIN, second_pass, costs.start, least_cut)
 
 
 def read_recording(
@@ -130,13 +134,14 @@ def add_plan(planner: Planner, threads: int) -> Scheduled:
         1,
         1024,
         tile_start=planner.tile_starts,
+        tiles=tiles,
         work=work,
         schedule=record,
         units=units,
         tile_keys=keys,
         tile_parts=take("tile parts", (tiles,), "u4"),
         tile_ranks=take("tile ranks", (tiles,), "u4"),
-        split=take("split tiles", (tiles, 2), "u4"),
+        split=take("split tiles", (tiles, 4), "u4"),
         chunks=chunks,
         chunk_capacity=room,
         heaviest_tiles=int(policy.chunk_h),
@@ -147,6 +152,7 @@ def add_plan(planner: Planner, threads: int) -> Scheduled:
         tail_cost=costs.tail,
         least_gain=costs.least_gain,
         second_pass=costs.second_pass,
+        least_cut=costs.least_cut,
         **own,
     )
     arguments = {
@@ -168,44 +174,12 @@ def add_plan(planner: Planner, threads: int) -> Scheduled:
 
 def _sort_tiles(planner: Planner, record: Any, keys: Any) -> Any:
     """Tiles by descending count, exactly: by the keys that the plan left in place of an order."""
-    tiles, bins, passes = planner.made_for.tiles, 1 << DIGIT_BITS, 32 // DIGIT_BITS
-    part = SORT_THREADS * SORT_ITEMS
+    tiles = planner.made_for.tiles
     fields: Any = schedule_dtype().fields
     count = address(record, fields["tiles"][1])
-    starts = planner.take("order bin starts", (passes, bins), "u4")
-    moved = [planner.take(f"order keys {i}", (tiles,), "u4") for i in range(2)]
-    orders = [planner.take(f"tile orders {i}", (tiles,), "u4") for i in range(2)]
-    planner.add(
-        "schedule",
-        "histogram",
-        min(-(-tiles // part), planner.memory.multiprocessors),
-        512,
-        keys=keys,
-        count=count,
-        bins=planner.take("bins", (8, bins), "u4", zeroed=True),
-        bin_starts=starts,
-        passes=passes,
-        ticket=planner.ticket(),
-    )
-    for number in range(passes):
-        planner.add(
-            "schedule",
-            "sort depths" if number else "sort depths first",
-            -(-tiles // part),
-            SORT_THREADS,
-            keys_in=moved[(number - 1) % 2] if number else keys,
-            payloads_in=orders[(number - 1) % 2] if number else None,
-            keys_out=None if number == passes - 1 else moved[number % 2],
-            payloads_out=orders[number % 2],
-            count=count,
-            bin_starts=address(starts, 4 * bins * number),
-            look_back=planner.take("order look-back", (-(-tiles // part), bins), "u8", zeroed=True),
-            shift=DIGIT_BITS * number,
-            digit_bits=DIGIT_BITS,
-            launch=number,
-            ticket=planner.ticket(),
-        )
-    return orders[(passes - 1) % 2]
+    digit_bits = bits_of_passes(32, KEY_DIGIT_BITS)[1]
+    sorting = Sorting("schedule", count, tiles, digit_bits, "order", KEY_BINS, "order look-back", tiles)
+    return add_order(planner, sorting, keys, 32)
 
 
 def add_units(
@@ -222,8 +196,12 @@ def add_units(
         stay = planner.memory.multiprocessors * resident_blocks(kernel, threads, planner.memory)
         both = apart not in planner.kernels and policy.chunk != "off"
         most = scheduled.chunk_room if name == apart else scheduled.tiles + (scheduled.chunk_room if both else 0)
-        blocks = most if policy.take == "hardware" else min(stay, most)
-        units = scheduled.units | {"chunk_blocks": max(1, int(FUSED_SHARE * blocks)), "records": records}
+        blocks = min(stay, most)
+        if policy.take == "hardware" and name != apart:
+            # Where chunks come first, whoever had one takes a tile as well, and no block starts in vain.
+            blocks = max(scheduled.chunk_room, scheduled.tiles) if both and policy.chunk != "catgs" else most
+        first_with_chunks = max(1, blocks * int(policy.fused_share) // 100)
+        units = scheduled.units | {"chunk_blocks": first_with_chunks, "records": records}
         planner.add(stage, name, blocks, threads, blend={"frame": planner.frame, **blend}, units=units, **more)
     if policy.coexec == "streams" and apart in planner.kernels:
         planner.put_together()

@@ -118,7 +118,7 @@ class SchedulePolicy:
         cpp="Sched",
     )
     chunk: Literal["off", "all", "fixed", "catgs", "policy"] = toggle(
-        "off",
+        "policy",
         "Tiles split into chunks of depth for several blocks: none, all into k, the h heaviest into k, those above "
         "twice the mean into parts of the mean, or what a cost model says each frame.",
         step="own",
@@ -146,12 +146,23 @@ class SchedulePolicy:
     )
     coexec: Literal["off", "streams", "fused", "queue"] = toggle(
         "queue",
-        "Chunks are launched before the tiles, or beside them on a stream of their own, or with them: half of the "
+        "Chunks are launched before the tiles, or beside them on a stream of their own, or with them: some of the "
         "blocks begin with chunks, or one queue has both.",
         step="own",
         identity="B",
         cpp="Coexec",
         needs=(Need("fused", "schedule", "take", ("ticket",), "only blocks that stay can help each other out"),),
+    )
+    fused_share: Literal["10", "25", "50", "75", "90"] = toggle(
+        "50",
+        "Percent of the blocks that begin with chunks where coexec is fused.",
+        step="own",
+        identity="B",
+        cpp=None,
+        needs=tuple(
+            Need(value, "schedule", "coexec", ("fused",), "otherwise all blocks begin with chunks")
+            for value in ("10", "25", "75", "90")
+        ),
     )
     take: Literal["hardware", "ticket"] = toggle(
         "hardware",
@@ -178,7 +189,7 @@ class BlendPolicy:
         "Pixels of a warp: 8 x 4, one a thread in blocks of 256, or 8 x 8, two a thread in blocks of 128; mixed takes "
         "the first forward and the second backward.",
         step="s06",
-        identity="R",
+        identity="B",
         cpp="Map",
     )
     subtile: Literal["off", "aabb", "ellipse"] = toggle(
@@ -371,8 +382,8 @@ class OptimizerPolicy:
     adam: Literal["separate", "fused", "lazy_sh", "sparse"] = toggle(
         "fused",
         "Adam goes over arrays of gradients in a launch of its own, or takes each gradient where the backward pass has "
-        "it, so that no array holds them; lazy_sh leaves the higher harmonics of unseen splats alone and catches them "
-        "up, exactly, when they are seen; sparse moves seen splats only, which changes the outcome (-0.1 to -0.2 dB).",
+        "it, so that no array holds them; lazy_sh leaves harmonics alone while their splat has no gradient and catches "
+        "them up, exactly, before it is seen; sparse moves seen splats only: another outcome (-0.1 to -0.2 dB).",
         step="own",
         identity="B",
         cpp=None,

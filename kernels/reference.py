@@ -2,9 +2,8 @@
 
 Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend) and each
 stage is one function that returns what it made, so that faster backends can be compared stage by stage.
-`ReferenceBackend` at the end wraps them in the protocol of `api.py`. Speed is not a goal: a few thousand
-splats at 320x240 take seconds. Tile lists are in `reference_tiles.py`, loss and optimiser in
-`reference_training.py`.
+`ReferenceBackend` at the end wraps them in the protocol of `api.py`. Speed is not a goal: a few thousand splats at
+320x240 take seconds. Tile lists: `reference_tiles.py`; loss and optimiser: `reference_training.py`.
 
 Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs,
 P pixels, n splats of one tile. World and view lengths in world units, everything named `_px` in pixels.
@@ -411,6 +410,8 @@ class Saved:
 
     parameters: Parameters
     stages: Stages
+    settings: RenderSettings
+    policy: Policy
 
 
 class ReferenceBackend:
@@ -445,21 +446,21 @@ class ReferenceBackend:
         with torch.enable_grad():
             parameters = Parameters.of(gaussians, differentiable=True)
             stages = render(parameters, camera, settings, policy)
-        return _frame(stages), Saved(parameters, stages)
+        return _frame(stages), Saved(parameters, stages, settings, policy)
 
-    def backward(self, saved: Saved, image_gradient: Float32) -> Gradients:
+    def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
         """dL/d(parameters) from dL/d(image) [H, W, 3]."""
         started = perf_counter()
         leaves, projected = saved.parameters.tensors(), saved.stages.projected
         upstream = torch.from_numpy(np.asarray(image_gradient, dtype=np.float64))
+        image, inputs = saved.stages.blended.image, (*leaves, projected.mean_px)
         *gradients, mean_gradient = torch.autograd.grad(
-            saved.stages.blended.image,
-            (*leaves, projected.mean_px),
-            upstream,
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
+            image, inputs, upstream, retain_graph=True, allow_unused=True, materialize_grads=True
         )
+        if absolute:
+            from splatscope.kernels.reference_absolute import absolute_pull
+
+            mean_gradient = absolute_pull(saved, upstream)
         visible = torch.zeros(len(leaves[0]), dtype=torch.bool)
         visible[projected.index] = True
         means2d = torch.zeros((len(leaves[0]), 2), dtype=torch.float64).index_copy(0, projected.index, mean_gradient)
@@ -491,9 +492,8 @@ class ReferenceBackend:
 
 def _frame(stages: Stages) -> Frame:
     blended, counts = stages.blended, stages.lists.counts
-    image, depth, transmittance = (
-        t.detach().numpy().astype(np.float32) for t in (blended.image, blended.depth, blended.transmittance)
-    )
+    pictures = (blended.image, blended.depth, blended.transmittance)
+    image, depth, transmittance = (picture.detach().numpy().astype(np.float32) for picture in pictures)
     visible, instances = len(stages.projected.index), int(counts.sum())
     return Frame(
         image, depth, transmittance, counts.astype(np.int32), visible, instances, stages.skipped, stages.stage_ms

@@ -22,7 +22,7 @@ Int64 = NDArray[np.int64]
 BINS_PER_OCTAVE, BINS = 8, 256
 CHUNK_STEP = 32  # splats; lengths of chunks are multiples
 SEED_CHUNKS = (2, 4, 8, 16)  # what the published policy tries
-LEAST_CUT = 1024  # splats: below, waiting for each other costs chunks more than they gain
+LEAST_CUT = 1024  # splats, where a bin ends: below, waiting for each other costs chunks more than they gain
 ORDERS = ("grid", "lpt", "lpt_binned", "lpt_reverse")
 VARIANTS = ("grid", "lpt", "lpt_binned", "lpt_reverse", "all", "fixed", "catgs", "seed", "length")
 
@@ -79,6 +79,8 @@ class CostModel:
     tail: float = 0.1  # beta: what the longest unit adds, as a share of it
     least_gain: float = 0.1  # epsilon: below this share nothing is split
     second_pass: float = 0.0  # of a split tile, over what it costs whole; an exact stop costs up to 1
+    start: float = 0.0  # of a whole tile that lists anything; of a chunk it is part of `chunk`
+    least_cut: int = LEAST_CUT  # splats: `length` leaves lighter tiles whole
 
 
 # ---- Figures of a frame ----------------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def length_policy(counts: Any, machine: Machine, model: CostModel, room: int = 1
     for cut in bin_ends():
         heavy = counts[counts >= cut]
         length = cut_length(cut, model)
-        if cut < max(LEAST_CUT, share / 4) or not heavy.size or heavy.sum() / length + heavy.size > room:
+        if cut < max(model.least_cut, share / 4) or not heavy.size or heavy.sum() / length + heavy.size > room:
             continue
         chunks = heavy.sum() / length + 0.5 * heavy.size
         total = counts.sum() + model.chunk * chunks + model.second_pass * heavy.sum()
@@ -275,7 +277,7 @@ def units_of(counts: Any, split: Split, order: str, model: CostModel, chunks_las
     by_number = np.argsort(chunk, kind="stable")
     parts = [
         (tile[by_number], chunk[by_number], chunk_work[by_number]),
-        (whole, np.zeros_like(whole), counts[whole].astype(np.float64)),
+        (whole, np.zeros_like(whole), counts[whole] + model.start * (counts[whole] > 0)),
     ]
     if chunks_last:
         parts.reverse()

@@ -17,10 +17,11 @@ from splatscope.kernels.errors import InputError
 
 RANGES = {
     "saturating_warps": (1.0, 64.0),
+    "start": (0.0, 2000.0),
     "chunk": (0.0, 2000.0),
     "tail": (0.0, 0.5),
-    "second_walk": (0.0, 1.0),
-    "training_walk": (0.0, 2.0),
+    "second_walk": (0.0, 3.0),
+    "training_walk": (0.0, 3.0),
 }
 
 
@@ -29,9 +30,10 @@ class Calibration:
     """Costs in units of one splat in one tile. The defaults are an H200's, rounded."""
 
     saturating_warps: float = 12.0  # of a multiprocessor: with more resident, each is slower
-    chunk: float = 32.0  # lambda: to write and add up a chunk's pixels
-    tail: float = 0.1  # beta: what the longest unit adds, as a share of it
-    second_walk: float = 0.5  # of a chunk's splats with an exact stop, beyond the first walk
+    start: float = 30.0  # to begin a tile that lists anything: its range, its first splats
+    chunk: float = 42.0  # lambda: to begin a chunk, and to write and add up its pixels
+    tail: float = 0.0  # beta: what the longest unit adds, as a share of it
+    second_walk: float = 1.0  # of a chunk's splats with an exact stop, beyond the first walk
     training_walk: float = 1.0  # likewise, where the lists of the backward pass are written
 
     def clamped(self) -> Calibration:

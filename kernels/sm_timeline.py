@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.kernels.schedule import Int64, Machine
+from splatscope.kernels.schedule import CostModel, Int64, Machine
 from splatscope.kernels.schedule_simulator import Float64, Timeline, simulate
 
 MULTIPROCESSOR, THREAD = "SM", "thread"
@@ -73,6 +73,25 @@ class Recording:
         """Share of all multiprocessors' time that comes after their own last unit."""
         makespan = self.timeline.makespan
         return float((makespan - self.last_ends).mean() / makespan) if makespan else 0.0
+
+    @cached_property
+    def hand_over(self) -> float:
+        """How long a place for a block stands empty between two units while there are more, mean, ns.
+
+        The k-th unit to begin on a multiprocessor, beyond those that it has places for, takes the place of the first
+        that is not taken yet.
+        """
+        places, gaps = self.machine.blocks_each, [np.zeros(0)]
+        for own in np.split(np.argsort(self.multiprocessor, kind="stable"), self._borders):
+            starts, ends = np.sort(self.start[own]), np.sort(self.end[own])
+            gaps.append(starts[places:] - ends[: max(0, len(own) - places)])
+        found = np.concatenate(gaps).clip(min=0.0)
+        return float(found.mean()) if found.size else 0.0
+
+    @property
+    def _borders(self) -> Int64:
+        """Where units sorted by multiprocessor change it."""
+        return np.flatnonzero(np.diff(np.sort(self.multiprocessor))) + 1
 
     def per_tile(self, figure: TileFigure) -> NDArray[np.int32]:
         """A figure of each tile, [Ty, Tx]; chunks of a tile add up. `depth` is the share gone through, in percent."""
@@ -198,17 +217,19 @@ class Check:
     activity_error: float  # predicted less recorded
 
 
-def checks(recording: Recording, chunk_cost: float = 0.0) -> tuple[Check, ...]:
+def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check, ...]:
     """The simulator against what happened, given three kinds of work for units in the order in which they began.
 
     `durations`: what each unit took, so that only the handing out is checked. `walked` and `listed`: splats gone
-    through, or of the lists as the policy sees them, `chunk_cost` added to each chunk; a splat then costs what makes
-    all blocks busy for as long as they were.
+    through, or of the lists as the policy sees them, and what `costs` says that beginning a tile or a chunk takes; a
+    splat then costs what makes all blocks busy for as long as they were. A place stands empty for `hand_over` after
+    each unit, as it did.
     """
     machine, real = recording.machine, recording.timeline
     if not len(recording) or not real.makespan:
         return ()
-    overhead = np.where(recording.parts > 1, chunk_cost, 0.0)
+    beginning = np.where(recording.parts > 1, costs.chunk, costs.start) if costs else 0.0
+    overhead = beginning * (recording.listed > 0)
     works = {
         "durations": recording.end - recording.start,
         "walked": recording.walked + recording.again + overhead,
@@ -217,12 +238,27 @@ def checks(recording: Recording, chunk_cost: float = 0.0) -> tuple[Check, ...]:
     found = []
     for name, work in works.items():
         own = replace(machine, saturated_by=None) if name == "durations" else machine
-        model = simulate(work, own)
-        busy = float((model.end - model.start).sum())
-        scale = float((real.end - real.start).sum()) / busy if busy else 0.0
-        activity = model.sm_activity
-        found.append(Check(name, scale * model.makespan / real.makespan - 1, activity, activity - real.sm_activity))
+        model, scale = _fitted(np.asarray(work, np.float64), own, recording)
+        makespan, activity = scale * model.makespan - recording.hand_over, model.sm_activity
+        found.append(Check(name, makespan / real.makespan - 1, activity, activity - real.sm_activity))
     return tuple(found)
+
+
+def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[Timeline, float]:
+    """(units of `work` on a machine, ns that one of it stands for), such that places are taken as long as they were.
+
+    The time between two units is part of the first one, in units of work, and so is found together with the scale.
+    """
+    taken = float((recording.end - recording.start + recording.hand_over).sum())
+    model, scale = simulate(work, machine), 0.0
+    for _ in range(3):
+        busy = float((model.end - model.start).sum())
+        scale = taken / busy if busy else 0.0
+        if not scale or not recording.hand_over:
+            break
+        pace = float(work.sum()) / busy  # of a unit among others
+        model = simulate(work + recording.hand_over / scale * pace, machine)
+    return model, scale
 
 
 def lanes(recording: Recording) -> Int64:

@@ -2,7 +2,8 @@
 
 All arrays have room for `rows` splats, of which the first `count` exist, so that splats come and go without a new
 address while the room lasts: captured graphs stay valid. Harmonics always have 16 rows; those above the degree in use
-are zero. Rows are the first axis everywhere. What changes them: `training_step.py`, and `assign` between steps.
+are zero. Rows are the first axis everywhere. What changes them: `training_step.py`, and between steps `assign` and the
+methods after it, which move no more rows than they must and need no memory but for the rows they move.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "sh": (SH_ROWS, 3),
 }
 KINDS = ("raw", "first", "second")  # parameters, first and second moments
+BESIDE = 256  # bytes a row, about, of a step's own buffers (cuda_buffers.py) in addition to these
 ROOM_STEP = 4096  # rows are multiples
 GROWTH = 1.3  # of what was asked for, when rows run out
 
@@ -95,7 +97,7 @@ class SplatBuffers:
 
     @property
     def stepped(self) -> Any:
-        """[rows] int32: the step after which the higher harmonics stand (cuda/lazy.cuh)."""
+        """[rows] int32: the step after which the harmonics stand (cuda/lazy.cuh)."""
         return self._arrays["statistics", "stepped"]
 
     @property
@@ -126,7 +128,7 @@ class SplatBuffers:
         """Other splats: kind -> parameter -> tensor [N, …] on any device, harmonics with as many rows as they have.
 
         Tensors that are views of these arrays stay as they are; others must not overlap them. Statistics begin anew
-        if the number of splats changes. Raises InputError where there is no room for more; then nothing has changed.
+        if the number of splats changes. Raises NoRoomError where there is no room for more; then nothing has changed.
         """
         count, sh_rows = state["raw"]["sh"].shape[:2]
         own = {(kind, name): tensor for kind in KINDS for name, tensor in self.view(kind).items()}
@@ -152,12 +154,81 @@ class SplatBuffers:
             self.count, self._scene = count, None
             self.forget()
 
+    def make_room(self, count: int) -> None:
+        """Room for so many splats and for what a step with them needs. Raises NoRoomError; then nothing has changed."""
+        if count <= self.rows:
+            return
+        rows = _rounded(GROWTH * count)
+        beside = self._memory.empty("training with more splats", (rows, BESIDE), "u1")
+        arrays = self._new_arrays(rows)
+        del beside  # a step finds that much
+        for key, array in self._arrays.items():
+            arrays[key][: self.count].copy_(array[: self.count])
+        self._before_move()
+        self._arrays, self.rows, self._scene = arrays, rows, None
+
+    def replace_rows(self, kept: Any, born: Mapping[str, Any]) -> None:
+        """Only the rows where the mask `kept` [N] is true, and those of `born` by parameter, with zero moments.
+
+        What is born takes the places of rows that go; what places are left over then are filled from the end.
+        Statistics begin anew if the number of splats changes. Raises NoRoomError; then nothing has changed.
+        """
+        import torch
+
+        added, old = len(born["means"]), self.count
+        gone = (~kept).nonzero()[:, 0]
+        count = old - len(gone) + added
+        self.make_room(count)
+        appended = torch.arange(old, old + max(added - len(gone), 0), device=gone.device)
+        places, left = torch.cat((gone[:added], appended)), gone[added:]
+        targets = left[left < count]
+        sources = kept[count:].nonzero()[:, 0] + count
+        moved = {(kind, name): self._arrays[kind, name][sources] for kind in KINDS for name in SHAPES}
+        for (kind, name), rows in moved.items():
+            array = self._arrays[kind, name]
+            array.index_copy_(0, targets, rows)
+            array.index_fill_(0, places, 0)
+        self._write("raw", places, born)
+        if count != old:
+            self.count, self._scene = count, None
+            self.forget()
+
+    def write_rows(self, rows: Any, raw: Mapping[str, Any], with_momentum: bool) -> None:
+        """Other parameters in the given rows [M]; moments stay or are cleared."""
+        self._write("raw", rows, raw)
+        for kind in () if with_momentum else KINDS[1:]:
+            for name in SHAPES:
+                self._arrays[kind, name].index_fill_(0, rows, 0)
+
+    def reorder(self, order: Any) -> None:
+        """Row i from row order[i], statistics as well. Raises torch.OutOfMemoryError; then nothing has changed."""
+        import torch
+
+        widest = self._arrays["raw", "sh"][: self.count]
+        scratch = torch.empty_like(widest).reshape(-1)
+        for array in self._arrays.values():
+            rows = array[: self.count]
+            room = scratch if array.dtype == scratch.dtype else scratch.view(array.dtype)
+            found = room[: rows.numel()].reshape(rows.shape)
+            torch.index_select(rows, 0, order, out=found)
+            rows.copy_(found)
+
+    def raise_sh_rows(self, sh_rows: int) -> None:
+        """Puts so many rows of harmonics in use at least; new ones are zero."""
+        self.sh_rows = max(self.sh_rows, sh_rows)
+
+    def _write(self, kind: str, rows: Any, values: Mapping[str, Any]) -> None:
+        """Harmonics beyond those given stay."""
+        for name, value in values.items():
+            array = self._arrays[kind, name]
+            (array if name != "sh" else array[:, : value.shape[1]]).index_copy_(0, rows, value)
+
     def gaussians(self) -> Gaussians:
         """Copies of the parameters on the host. Waits for the GPU."""
         return Gaussians(**{name: _fetched(tensor) for name, tensor in self.view("raw").items()})
 
     def _new_arrays(self, rows: int) -> dict[tuple[str, str], Any]:
-        """Arrays of so many rows. Raises InputError where there is no room."""
+        """Arrays of so many rows. Raises NoRoomError where there is no room."""
         arrays = {
             (kind, name): self._memory.empty(f"{kind} {name}", (rows, *shape), "f4")
             for kind in KINDS

@@ -3,8 +3,9 @@
 forward -> loss -> blend_backward -> project_backward -> Adam and statistics. A step commits on the device or does
 nothing (cuda/step.cuh): one that did not fit its buffers is queued again once they have grown, together with those
 behind it, so that the outcome does not depend on when the host noticed; one whose loss is not finite leaves the splats
-of the step before it, and nothing moves until `resume`. Losses are read some steps later. Everything runs on torch's
-current stream. Splats: `splat_buffers.py`; photographs: `targets.py`; the stages before and after: `pipeline.py`.
+of the step before it, and nothing moves until `resume`. Losses are read some steps later. Everything runs on the stream
+that is torch's current one when the step is made. Splats: `splat_buffers.py`; photographs: `targets.py`; what host and
+device tell each other: `step_records.py`; the stages before and after: `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.cuda_buffers import Capacity, TorchMemory
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.launcher import Launcher, Timeline
-from splatscope.kernels.passes import Pass, Scene, source
+from splatscope.kernels.noise import Noise
+from splatscope.kernels.passes import Pass, Scene
 from splatscope.kernels.pipeline import Launch, Pipeline, Plan, Step, run_steps
 from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.splat_buffers import SHAPES, SplatBuffers
+from splatscope.kernels.step_options import ExposureMaps, exposing, record_noise, shaking
+from splatscope.kernels.step_records import StepRecords, step_dtype
 from splatscope.kernels.targets import Target, TargetStore
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 
@@ -33,8 +35,7 @@ IN_FLIGHT = 6  # steps queued before the host waits for the oldest
 KEPT_PLANS = 64
 LOSS_THREADS, LOSS_BLOCKS = 128, 6  # a block; blocks resident on a multiprocessor (loss.cuh)
 LEAST_LOSS_ROWS = 24  # of a block: it reads ten more
-ADAM_THREADS, ADAM_CHUNK = 256, 512  # a block; quads it goes through (adam.cuh)
-RESULT_SLOTS = 64  # step.cuh
+ADAM_THREADS, ADAM_CHUNK = 256, 256  # a block; quads it goes through (adam.cuh)
 LAZY_TABLE = 128  # lazy.cuh
 DOES_NOT_FIT = 3  # bits of Frame::overflow
 _DEFAULT_POLICY = Policy()
@@ -70,6 +71,10 @@ class StepRequest:
     opacity_penalty: float = 0.0  # times the mean opacity, added to the loss; its value is not reported
     scale_penalty: float = 0.0  # times the mean half axis, likewise
     collects: bool = True  # statistics of density control
+    absolute: bool = False  # those add up the pulls of pixels each by itself (Ye et al. 2024)
+    photograph: int = 0  # whose exposure this is, if exposures are learned
+    exposure_rate: float = 0.0
+    noise: Noise | None = None  # a random step of all means, after Adam's
 
 
 @dataclass(frozen=True)
@@ -97,15 +102,10 @@ def loss_kernels(coverage: bool, weights: bool) -> list[str]:
     return [f"{name}<{policy}>" for name in ("loss_sums", "loss_gradient")]
 
 
-@cache
-def _dtype(name: str) -> np.dtype[Any]:
-    return struct_layout(source("step.cuh").text, name).dtype
-
-
-def _pass(policy: Policy, camera: Camera) -> Pass:
-    rows, columns = camera.tiles
-    adam = policy.optimizer.adam
-    return Pass(policy, True, False, rows * columns, gradients=adam == "separate", lazy_sh=adam == "lazy_sh")
+def _pass(policy: Policy, request: StepRequest) -> Pass:
+    rows, columns = request.camera.tiles
+    is_separate, is_lazy = (policy.optimizer.adam == name for name in ("separate", "lazy_sh"))
+    return Pass(policy, True, False, rows * columns, is_separate, is_lazy, request.absolute)
 
 
 def fused_name(project_backward: str, policy: Policy) -> str:
@@ -177,6 +177,7 @@ class TrainingStep:
         self.pipeline = Pipeline(self.memory, kernels, self.forget)
         self.splats = SplatBuffers(self.memory, gaussians, rows, self.forget)
         self.targets = TargetStore(self.memory, target_budget, IN_FLIGHT + 2)
+        self.exposures: ExposureMaps | None = None  # to be set before the first step
         self.capacity = Capacity(0, 0)
         self.stage_ms: dict[str, float] = {}  # newest known time of each stage
         self._kernels = kernels
@@ -185,10 +186,14 @@ class TrainingStep:
         self._outcomes: list[StepOutcome] = []
         self._events: list[Any] = []
         self._sequence = 0
-        self._inputs = self.memory.empty("step inputs", (_dtype("StepInputs").itemsize,), "u1")
-        self._state = self.memory.empty("step state", (_dtype("StepState").itemsize,), "u1")
-        self._results = self.memory.shared_with_host("step results", RESULT_SLOTS * _dtype("StepResult").itemsize)
-        self._reach = self.memory.empty("reach", (2, LAZY_TABLE), "f4")
+        self._records = StepRecords(self.memory, IN_FLIGHT + 2)
+        self.pipeline.frame, self._inputs = self._records.frame, self._records.inputs
+        self._stream = self.memory.stream()
+        self._numbers: dict[Policy, int] = {}  # of policies, whose hash is slow
+        self._numbered, self._number, self._roomy_rows = _DEFAULT_POLICY, -1, 0
+        self._shared = {"frame": self.pipeline.frame, "inputs": self._inputs}  # of all kernels
+        self._state = self.memory.empty("step state", (step_dtype("StepState").itemsize,), "u1")
+        self._reach = self.memory.empty("reach", (2, 2, LAZY_TABLE), "f4")
         self._behind = False  # harmonics of some splats
         self.set_steps(0, 0.9, 0.999)
 
@@ -196,7 +201,7 @@ class TrainingStep:
         """So many steps have been made: what corrects Adam's bias. For a run that goes on from a checkpoint."""
         self.flush()
         self._reach.zero_()
-        record = np.zeros(1, _dtype("StepState"))
+        record = np.zeros(1, step_dtype("StepState"))
         record["steps"], record["beta1_power"], record["beta2_power"] = steps, beta1**steps, beta2**steps
         self.memory.write(self._state, record)
 
@@ -267,26 +272,28 @@ class TrainingStep:
         is_lazy = self.policy.optimizer.adam == "lazy_sh"
         if not is_lazy:
             self.flush()
-        prepared = self._prepared(request.camera, request.target)
+        prepared = self._prepared(request)
         if is_lazy and not self._behind:  # from here on splats may fall behind
-            fields: Any = _dtype("StepState").fields
+            fields: Any = step_dtype("StepState").fields
             offset = fields["steps"][1]
             self.splats.stepped.copy_(self._state[offset : offset + 4].view(self.splats.stepped.dtype))
             self._behind = True
         scene = self.splats.scene
-        self.pipeline.begin(scene, request.camera, request.settings, self.capacity)
+        epoch, sequence = self.pipeline.next_epoch(), self._sequence
+        inputs = self._records.write(sequence, scene, request.camera, request.settings, self.capacity, epoch)
         with self.targets.placed(request.target) as address:
-            self.memory.write(self._inputs, self._record(request, address))
+            self._fill(inputs, request, address)
+            self._records.send(sequence)
             self._run(prepared)
         event = self._events.pop() if self._events else self.memory.event()
         if event is not None:
-            event.record()
+            event.record(self._stream)
         self._pending.append(_Pending(request, self._sequence, event))
         self._sequence += 1
 
-    def _record(self, request: StepRequest, target: int) -> np.ndarray:
-        record = np.zeros(1, _dtype("StepInputs"))
-        row, rates = record[0], request.rates
+    def _fill(self, row: np.void, request: StepRequest, target: int) -> None:
+        """A record of StepInputs, zeros so far."""
+        rates = request.rates
         row["target"], row["dssim_weight"] = target, request.dssim_weight
         row["beta1"], row["beta2"], row["epsilon"] = rates.beta1, rates.beta2, rates.epsilon
         for name in ("means", "log_scales", "quats", "logit_opacities", "sh_constant", "sh_rest"):
@@ -295,7 +302,8 @@ class TrainingStep:
         row["opacity_penalty"] = request.opacity_penalty / count
         row["scale_penalty"] = request.scale_penalty / (3 * count)
         row["collects"], row["sequence"] = request.collects, self._sequence
-        return record
+        row["photograph"], row["exposure_rate"] = request.photograph, request.exposure_rate
+        record_noise(row, request.noise)
 
     def _run(self, prepared: _Prepared) -> None:
         def work() -> None:
@@ -321,7 +329,7 @@ class TrainingStep:
         oldest = self._pending[0]
         if oldest.event is not None:
             oldest.event.synchronize()
-        result = self._result(oldest)
+        result = self._records.result(oldest.sequence)
         if result["overflow"] & DOES_NOT_FIT:
             self._queue_again(result)
             return
@@ -330,12 +338,12 @@ class TrainingStep:
             self._events.append(oldest.event)
         outcome = StepOutcome(
             oldest.request,
-            loss=float(result["loss"]),
-            l1=float(result["l1"]),
-            ssim=float(result["ssim"]),
-            steps=int(result["steps"]),
-            visible=int(result["visible"]),
-            instances=int(result["instances"]),
+            loss=result["loss"],
+            l1=result["l1"],
+            ssim=result["ssim"],
+            steps=result["steps"],
+            visible=result["visible"],
+            instances=result["instances"],
             skipped=dict(zip(SHAPES, result["skipped"].tolist(), strict=True)),
         )
         self._outcomes.append(outcome)
@@ -343,25 +351,20 @@ class TrainingStep:
             self.memory.wait()
             self._pending.clear()  # refused, all of them
 
-    def _result(self, pending: _Pending) -> np.void:
-        record = self._results.numpy().view(_dtype("StepResult"))[pending.sequence % RESULT_SLOTS]
-        assert record["sequence"] == pending.sequence
-        return record.copy()
-
-    def _queue_again(self, result: np.void) -> None:
+    def _queue_again(self, result: Mapping[str, Any]) -> None:
         """The steps in flight, the first of which did not fit. All of them have done nothing."""
         self.memory.wait()
         requests = [pending.request for pending in self._pending]
         self._events += [pending.event for pending in self._pending if pending.event is not None]
         self._pending.clear()
-        wanted = int(result["visible_wanted"]), int(result["instances_wanted"])
+        wanted = result["visible_wanted"], result["instances_wanted"]
         self._make_room(self.capacity.grown(*wanted, count=self.splats.count))
         self._write_halted(0)
         for request in requests:
             self._submit(request)
 
     def _write_halted(self, value: int) -> None:
-        fields: Any = _dtype("StepState").fields
+        fields: Any = step_dtype("StepState").fields
         offset = fields["halted"][1]
         self.memory.write(self._state[offset : offset + 4], np.array([value], np.uint32))
 
@@ -373,20 +376,30 @@ class TrainingStep:
 
     # ---- Plans -------------------------------------------------------------------------------------------------------
 
-    def _prepared(self, camera: Camera, target: Target) -> _Prepared:
-        self._make_room(Capacity.of(self.splats.count))
-        key = (camera.width, camera.height, target.has_coverage, target.has_weights, self.policy)
+    def _prepared(self, request: StepRequest) -> _Prepared:
+        if self.splats.rows != self._roomy_rows:  # no plan is dropped while splats have room
+            self._make_room(Capacity.of(self.splats.rows))
+            self._roomy_rows = self.splats.rows
+        camera, target = request.camera, request.target
+        kind = target.has_coverage, target.has_weights, request.absolute, request.noise is not None
+        key = (camera.width, camera.height, kind, self._policy_number())
         if key not in self._plans:
-            self._plans[key] = self._prepare(camera, target)
+            self._plans[key] = self._prepare(request)
             if len(self._plans) > KEPT_PLANS:
                 self.memory.wait()
                 self._plans.popitem(last=False)
         self._plans.move_to_end(key)
         return self._plans[key]
 
+    def _policy_number(self) -> int:
+        if self.policy is not self._numbered or self._number < 0:
+            self._numbered = self.policy
+            self._number = self._numbers.setdefault(self.policy, len(self._numbers))
+        return self._number
+
     def _is_compiled(self, policy: Policy, request: StepRequest) -> bool:
         """True if a step with this policy need not wait for the compiler, which else begins beside."""
-        made_for = _pass(policy, request.camera)
+        made_for = _pass(policy, request)
         wanted = made_for.kernels()
         if policy.optimizer.adam == "separate":
             wanted["adam"] = ("adam.cuh", "adam")
@@ -395,12 +408,12 @@ class TrainingStep:
             wanted["project_backward"] = ("project_backward_adam.cuh", name)
         return self._kernels.start(_Wanted(wanted))
 
-    def _prepare(self, camera: Camera, target: Target) -> _Prepared:
+    def _prepare(self, request: StepRequest) -> _Prepared:
         """Compiles and allocates what is missing for an image size."""
-        policy, splats = self.policy, self.splats
+        policy, splats, camera = self.policy, self.splats, request.camera
         if policy.project.sh_dtype != "f32":
             raise InputError("Training needs project.sh_dtype = f32; set it and start again.")
-        made_for = _pass(policy, camera)
+        made_for = _pass(policy, request)
         arrays = {name: splats.array("raw", name) for name in SHAPES}
         everything = Scene(splats.rows, 3, sh={"f32": arrays.pop("sh")}, **arrays)
         if made_for.lazy_sh:
@@ -408,9 +421,20 @@ class TrainingStep:
             everything.lazy.update(moments, stepped=splats.stepped, reach=self._reach, state=self._state)
         plan = self.pipeline.plan(everything, camera.width, camera.height, made_for, self.capacity)
         adam = [*plan.backward, self._adam_step(plan)] if made_for.gradients else self._fused_backward(plan)
-        return _Prepared(plan, [*plan.forward, *self._loss_steps(plan, camera, target), *adam])
+        if request.noise is not None:
+            adam.append(shaking(self._kernels, self._shared, {name: splats.array("raw", name) for name in SHAPES}))
+        return _Prepared(plan, [*plan.forward, *self._compared(plan, camera, request.target), *adam])
 
-    def _loss_steps(self, plan: Plan, camera: Camera, target: Target) -> list[Step]:
+    def _compared(self, plan: Plan, camera: Camera, target: Target) -> list[Step]:
+        """The loss, and around it the photograph's exposure if that is learned."""
+        image, gradient = plan.outputs.image, plan.outputs.image_gradient
+        if self.exposures is None:
+            return self._loss_steps(plan, image, camera, target)
+        buffers, multiprocessors = self.pipeline.buffers, self.memory.multiprocessors
+        parts = exposing(self.exposures, self._kernels, buffers, self._shared, image, gradient, multiprocessors)
+        return [*parts.before, *self._loss_steps(plan, parts.exposed, camera, target), *parts.after]
+
+    def _loss_steps(self, plan: Plan, image: Any, camera: Camera, target: Target) -> list[Step]:
         take, width, height = self.pipeline.buffers.take, camera.width, camera.height
         names = loss_kernels(target.has_coverage, target.has_weights)
         kernels = self._kernels("loss.cuh", names)
@@ -419,16 +443,15 @@ class TrainingStep:
         rows = max(LEAST_LOSS_ROWS, -(-height // down))
         blocks = across * -(-height // rows)
         shared = {
-            "frame": self.pipeline.frame,
-            "inputs": self._inputs,
-            "image": plan.outputs.image,
+            **self._shared,
+            "image": image,
             "derivatives": take("loss derivatives", (3, height, width, 3), "f4"),
             "sums": take("loss sums", (blocks, 2), "f4"),
             "rows": rows,
         }
         own = {
             "state": self._state,
-            "results": self._results,
+            "results": self._records.results,
             "reach": self._reach if self.policy.optimizer.adam == "lazy_sh" else None,
             "gradient": plan.outputs.image_gradient,
             "sum_count": blocks,
@@ -464,8 +487,7 @@ class TrainingStep:
     def _adam_arguments(self, plan: Plan) -> dict[str, Any]:
         splats = self.splats
         return {
-            "frame": self.pipeline.frame,
-            "inputs": self._inputs,
+            **self._shared,
             "state": self._state,
             **{name: splats.array("raw", name) for name in SHAPES},
             **{f"{name}_first": splats.array("first", name) for name in SHAPES},

@@ -128,6 +128,6 @@ class Gradients:
     quats: Float32  # [N, 4]
     logit_opacities: Float32  # [N]
     sh: Float32  # [N, K, 3]
-    means2d: Float32  # [N, 2] dL/d(projected mean), per pixel; densification reads its length
+    means2d: Float32  # [N, 2] dL/d(projected mean), per px, or sums of its absolute values; density control reads it
     visible: NDArray[np.bool_]  # [N]
     stage_ms: dict[str, float] = field(default_factory=dict)

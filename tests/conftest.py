@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from splatscope.assets.capture import Capture
 from splatscope.kernels.api import Backend, make_backend
-from tests.display import missing_programs, start_display
+from tests.display import Program, missing_programs, start_display
+
+if TYPE_CHECKING:  # the window library loads where a window is tested
+    from tests.window_hands import Hands
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +27,16 @@ def display() -> Iterator[str]:
         pytest.skip(reason)
     with start_display() as name:
         yield name
+
+
+@pytest.fixture(scope="module")
+def open_window(display: str) -> Iterator[Hands]:
+    """A window in front of an engine that pretends."""
+    from tests.window_hands import SCRIPT, SIZE, Hands
+
+    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
+    yield Hands(program)
+    program.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

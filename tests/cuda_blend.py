@@ -56,9 +56,9 @@ FORWARD = (
 )  # fmt: skip
 BACKWARD = (
     "layout", "map", "subtile", "splat_fetch", "exp", "alpha_cap", "log2_opacity", "branchless", "cmask", "reduce",
-    "accum", "bwd_sync", "row_combine", "touched", "ablate",
+    "accum", "bwd_sync", "row_combine", "touched", "ablate", "absolute",
 )  # fmt: skip
-PROJECT = ("sh_bwd", "zero", "sh_dtype", "layout", "touched", "deterministic", "by_slot")
+PROJECT = ("sh_bwd", "zero", "sh_dtype", "layout", "touched", "deterministic", "by_slot", "absolute")
 
 
 def step(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ S00 = {
     "compaction": False, "cmask": False, "reduce": "atomic", "accum": "rgb", "bwd_sync": "block", "row_combine": False,
     "touched": False, "sh_bwd": "regs", "zero": "memset", "sh_dtype": "f32", "deterministic": False, "by_slot": False,
     "layout": "soa", "splat_fetch": "shared", "subtile_list": "ballot", "alpha_cap": "cap99", "stop": "exclusive",
-    "running_T": False, "ablate": "off",
+    "running_T": False, "ablate": "off", "absolute": False,
 }  # fmt: skip
 S01 = step(S00, layout="packed48", subtile="ellipse", exp="ex2", reduce="butterfly", accum="projected")
 S02 = step(S01, reduce="pair")
@@ -114,6 +114,12 @@ VARIANTS = {
     "staged, in order, of all": step(S03, sh_bwd="staged", reduce="deterministic", deterministic=True),
 }
 POLICIES = STEPS | VARIANTS
+# With sums of absolute values: all ways to reduce.
+ABSOLUTE = {
+    name: step(POLICIES[name], absolute=True)
+    for name in ("s00", "s01", "s02 with single sums", "s05", "s06", "s06 by block", "s06 in order", "best",
+                 "transposed", "s02 transposed")
+}  # fmt: skip
 ABLATIONS = ("off", "no_atomics", "no_reductions", "loop_floor")
 # Other rules of what a pixel is, each way to end a pixel with some of them.
 RULES = {"cap99 inclusive": ("cap99", "inclusive"), "cap999": ("cap999", "inclusive"), "none": ("none", "inclusive")}
@@ -170,12 +176,14 @@ def project_source() -> Source:
 def all_names() -> tuple[list[str], list[str], list[str]]:
     """Instantiations of blending, of its derivative and of the projection's, that the tests run."""
     trained = [*POLICIES.values(), *RULED.values()]
+    absolute = list(ABSOLUTE.values())
     blends = [blend_name(p, training=True, wants_depth=False) for p in trained]
     blends += [blend_name(p, training=False, wants_depth=True) for p in STEPS.values()]
     backwards = [backward_name(p) for p in trained] + [backward_name(step(BEST, ablate=a)) for a in ABLATIONS]
+    backwards += [backward_name(p) for p in absolute]
     in_order = VARIANTS["s06 in order"]
     halves = (step(in_order, sh_dtype="bf16"), step(in_order, sh_dtype="bf16", sh_bwd="staged"))
-    projects = [project_name(p) for p in (*POLICIES.values(), *halves, step(in_order, sh_bwd="staged"))]
+    projects = [project_name(p) for p in (*POLICIES.values(), *absolute, *halves, step(in_order, sh_bwd="staged"))]
     return list(dict.fromkeys(blends)), list(dict.fromkeys(backwards)), list(dict.fromkeys(projects))
 
 

@@ -15,12 +15,23 @@ from numpy.typing import NDArray
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import Kernel, read_source
 from splatscope.kernels.constants import JACOBIAN_MARGIN
-from splatscope.kernels.passes import LAZY
+from splatscope.kernels.cuda_buffers import Memory
+from splatscope.kernels.passes import KEY_BINS, LAZY
+from splatscope.kernels.pipeline_sort import (
+    ALL_BIN_ROWS,
+    SCAN_GROUP,
+    Sorting,
+    add_order,
+    add_sort_pass,
+    bins_of,
+    bits_of_passes,
+    look_back_rows,
+)
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 from tests.cuda_on_cpu.run import Device, build
+from tests.cuda_pipeline import GuardedMemory
 
 BOUNDS = ("row_span", "aabb_o", "circle3s")
-SORT = ".threads = 256, .items = 8"
 PROJECT_VARIANTS = (
     "",
     ", .sh_gate = ShGate::all",
@@ -31,6 +42,16 @@ PROJECT_VARIANTS = (
     ", .sh_load = ShLoad::staged, .sh_dtype = ShDtype::bf16",
     ", .sh_gate = ShGate::all, .sh_load = ShLoad::staged",
 )
+SORT_ROLES = {
+    "histogram": "histogram<HistogramPolicy{.bins = 512}>",
+    "sort keys first": "sort_pass<SortPolicy{.bins = 512, .iota = true}>",
+    "sort keys": "sort_pass<SortPolicy{.bins = 512}>",
+    "sort keys last": "sort_pass<SortPolicy{.bins = 512, .gathers = true}>",
+    "sort tiles 2": "sort_pass<SortPolicy{.key_bytes = 2}>",
+    "sort tiles 2, small parts": "sort_pass<SortPolicy{.key_bytes = 2, .threads = 256, .items = 2}>",
+    "sort tiles 4": "sort_pass<SortPolicy{.key_bytes = 4}>",
+    "sort tiles 8": "sort_pass<SortPolicy{.key_bytes = 8, .items = 6}>",
+}
 INSTANTIATIONS = {
     "project.cuh": [
         f"project<ProjectPolicy{{.bounds = Bounds::{bounds}{variant}}}>"
@@ -41,17 +62,12 @@ INSTANTIATIONS = {
         "offsets<OffsetsPolicy{}>",
         *(f"emit<EmitPolicy{{Bounds::{bounds}, {key_bytes}}}>" for bounds in BOUNDS for key_bytes in (2, 4, 8)),
         *(f"ranges<RangesPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
-        *(f"histogram<HistogramPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
-        *(
-            f"sort_pass<SortPolicy{{.key_bytes = {key_bytes}, {SORT}, .iota = {iota}}}>"
-            for key_bytes in (2, 4, 8)
-            for iota in ("false", "true")
-        ),
+        *SORT_ROLES.values(),
     ],
 }
 LAYOUTS = read_source("project.cuh").text
+BINS = 256  # of a pass of the tile sort
 FRAME, SPLAT, EXTENT = (struct_layout(LAYOUTS, name).dtype for name in ("Frame", "Splat", "Extent"))
-PART = 256 * 8  # pairs a block of that sort takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +137,15 @@ class Stages:
         self.each = (1, 3, 8, 2)[seed % 4]  # Gaussians a thread of project looks at
         self.frame = self.device.upload("frame", frame)
         self.tickets = 0
+        self.memory: Memory = GuardedMemory(self.device)
+        self.sorts: dict[str, int] = {}
+        self.sort_bins = self.device.empty("sort bins", (ALL_BIN_ROWS, KEY_BINS), np.uint32)
         self._kept: dict[str, NDArray[Any]] = {}
 
     def begin_frame(self, frame: NDArray[Any]) -> None:
         """Overwrites the frame; look-back words and digit counts stay as the last frame left them."""
         self.frame[...] = frame
-        self.tickets = 0
+        self.tickets, self.sorts = 0, {}
 
     def kept(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Memory that is zero when first asked for."""
@@ -151,7 +170,7 @@ class Stages:
             "depth_bits": self.device.empty("depth_bits", (capacity,), np.uint32),
             "warp_slots": self.device.empty("warp_slots", (-(-n // 32), 2), np.uint32),
             "slot_lanes": self.device.empty("slot_lanes", (-(-n // 32),), np.uint32),
-            "tile_counts": self.device.empty("tile_counts", (capacity,), np.uint32),
+            "footprints": self.device.empty("footprints", (capacity, 2), np.uint32),
         }
         uploads = {
             k: self.device.upload(k, getattr(gaussians, k)) for k in ("means", "log_scales", "quats", "logit_opacities")
@@ -162,7 +181,9 @@ class Stages:
             128,
             **uploads,
             sh=self.device.upload("sh", padded_sh(gaussians, dtype)),
-            look_back=self.kept("project look-back", (-(-n // 128),), np.uint64),
+            look_back=self.kept("project look-back", (look_back_rows(-(-n // 128), SCAN_GROUP),), np.uint64),
+            sort_bins=self.sort_bins,
+            sort_bin_count=self.sort_bins.size,
             rounds=self.each,
             lazy=dict.fromkeys(LAZY),
             ticket=self.ticket(),
@@ -170,50 +191,31 @@ class Stages:
         )
         return outputs
 
-    def histogram(self, keys: NDArray[Any], count: int, passes: int) -> NDArray[np.uint32]:
-        name = f"histogram<HistogramPolicy{{{keys.itemsize}}}>"
-        bins = self.kept("bins", (8, 256), np.uint32)
-        starts = self.device.empty("bin_starts", (passes, 256), np.uint32)
-        values = {"bins": bins, "bin_starts": starts, "passes": passes, "ticket": self.ticket()}
-        self.run(name, 3, 512, keys=keys, count=count, **values)
-        assert not bins.any()
-        return starts
+    # ---- What pipeline_sort.py asks of a planner; it launches at once.
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: str, zeroed: bool = False) -> NDArray[Any]:
+        return self.kept(f"{name} {shape}", shape, np.dtype(dtype)) if zeroed else self.device.empty(name, shape, dtype)
+
+    def add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None:
+        self.run(SORT_ROLES[role], blocks, threads, **arguments)
+
+    def order(self, keys: NDArray[Any], count: int, digit_bits: int = 9, **more: Any) -> NDArray[np.uint32]:
+        """Positions of the keys, smallest first; `count` is an address."""
+        room = len(keys)
+        sorting = Sorting("sort", count, room, digit_bits, "depth", KEY_BINS, "sort look-back", room)
+        return add_order(self, sorting, keys, more.pop("bits", 32), **more)
 
     def sort(
-        self,
-        keys: NDArray[Any],
-        payloads: NDArray[Any] | None,
-        count: int,
-        bits: int,
-        bin_starts: NDArray[Any],
+        self, keys: NDArray[Any], payloads: NDArray[Any], count: int, bits: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Sorted copies; without payloads, those are the positions."""
-        capacity = len(keys)
-        look_back = self.kept(f"sort look-back {capacity}", (max(1, -(-capacity // PART)), 256), np.uint64)
-        for number in range(-(-bits // 8)):
-            iota = "true" if payloads is None else "false"
-            name = f"sort_pass<SortPolicy{{.key_bytes = {keys.itemsize}, {SORT}, .iota = {iota}}}>"
-            outputs = {
-                "keys_out": self.device.empty("keys", (capacity,), keys.dtype),
-                "payloads_out": self.device.empty("payloads", (capacity,), np.uint32),
-            }
-            self.run(
-                name,
-                -(-capacity // PART) + 1,
-                256,
-                keys_in=keys,
-                payloads_in=payloads,
-                count=count,
-                bin_starts=int(bin_starts.ctypes.data) + 1024 * number,
-                look_back=look_back,
-                shift=8 * number,
-                digit_bits=min(8, bits - 8 * number),
-                launch=number,
-                ticket=self.ticket(),
-                **outputs,
-            )
-            keys, payloads = outputs["keys_out"], outputs["payloads_out"]
-        assert payloads is not None
+        """Sorted copies; `count` is an address, and the digits of the keys are counted."""
+        passes, digit_bits = bits_of_passes(bits, 8)
+        room = len(keys)
+        sorting = Sorting("sort", count, room, digit_bits, "tile", BINS, "sort look-back", room)
+        for number in range(passes):
+            target = self.device.empty("keys", (room,), keys.dtype), self.device.empty("slots", (room,), np.uint32)
+            add_sort_pass(self, sorting, f"sort tiles {keys.itemsize}", number, (keys, payloads), target)
+            keys, payloads = target
         return keys, payloads
 
 
@@ -234,21 +236,21 @@ def lists_of(
     stages.tickets = 0
     projected = stages.project(gaussians, f".bounds = Bounds::{bounds}{project_policy}", sh_dtype)
     slots_used, capacity = inside(stages.frame, "slots"), int(row["instance_capacity"])
-    order = None
+    order = sorted_footprints = None
     if key_bytes < 8:
-        starts = stages.histogram(projected["depth_bits"], slots_used, 4)
-        _, order = stages.sort(projected["depth_bits"], None, slots_used, 32, starts)
+        near = inside(stages.frame, "near_z")
+        sorted_footprints = stages.device.empty("sorted footprints", projected["footprints"].shape, np.uint32)
+        gathered = projected["footprints"], sorted_footprints
+        order = stages.order(projected["depth_bits"], slots_used, bits=27, base=near, has_rare=True, gathered=gathered)
 
     tiles = int(row["tile_rows"]) * int(row["tile_columns"])
     bits = max(1, (tiles - 1).bit_length()) + 32 * (key_bytes == 8)
-    passes = -(-bits // 8)
+    passes, digit_bits = bits_of_passes(bits, 8)
     name = f"emit<EmitPolicy{{Bounds::{bounds}, {key_bytes}}}>"
     keys = stages.device.empty("keys", (capacity,), f"u{key_bytes}")
     slots = stages.device.empty("slots", (capacity,), np.uint32)
-    starts = stages.device.empty("bin_starts", (passes, 256), np.uint32)
-    bins = stages.kept("bins", (8, 256), np.uint32)
     places = {
-        "begins": stages.device.empty("begins", (len(projected["extents"]),), np.uint32),
+        "placed": stages.device.empty("placed", (len(projected["extents"]), 4), np.uint32),
         "chunk_splats": stages.device.empty("chunk_splats", (-(-capacity // 1024),), np.uint32),
     }
     parts = max(1, -(-int(row["visible_capacity"]) // 2048))
@@ -256,9 +258,9 @@ def lists_of(
         "offsets<OffsetsPolicy{}>",
         parts + 1,
         256,
-        tile_counts=projected["tile_counts"],
+        footprints=projected["footprints"] if order is None else sorted_footprints,
         order=order,
-        look_back=stages.kept("offsets look-back", (parts,), np.uint64),
+        look_back=stages.kept("offsets look-back", (look_back_rows(parts, SCAN_GROUP),), np.uint64),
         ticket=stages.ticket(),
         **places,
     )
@@ -267,18 +269,15 @@ def lists_of(
         3,
         256,
         extents=projected["extents"],
-        order=order,
         depth_bits=projected["depth_bits"],
         keys=keys,
         slots=slots,
-        bins=bins,
-        bin_starts=starts,
+        bins=bins_of(stages, "tile"),
         passes=passes,
-        finished_ticket=stages.ticket(),
+        digit_bits=digit_bits,
         **places,
     )
-    assert not bins.any()
-    keys, slots = stages.sort(keys, slots, inside(stages.frame, "instances"), bits, starts)
+    keys, slots = stages.sort(keys, slots, inside(stages.frame, "instances"), bits)
     name = f"ranges<RangesPolicy{{{key_bytes}}}>"
     tile_starts = stages.device.empty("tile_starts", (tiles + 1,), np.uint32)
     stages.run(name, 1 + seed % 3, 256, keys=keys, tile_starts=tile_starts)

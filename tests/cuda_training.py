@@ -16,6 +16,7 @@ from splatscope.kernels.api import Backend
 from splatscope.kernels.compiler import Kernel
 from splatscope.kernels.passes import Pass, source
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.step_options import EXPOSURE_NAMES
 from splatscope.kernels.steps import changed, step
 from splatscope.kernels.training_step import AdamRates, TrainingStep, fused_name, loss_kernels
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
@@ -31,6 +32,8 @@ SEPARATE = changed(IN_ORDER, {"optimizer.adam": "separate"})
 SPARSE = changed(IN_ORDER, {"optimizer.adam": "sparse"})
 LAZY = changed(IN_ORDER, {"optimizer.adam": "lazy_sh"})
 OWN = {
+    "exposure.cuh": EXPOSURE_NAMES,
+    "noise.cuh": ["shake"],
     "loss.cuh": [name for kind in LOSS_KINDS for name in loss_kernels(*kind)],
     "adam.cuh": ["adam"],
     "lazy.cuh": ["flush_sh"],
@@ -45,7 +48,7 @@ class StepKernels(Kernels):
         plain = [
             name for _, name in (made_for.kernels()["project_backward"] for made_for in passes if made_for.training)
         ]
-        names = [fused_name(name, policy) for name in plain for policy in (IN_ORDER, LAZY, SPARSE)]
+        names = [fused_name(name, policy) for name in dict.fromkeys(plain) for policy in (IN_ORDER, LAZY, SPARSE)]
         self._own = OWN | {"project_backward_adam.cuh": list(dict.fromkeys(names))}
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]:
@@ -58,7 +61,7 @@ def step_kernels() -> StepKernels:
     camera = random_camera(64, 48)
     viewing = [pass_for(IN_ORDER, camera, training=False, wants_depth=depth) for depth in (False, True)]
     training = pass_for(IN_ORDER, camera, training=True, wants_depth=False)
-    return StepKernels([*viewing, training, replace(training, lazy_sh=True)])
+    return StepKernels([*viewing, training, replace(training, lazy_sh=True), replace(training, absolute=True)])
 
 
 def emulated_step(gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int = 0) -> TrainingStep:

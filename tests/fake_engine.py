@@ -7,6 +7,7 @@ engine was asked for, one JSON object a line, so that a test can drive the windo
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -43,6 +44,7 @@ from splatscope.viewer.messages import (
     StageChange,
     TrainingState,
     TrainingStatus,
+    Trouble,
     ViewRequest,
 )
 from splatscope.viewer.tile_values import tile_values
@@ -153,6 +155,7 @@ class FakeEngine:
         self._set_recipe()
         self._compiled = {Policy()}
         self._compiling_until = 0.0
+        self._troubles = itertools.count(1)
         self._losses: list[float] = []
         self._until = ITERATIONS
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -218,6 +221,13 @@ class FakeEngine:
         self._status = replace(self._status, training=replace(self._status.training, state=state))
         self._set_recipe()
 
+    def _set_losses(self, iteration: int, trouble: Trouble | None) -> None:
+        """Stands paused at an iteration."""
+        self._losses.clear()
+        self.train(iteration)
+        self._set_state("paused")
+        self._status = replace(self._status, training=replace(self._status.training, trouble=trouble))
+
     def _set_recipe(self) -> None:
         """A form of three values, as long as nothing has begun; iterations below 1 are refused."""
         if int(self._chosen["iterations"]) < 1:
@@ -240,6 +250,11 @@ class FakeEngine:
                     self._status = replace(self._status, scene=scene, splat_count=SPLATS)
                 else:
                     self.say("error", f"{command.path} does not exist; give a .ply file, a model folder or a capture.")
+            case messages.StartTraining(until=13):
+                words = "Iteration 13 is not finite.", 12, 10, "Go back to iteration 10"
+                self._set_losses(12, Trouble(*words, number=next(self._troubles)))
+            case messages.GoBack():
+                self._set_losses(10, None)
             case messages.StartTraining():
                 self._until = command.until or ITERATIONS
                 self._set_state("running")
@@ -427,6 +442,7 @@ def tell_places() -> None:
         TrainingPanel,
         lambda panel: (
             {name: item for (state, name), item in panel._button.items() if state == panel._state}
+            | {"back": panel._back, "keep": panel._keep}
             | {"until": panel._until, "run": panel._run, "throw": panel._throw, "folder": panel._form._out}
             | {name: items[0] for name, items in panel._form.inputs.items()}
         ),

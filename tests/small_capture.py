@@ -50,8 +50,8 @@ class Poisoned:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def backward(self, saved: Any, image_gradient: Any) -> Gradients:
-        gradients = self._backend.backward(saved, image_gradient)
+    def backward(self, saved: Any, image_gradient: Any, absolute: bool = False) -> Gradients:
+        gradients = self._backend.backward(saved, image_gradient, absolute)
         self._call -= 1
         if self._call == 0:
             getattr(gradients, self._name)[self._index] = self._value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ import numpy as np
 import pytest
 
 from splatscope.app.bench import BenchOptions, run_bench
-from splatscope.app.bench_schedule import VARIANTS, ScheduleOptions, print_scene, run_schedule, speed_ups, turned
+from splatscope.app.bench_report import FORMAT
+from splatscope.app.bench_schedule import VARIANTS, ScheduleOptions, run_schedule
 from splatscope.app.bench_schedule_figures import draw_figures
+from splatscope.app.bench_schedule_readme import schedule_table
+from splatscope.app.bench_schedule_report import judgements, print_scene, read_schedules, speed_ups
+from splatscope.app.bench_schedule_scenes import check_scene, load_frames, orbited, turned
+from splatscope.app.bench_schedule_style import ticks_between
 from splatscope.app.bench_timelines import figures_of
-from splatscope.benchmarks.crowded import crowded_scene
+from splatscope.benchmarks.crowded import crowded_path, crowded_scene
 from splatscope.kernels.api import gpu_is_present
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.errors import InputError
@@ -23,6 +29,9 @@ from splatscope.kernels.schedule_calibration import Calibration, calibration_pat
 from splatscope.kernels.schedule_simulator import simulate
 from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.steps import changed, step
+
+ROOT = Path(__file__).parents[1]
+STILL_LIFE = ROOT / "assets" / "demo" / "still_life.ply"
 
 
 def measured() -> dict[str, Any]:
@@ -50,17 +59,90 @@ def test_the_table_names_every_variant_and_its_worst_picture(capsys: pytest.Capt
         assert words in shown
 
 
+def results_of(*scenes: dict[str, Any]) -> dict[str, Any]:
+    """As they stand in JSON."""
+    run = {"format": FORMAT, "command": "splatscope bench", "date": "2026-01-01T00:00:00+00:00", "revision": "abc"}
+    return {"run": run, "machine": {"gpu": "a GPU", "driver": "1", "workers": 264}, "scenes": list(scenes)}
+
+
+def with_recordings(scene: dict[str, Any]) -> dict[str, Any]:
+    """Its frames recorded under three schedules."""
+    for k, frame in enumerate(scene["frames"]):
+        recorded = simulated_recording(seed=k)
+        names = ("grid", "lpt", "policy")
+        frame["recorded"] = {name: figures_of(recorded, with_tiles=name == "grid") for name in names}
+    return scene
+
+
+def test_each_set_is_judged_by_what_its_kind_promises() -> None:
+    skewed = measured()
+    found = {(one.of, one.claim): one for one in judgements(results_of(skewed))}
+    within = found["made up", "within 2% of the best for each frame"]
+    assert within.found == pytest.approx(np.mean([1 / 0.6, 4.0]) / 3.5)
+    assert not within.is_met
+    over = found["made up", "at least 1.15 x CaT-GS"]
+    assert over.found == pytest.approx(np.mean([0.1 / 0.6, 0.1 / 0.25]))
+    assert not found["made up", "most skewed: a frame of 5.6 x"].is_met
+    assert not any("every frame" in claim for _, claim in found)
+    even = measured()
+    for frame in even["frames"]:
+        frame["ratio"] = 0.8
+    (first, *_) = judgements(results_of(even))
+    assert first.claim == "at least 0.99 x the grid on every frame"
+    assert first.is_met
+
+
+def test_ticks_of_a_logarithmic_axis_are_a_few_round_numbers() -> None:
+    assert ticks_between(0.4, 130) == [0.5, 1, 2, 5, 10, 20, 50, 100]
+    for low, high in ((0.9, 1.3), (3.6, 11.0), (1e-3, 1e6), (40.0, 45.0), (0.97, 1.02)):
+        ticks = ticks_between(low, high)
+        assert 2 <= len(ticks) <= 10, (low, high, ticks)
+        assert all(low <= tick <= high for tick in ticks)
+
+
+def test_written_schedules_are_shown_again_without_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+    for name in ("first", "second"):
+        scene = measured() | {"name": name}
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(json.dumps(results_of(scene)))
+    readme = tmp_path / "notes.md"
+    readme.write_text("a <!-- bench:schedule -->old<!-- /bench:schedule --> b")
+    run_bench(BenchOptions(schedule=True, from_json=tuple(files), readme=readme))
+    shown = capsys.readouterr().out
+    table = readme.read_text()
+    assert "| first | 2–20 | 1.000 | 1.08 | 10.00 |" in table
+    assert "[second.json](second.json)" in table
+    assert "missed: first, within 2%" in table
+    assert all(word in shown for word in ("first: imbalance", "second: imbalance", "What was to be reached"))
+    assert max(map(len, shown.splitlines())) <= 100
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(results_of()))
+    with pytest.raises(InputError, match="holds no schedules"):
+        read_schedules([other])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="pip install matplotlib"):
+        run_bench(BenchOptions(schedule=True, from_json=tuple(files), out=tmp_path))
+    with pytest.raises(InputError, match=r"first\.json holds schedules; add --schedule to show them"):
+        run_bench(BenchOptions(from_json=(files[0],)))
+
+
+def test_the_table_in_readme_is_what_its_files_say() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- bench:schedule -->\n")[2].partition("\n<!-- /bench:schedule -->")[0]
+    links = re.findall(r"\]\((benchmarks/results/[^)]+)\)", table)
+    assert links
+    assert schedule_table(read_schedules([ROOT / link for link in links]), links) == table
+
+
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_figures_are_drawn_from_results_alone(tmp_path: Path) -> None:
-    results = {"scenes": [measured()], "machine": {"gpu": "a GPU"}, "run": {"date": "2026-01-01"}}
-    paths = draw_figures(results, tmp_path / "figures")
-    assert len(paths) == 5
-    for k, frame in enumerate(results["scenes"][0]["frames"]):
-        recorded = simulated_recording(seed=k)
-        frame["recorded"] = {name: figures_of(recorded, with_tiles=name == "grid") for name in ("grid", "policy")}
-    paths = draw_figures(results, tmp_path / "figures")
-    assert len(paths) == 8
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
+    for scenes in ([measured()], [with_recordings(measured()), with_recordings(measured() | {"name": "another"})]):
+        paths = draw_figures(results_of(*scenes), tmp_path / "figures")
+        assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
+    assert {"schedule-activity.png", "schedule-simulator.png", "schedule-overall.png"} <= {path.name for path in paths}
 
 
 def simulated_recording(seed: int) -> Recording:
@@ -87,11 +169,12 @@ def test_every_variant_is_a_policy_that_goes_together() -> None:
         assert changed(step("best"), changes).problems() == []
 
 
-def test_the_dial_of_the_crowded_scene_is_its_imbalance_ratio() -> None:
+def test_the_dial_of_the_crowded_scene_is_its_imbalance_ratio_wherever_the_camera_turns() -> None:
     for ratio in (1.0, 30.0):
         gaussians, camera = crowded_scene(ratio, 264, splats=60_000)
-        counts = CpuBackend().render(gaussians, camera).tile_counts
-        assert imbalance(counts, Machine(132, 2)).ratio == pytest.approx(ratio, rel=0.25)
+        for seen in crowded_path(camera, 3):
+            counts = CpuBackend().render(gaussians, seen).tile_counts
+            assert imbalance(counts, Machine(132, 2)).ratio == pytest.approx(ratio, rel=0.25)
     with pytest.raises(InputError, match="imbalance ratio is from"):
         crowded_scene(400.0, 264)
 
@@ -104,6 +187,29 @@ def test_a_turning_camera_stays_where_it_is() -> None:
         np.testing.assert_allclose(one.position, camera.position, atol=1e-9)
         np.testing.assert_allclose(one.matrix[:3, :3] @ one.matrix[:3, :3].T, np.eye(3), atol=1e-12)
     assert len({one.view_from_world for one in cameras}) == 5
+
+
+def test_a_splat_file_is_seen_from_all_around_and_what_is_no_scene_is_named() -> None:
+    found = load_frames(str(STILL_LIFE), 792, 4)
+    positions = np.array([camera.position for camera in found.cameras])
+    middle = positions.mean(axis=0)
+    distances = np.linalg.norm(positions - middle, axis=1)
+    np.testing.assert_allclose(distances, distances[0], rtol=1e-3)
+    assert np.linalg.norm(positions[0] - positions[2]) == pytest.approx(2 * distances[0], rel=1e-3)
+    sums = [CpuBackend().render(found.gaussians, camera).tile_counts.sum() for camera in found.cameras]
+    assert min(sums) > 0.3 * max(sums)
+    for name, words in (("crowded:900", "from 0.5 to 120"), ("crowded:x", "crowded:10"), ("S9", "no splat file")):
+        with pytest.raises(InputError, match=words):
+            check_scene(name)
+
+
+def test_an_orbit_keeps_the_distance_and_looks_at_the_middle() -> None:
+    _, camera = crowded_scene(1.0, 264, splats=100)
+    middle = np.array([0.0, 0.0, 10.0])  # straight ahead
+    for angle in (0.4, 2.0):
+        moved = orbited(camera, middle, (0.0, 1.0, 0.0), angle)
+        seen = moved.matrix @ np.append(middle, 1.0)
+        np.testing.assert_allclose(seen[:3], [0.0, 0.0, 10.0], atol=1e-9)
 
 
 def test_what_a_gpu_told_survives_the_disk_and_nonsense_is_kept_within_bounds(

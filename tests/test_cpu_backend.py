@@ -361,6 +361,25 @@ def test_gradients_of_long_thin_splats_are_those_of_the_reference(cpu: Backend, 
         assert error <= 1e-4 * np.linalg.norm(getattr(wanted, name)), f"{name}: {error:.3g}"
 
 
+def test_absolute_values_are_added_pixel_by_pixel_and_leave_all_else_alone(cpu: Backend) -> None:
+    camera = random_camera(96, 64)
+    gaussians = random_scene(camera, 150, seed=8)
+    frame, saved = cpu.forward(gaussians, camera, BACKGROUND)
+    expected, saved_reference = REFERENCE.forward(gaussians, camera, BACKGROUND)
+    upstream = np.random.default_rng(4).standard_normal(frame.image.shape).astype(np.float32)
+    upstream[np.abs(frame.image - expected.image).max(2) > 1e-4] = 0
+    plain = cpu.backward(saved, upstream)
+    others = {name: getattr(plain, name).copy() for name in ("means", "log_scales", "quats", "logit_opacities", "sh")}
+    signed = plain.means2d.copy()
+    got = cpu.backward(saved, upstream, absolute=True)
+    wanted = REFERENCE.backward(saved_reference, upstream, absolute=True)
+    assert np.linalg.norm(got.means2d - wanted.means2d) <= 1e-4 * np.linalg.norm(wanted.means2d)
+    assert np.all(got.means2d >= np.abs(signed) * (1 - 1e-4) - 1e-6)
+    assert got.means2d.sum() > 2 * np.abs(signed).sum()
+    for name, array in others.items():
+        np.testing.assert_array_equal(getattr(got, name), array, err_msg=name)
+
+
 @pytest.mark.parametrize("size", [(1_049_600, 1), (1, 1_049_600)])
 def test_more_than_65536_tiles_work(cpu: Backend, size: tuple[int, int]) -> None:
     camera = replace(random_camera(*size), fx=6e5, fy=6e5)

@@ -5,6 +5,7 @@ The picture and its gradients are compared with the definition in `test_cpu_back
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from dataclasses import replace
@@ -18,7 +19,7 @@ from numba.core import config
 from splatscope.kernels.cpu import CpuBackend, functions
 from splatscope.kernels.cpu import bin as binning
 from splatscope.kernels.cpu import pipeline as pipeline_module
-from splatscope.kernels.cpu.compile import kernel, source_hash
+from splatscope.kernels.cpu.compile import kernel, remove_unused, source_hash
 from splatscope.kernels.cpu.crew import Crew, draw_turn, report_turns
 from splatscope.kernels.cpu.lanes import LANES, totals
 from splatscope.kernels.cpu.memory import (
@@ -323,3 +324,13 @@ def test_compiled_kernels_are_found_only_by_the_sources_they_came_from(tmp_path:
         assert source_hash(copy) != source_hash()
         shutil.copy(folder / name, copy / name)
         assert source_hash(copy) == source_hash()
+
+
+def test_compiled_kernels_of_versions_long_unused_are_removed(tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("kernels-old", "kernels-recent", "kernels-now", "cameras")}
+    for folder in folders.values():
+        folder.mkdir()
+    for name in ("kernels-old", "kernels-now", "cameras"):
+        os.utime(folders[name], (0, 0))
+    remove_unused(tmp_path, keep="kernels-now")
+    assert {path.name for path in tmp_path.iterdir()} == {"kernels-recent", "kernels-now", "cameras"}

@@ -29,6 +29,7 @@ from splatscope.kernels.types import Camera, Gaussians, Gradients
 from tests.comparison import assert_close_with_boundary_band, assert_gradients_close, settled_pixels
 from tests.cuda_blend import (
     ABLATIONS,
+    ABSOLUTE,
     BACKGROUND,
     POLICIES,
     S06,
@@ -117,6 +118,14 @@ def test_pictures_are_those_of_the_reference(name: str, scene: str) -> None:
 
 
 @needs_emulation
+@pytest.mark.parametrize("scene", ["random", "dense", "needles"])
+def test_one_row_a_thread_and_two_give_the_same_bits(scene: str) -> None:
+    one, two = (run(case_named(scene), POLICIES[name]) for name in ("best", "running from lists"))
+    for array in ("image", "transmittance", "entry_counts", "last"):
+        np.testing.assert_array_equal(getattr(one, array), getattr(two, array), array)
+
+
+@needs_emulation
 @pytest.mark.parametrize("name", ["s01", "s06"])
 def test_splats_a_thousand_times_longer_than_wide_stay_close(name: str) -> None:
     """What a conic in single precision loses there is in proportion to length over width."""
@@ -136,6 +145,21 @@ def test_gradients_of_raw_parameters_are_those_of_the_reference(name: str, scene
     assert result.gradients is not None
     assert_gradients_close(result.gradients, wanted, relative=2e-4, row_relative=2e-2)
     assert not result.left_over.any()  # clean for the next backward pass
+
+
+@needs_emulation
+@pytest.mark.parametrize("name", ABSOLUTE)
+def test_absolute_values_are_added_pixel_by_pixel(name: str) -> None:
+    """And the other sums stay what they are without them."""
+    case, (upstream, _) = case_named("dense"), upstream_and_gradients("dense")
+    wanted = reference.ReferenceBackend().backward(case.saved, upstream, absolute=True).means2d
+    result, plain = run(case, ABSOLUTE[name], upstream), run(case, POLICIES[name], upstream)
+    assert result.gradients is not None
+    assert plain.gradients is not None
+    assert np.abs(plain.gradients.means2d).sum() < 0.8 * wanted.sum()
+    np.testing.assert_allclose(result.gradients.means2d, wanted, rtol=2e-3, atol=2e-4 * wanted.max())
+    np.testing.assert_allclose(result.sums, plain.sums, rtol=1e-5, atol=1e-6 * np.abs(plain.sums).max())
+    assert not result.left_over.any()
 
 
 @needs_emulation
@@ -362,11 +386,10 @@ def test_every_step_compiles_for_every_architecture_without_spills(architecture:
     staged = [step(POLICIES["staged"], sh_dtype=sh_dtype) for sh_dtype in ("f32", "bf16")]
     projects = list(dict.fromkeys(project_name(p) for p in (*STEPS.values(), *staged)))
     reports |= compile_report(project_source(), projects, architecture)
-    # On sm_80 alone the forward pass of `best` puts a few numbers aside, once a batch and not in the loop over splats.
-    allowed = 40 if architecture == 80 else 0
     for name, report in reports.items():
-        assert report.spill_bytes <= (allowed if name.startswith("blend<") else 0), name
-        assert report.registers <= (80 if name.startswith("project") else 64), name
+        assert report.spill_bytes == 0, name
+        most = 128 if architecture < 80 else 80  # Turing's shared memory has room for fewer blocks anyway
+        assert report.registers <= (most if name.startswith("project") else 64), name
 
 
 @needs_nvrtc
@@ -386,6 +409,21 @@ def test_shuffles_and_atomics_a_splat_fall_from_step_to_step(architecture: int) 
         assert (body.count("SHFL"), body.count("RED", "REDG", "ATOM", "ATOMG")) == (shuffles, atomics), name
     a_splat = [shuffles / splats for splats, shuffles, _ in expected.values()]
     assert a_splat == [0, 45, 12, 10, 7.5, 7, 0]
+
+
+@needs_nvrtc
+@pytest.mark.skipif(nvdisasm_path() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+@pytest.mark.parametrize("architecture", [80, 90, 120])
+@pytest.mark.parametrize(("policy_map", "rows", "instructions"), [("mixed", 1, 21.25), ("columns_8x8", 2, 34.5)])
+def test_a_forward_visit_takes_few_instructions(
+    policy_map: str, rows: int, instructions: float, architecture: int
+) -> None:
+    """A splat and a warp's pixels: a fourth of a load of four addresses, three loads, one exponential a row."""
+    name = blend_name(step(STEPS["best"], map=policy_map), True, False)
+    loops = disassemble(compile_kernels(blend_source(), [name], architecture), name).loops()
+    body = next(loop for loop in loops if loop.count("MUFU") == 4 * rows)
+    assert body.count("LDS") == 13
+    assert len(body.instructions) <= 4 * instructions
 
 
 @needs_nvrtc

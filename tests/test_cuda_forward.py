@@ -17,12 +17,9 @@ from tests import small_scenes
 from tests.cuda_on_cpu.run import Device, build, is_supported
 from tests.cuda_stages import (
     BOUNDS,
-    PART,
     PROJECT_VARIANTS,
+    SORT_ROLES,
     Lists,
-    Stages,
-    frame_record,
-    inside,
     lists_of,
     padded_sh,
 )
@@ -257,59 +254,6 @@ def test_too_many_visible_set_the_flag_and_leave_an_empty_frame_that_says_how_ma
         assert not lists.counts.any()
 
 
-# ------------------------------------------------------------------------------------------- sort
-
-
-def sorted_by_kernels(
-    stages: Stages, keys: NDArray[np.generic], bits: int, with_payloads: bool, capacity: int
-) -> tuple[NDArray[np.generic], NDArray[np.uint32]]:
-    """One frame that sorts `keys` in buffers of `capacity`."""
-    record = stages.frame.copy()
-    record["visible"], record["tickets"], record["epoch"] = len(keys), 0, record["epoch"] + 1
-    stages.begin_frame(record)
-    buffer = stages.device.empty("keys", (capacity,), keys.dtype)
-    buffer[: len(keys)] = keys
-    payloads = None
-    if with_payloads:
-        payloads = stages.device.empty("payloads", (capacity,), np.uint32)
-        payloads[: len(keys)] = np.arange(len(keys))[::-1]
-    count = inside(stages.frame, "visible")
-    starts = stages.histogram(buffer, count, -(-bits // 8))
-    keys_out, payloads_out = stages.sort(buffer, payloads, count, bits, starts)
-    return keys_out[: len(keys)], payloads_out[: len(keys)]
-
-
-@pytest.mark.parametrize(("key_bytes", "bits"), [(4, 32), (2, 13), (2, 16), (4, 17), (8, 45), (2, 1)])
-def test_the_sort_is_a_stable_argsort_at_every_edge(key_bytes: int, bits: int) -> None:
-    random, (gaussians, camera) = np.random.default_rng(bits), SCENES["hand made"]
-    capacity = 4 * PART + 3
-    stages = Stages(frame_record(camera, gaussians, RenderSettings()), seed=bits)
-    for count in (0, 1, 31, 257, PART - 1, PART, PART + 1, 3 * PART - 1, 3 * PART + 1, capacity):
-        keys = random.integers(0, 1 << bits, count, dtype=np.uint64)
-        if count == PART + 1:
-            keys[:] = (1 << bits) - 1
-        if count == 3 * PART + 1:
-            keys &= ~np.uint64(0xFE)
-        keys = keys.astype(f"u{key_bytes}")
-        order = np.argsort(keys, kind="stable")
-        with_payloads = count % 2 == 0
-        sorted_keys, payloads = sorted_by_kernels(stages, keys, bits, with_payloads, capacity)
-        np.testing.assert_array_equal(sorted_keys, keys[order])
-        np.testing.assert_array_equal(payloads, count - 1 - order if with_payloads else order)
-
-
-def test_the_sort_is_right_in_every_order_of_blocks() -> None:
-    (gaussians, camera), keys = (
-        SCENES["hand made"],
-        np.random.default_rng(3).integers(0, 300, 5 * PART, dtype=np.uint16),
-    )
-    for seed in range(12):
-        stages = Stages(frame_record(camera, gaussians, RenderSettings(), epoch=seed), seed)
-        stages.device.blocks_in_flight = 2 + seed % 5
-        _, order = sorted_by_kernels(stages, keys, 9, False, 5 * PART)
-        np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
-
-
 # ------------------------------------------------------------------------------------------- functions and text
 
 SH_PROBE = """
@@ -376,11 +320,8 @@ PRODUCTION = {
         "project<ProjectPolicy{.bounds = Bounds::circle3s, .sh_gate = ShGate::all, .sh_load = ShLoad::scalar}>": 72,
     },
     "bin.cuh": {
-        "histogram<HistogramPolicy{}>": 40,
-        "sort_pass<SortPolicy{.iota = true}>": 64,
-        "sort_pass<SortPolicy{}>": 64,
-        "sort_pass<SortPolicy{.key_bytes = 2, .threads = 384, .items = 16}>": 80,
-        "offsets<OffsetsPolicy{}>": 64,
+        **{name: 64 for role, name in SORT_ROLES.items() if "small" not in role},
+        "offsets<OffsetsPolicy{}>": 80,
         "emit<EmitPolicy{}>": 64,
         "ranges<RangesPolicy{}>": 64,
     },

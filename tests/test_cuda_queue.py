@@ -87,12 +87,12 @@ SPLITTING = [name for name in POLICIES if "split" in name and "inexact" not in n
 
 @cache
 def scene(name: str) -> tuple[Gaussians, Camera]:
-    """Lists of hundreds in every tile, many pixels that end; `uneven`: one tile has most of them."""
+    """Lists of hundreds in every tile, many pixels that end; `uneven`: one tile has most; `thin`: no pixel ends."""
     if name == "ends late":
         return ends_late()
     camera = random_camera(61, 45)
     gaussians = random_scene(camera, 1800 if name == "uneven" else 900, seed=4, degree=1)
-    gaussians.logit_opacities[:] = np.minimum(gaussians.logit_opacities, 0.5)
+    gaussians.logit_opacities[:] = np.minimum(gaussians.logit_opacities, -4.5 if name == "thin" else 0.5)
     if name == "uneven":
         rng, moved = np.random.default_rng(1), slice(100, None)
         depth = rng.uniform(1.5, 4.0, (1700, 1))
@@ -196,6 +196,17 @@ def test_chunks_stop_where_the_grid_stops_and_differ_by_rounding_only(policy: st
 
 
 @needs_emulation
+@pytest.mark.parametrize("policy", ["best: split", "best: split in 16", "whole lists: split"])
+def test_training_on_chunks_in_which_no_pixel_ends_is_training_on_the_grid(policy: str) -> None:
+    wanted, got = by_grid(policy.partition(":")[0], "thin", True), run(policy, "thin", True, seed=2)
+    assert wanted.transmittance.min() > 1e-3
+    assert np.abs(got.image - wanted.image).max() < 2e-6
+    assert got.gradients is not None
+    assert wanted.gradients is not None
+    assert_gradients_close(got.gradients, wanted.gradients, relative=3e-5, row_relative=1e-2)
+
+
+@needs_emulation
 def test_chunks_that_do_not_know_what_is_left_before_them_go_too_far_and_the_picture_shows_it() -> None:
     wanted = by_grid("best", "ends late", False)
     exact, loose = (run(f"best: {name}", "ends late") for name in ("split", "split, inexact"))
@@ -281,7 +292,8 @@ def test_a_frame_that_does_not_fit_draws_nothing_and_the_next_one_is_whole(polic
 @pytest.mark.skipif(nvrtc_path() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_chunks_do_not_cost_whole_tiles_their_occupancy(architecture: int) -> None:
-    """Registers are those of the kernel that knows no chunks; what a chunk needs beside may spill."""
+    """At most one block less than without chunks, and hardly a spill: in a kernel that is short of registers the
+    compiler orders the loop of whole tiles, too, for few registers instead of for speed."""
     camera = random_camera(61, 45)
     for training in (False, True):
         whole = pass_for(POLICIES["best: grid"], camera, training, False).kernels()
@@ -291,5 +303,5 @@ def test_chunks_do_not_cost_whole_tiles_their_occupancy(architecture: int) -> No
             for file, name in (whole[role], queued[role]):
                 report = compile_report(source(file), [name], architecture)[name]
                 blocks.append(report.blocks_per_multiprocessor(threads, architecture))
-                assert report.spill_bytes <= 256
-            assert blocks[1] >= 0.85 * blocks[0]
+                assert report.spill_bytes <= 64
+            assert blocks[1] >= 0.8 * blocks[0]

@@ -50,7 +50,7 @@ class Planned:
 
     schedule: Any
     tile_order: NDArray[np.uint32]  # [whole tiles]; for lpt the keys of all
-    tile_parts: NDArray[np.uint32]
+    tile_parts: NDArray[np.int64]  # [T] chunks of each tile, 1 for a whole one
     chunk_order: NDArray[np.uint32]  # [chunks]
     chunks: NDArray[np.uint32]  # [capacity, 6]
     arrived: NDArray[np.uint32]
@@ -85,10 +85,11 @@ def plan(
     arguments = kernel.arguments.pack(
         frame=device.upload("frame", frame.view(np.uint8)),
         tile_start=device.upload("tile_start", start),
+        tiles=counts.size,
         work=None if work is None else device.upload("work", work.astype(np.uint32)),
         schedule=out,
         units=units,
-        split=device.empty("split", (counts.size, 2), np.uint32),
+        split=device.empty("split", (counts.size, 4), np.uint32),
         chunks=records,
         chunk_capacity=capacity,
         heaviest_tiles=h,
@@ -99,6 +100,7 @@ def plan(
         tail_cost=model.tail,
         least_gain=model.least_gain,
         second_pass=model.second_pass,
+        least_cut=model.least_cut,
         **tiles,
         **chunks,
     )
@@ -114,7 +116,9 @@ def plan(
     assert (chunk_order >= CHUNK_FLAG).all()
     if order_name == "lpt":
         order = tiles["tile_keys"]
-    return Planned(decided, order, tiles["tile_parts"], chunk_order - CHUNK_FLAG, records, **chunks)
+    parts = np.ones(counts.size, np.int64)
+    parts[records[:split, CHUNK_FIELDS.index("tile")]] = records[:split, CHUNK_FIELDS.index("parts")]
+    return Planned(decided, order, parts, chunk_order - CHUNK_FLAG, records, **chunks)
 
 
 def assert_is_split(planned: Planned, counts: NDArray[np.int64], split: Split) -> None:
@@ -147,11 +151,11 @@ def assert_is_split(planned: Planned, counts: NDArray[np.int64], split: Split) -
 @pytest.mark.parametrize("rule", ["off", "length"])
 def test_every_whole_tile_is_handed_out_once_in_its_order(order: str, rule: str) -> None:
     rng = np.random.default_rng(1)
-    for tiles in (1, 77, 2500):
+    for tiles in (1, 77, 2500, 9000):  # the last in more than one round
         counts = random_counts(rng, tiles)
         counts[0] = 50_000
         work = counts // 3
-        for seed in range(2):
+        for seed in range(2 if tiles < 9000 else 1):
             planned = plan(counts, rule, order, seed=seed, work=work)
             whole = np.ones(tiles, bool) if rule == "off" else planned.tile_parts == 1
             assert planned.schedule["tile_units"] == whole.sum()
@@ -175,7 +179,8 @@ def test_a_policy_decides_on_the_gpu_as_in_numpy(policy: str) -> None:
     for seed in range(12):
         counts = random_counts(rng, int(rng.integers(1, 900)))
         machine = Machine(int(rng.integers(1, 40)), int(rng.integers(2, 9)), float(rng.choice([1.5, 2.5, 9])))
-        model = CostModel(float(rng.uniform(0, 100)), float(rng.uniform(0, 0.4)), 0.1, float(rng.choice([0, 0.5, 1])))
+        costs = float(rng.uniform(0, 100)), float(rng.uniform(0, 0.4)), 0.1, float(rng.choice([0, 0.5, 1]))
+        model = CostModel(*costs, least_cut=int(rng.choice([256, 512, 1024])))
         counts *= int(rng.choice([1, 7]))
         split = decide(counts, machine, model)
         assert_is_split(plan(counts, policy, machine=machine, model=model, seed=seed), counts, split)

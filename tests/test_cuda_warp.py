@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(threads_of(MAP)) reach(ReachArgs args) {
     const unsigned n = blockIdx.x;
     const Splat splat = load_splat<Layout::packed48>(args.splats, 0u, n);
     const Staged s = staged_splat<true>(splat, 0, 0, 0u, n);
-    const Spot spot = spot_of<false>(place_in_tile<MAP>());
-    const Evaluated<ROWS> e = evaluate<Exponential::ex2, true, ROWS, false>(s, spot);
+    const Spot spot = spot_of(place_in_tile<MAP>());
+    const Evaluated<ROWS> e = evaluate<Exponential::ex2, true, ROWS>(s, spot);
     bool is_hit = e.alpha[0] >= ALPHA_MIN;
     if constexpr (ROWS == 2) is_hit |= e.alpha[1] >= ALPHA_MIN;
     if (is_hit) atomicOr(args.hits + n, 1u << warp_index());

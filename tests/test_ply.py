@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -329,6 +332,26 @@ def test_a_point_cloud_gives_positions_and_colours(tmp_path: Path) -> None:
         tmp_path / "b.ply"
     )
     assert read_point_cloud(tmp_path / "b.ply").colors.tolist() == [[128] * 3] * 2
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_when_the_file_is_written_again(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from splatscope.assets.atomic import atomic_path\n"
+        "with atomic_path(sys.argv[1]): os.kill(os.getpid(), 9)"
+    )
+    path = tmp_path / "a [b].ply"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    (left,) = tmp_path.iterdir()
+    names = (f".a [b].{os.getpid():06x}00.ply", ".a [b].my notes.ply", ".a [c].00000001.ply")
+    others = [tmp_path / name for name in names]
+    for other in others:
+        other.touch()
+    write_ply(path, random_bits(3, 0))
+    assert left.exists(), "it may still be written, elsewhere"
+    for file in (left, *others):
+        os.utime(file, (0, 0))
+    write_ply(path, random_bits(3, 0))
+    assert {*tmp_path.iterdir()} == {path, *others}
 
 
 def write_half(path: Path, error: Exception) -> None:

@@ -18,16 +18,16 @@ TEXT = "\n".join(re.sub(r"//[^\n]*", "", path.read_text()) for path in sorted(CU
 AGGREGATES = {  # file and struct -> fields that the pipeline fills, not the user
     ("project.cuh", "ProjectPolicy"): {"lazy_sh"},
     ("loss.cuh", "LossPolicy"): {"coverage", "weights"},
-    ("sort.cuh", "HistogramPolicy"): {"key_bytes"},
-    ("sort.cuh", "SortPolicy"): {"key_bytes", "threads", "items", "blocks", "iota"},
+    ("sort.cuh", "HistogramPolicy"): {"key_bytes", "bins"},
+    ("sort.cuh", "SortPolicy"): {"key_bytes", "bins", "threads", "items", "blocks", "window", "iota", "gathers"},
     ("bin.cuh", "OffsetsPolicy"): {"each"},
     ("bin.cuh", "EmitPolicy"): {"key_bytes"},
     ("bin.cuh", "RangesPolicy"): {"key_bytes"},
     ("schedule.cuh", "PlanPolicy"): set(),
     ("dispatch.cuh", "DispatchPolicy"): {"part", "chunks", "chunks_last", "is_sorted", "records_work"},
     ("blend.cuh", "BlendPolicy"): {"training", "wants_depth"},
-    ("blend_backward.cuh", "BlendBackwardPolicy"): set(),
-    ("project_backward.cuh", "ProjectBackwardPolicy"): {"deterministic"},
+    ("blend_backward.cuh", "BlendBackwardPolicy"): {"absolute"},
+    ("project_backward.cuh", "ProjectBackwardPolicy"): {"deterministic", "absolute"},
 }
 CUDA = list(toggle_table("cuda"))
 ABLATIONS = [row for row in toggle_table("cuda", ablations=True) if row.is_ablation]

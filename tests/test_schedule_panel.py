@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from splatscope.app.schedule_view import blending_of, record_frame, save_recorded_frame
+from splatscope.app.schedule_view import blending_of, record_frame, save_recorded_frame, settings
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
@@ -25,6 +25,7 @@ from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.viewer import overlays
 from splatscope.viewer.messages import BlendMachine, Picture, ViewRequest
 from splatscope.viewer.schedule_figures import (
+    ASSUMED,
     CUSTOM,
     HERE,
     THREADS,
@@ -33,7 +34,9 @@ from splatscope.viewer.schedule_figures import (
     analyse,
     machine_name,
     ratio_of,
+    ratio_text,
     scheduled_as,
+    simulator_error,
     spoken_checks,
     spoken_recording,
     what_if,
@@ -89,8 +92,9 @@ def test_another_machine_keeps_what_is_known_of_this_one() -> None:
     assert what_if(H200, CUSTOM, 300, 4).machine == Machine(300, 4, 1.5)
     assert what_if(H200, THREADS, 1, 1).machine == Machine(os.cpu_count() or 1, 1)
     threads = BlendMachine("2 threads", Machine(2, 1), CostModel())
-    assert what_if(threads, "A100", 1, 1).machine == Machine(108, 8)
+    assert what_if(threads, "A100", 1, 1).machine == Machine(108, 6, ASSUMED.machine.saturated_by)
     assert machine_name(threads) == "2 threads"
+    assert [ratio_text(ratio) for ratio in (0.0, 0.00606, 0.5, 44.712)] == ["0.00", "0.0061", "0.50", "44.71"]
     # More multiprocessors make the same heavy tile a larger share.
     ratios = [imbalance(skewed(), what_if(H200, name, 1, 1).machine).ratio for name in ("GB10", "RTX A6000", "A100")]
     assert ratios == sorted(ratios)
@@ -235,6 +239,11 @@ def test_a_recorded_frame_is_written_so_that_others_can_read_it(tmp_path: Path) 
     assert recorded.plain_ms > 0
     assert f"{recording.timeline.sm_activity:.1%}" in spoken_recording(recorded)
     assert "off by" in spoken_checks(recorded)
+    assert f"by {simulator_error(recorded):+.1%} (" in spoken_checks(recorded)
+    assert settings(recorded)[:2] == [
+        "150 x 100 px",
+        f"K = {recorded.on.machine.workers} x 1 = {recorded.on.machine.workers}",
+    ]
     trace, table, figures, *pictures = save_recorded_frame(recorded, tmp_path, "frame")
     events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
     assert sum(e["dur"] for e in events) == pytest.approx((recording.end - recording.start).sum() / 1e3)

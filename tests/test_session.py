@@ -12,6 +12,7 @@ import pytest
 
 from splatscope.viewer import messages
 from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.pace import Pace
 from splatscope.viewer.session import Session
 from tests.fake_engine import SCENE, FakeEngine
 
@@ -116,3 +117,13 @@ def test_keys_send_only_what_the_state_allows(engine: FakeEngine, session: Sessi
         session.step_training()
         session.stop_training()
         assert [type(command) for command in engine.commands] == commands, state
+
+
+def test_the_windows_pace_is_its_own_time_and_how_often_it_draws() -> None:
+    pace = Pace()
+    for k in range(200):
+        pace.note(0.004, k / 30)
+    assert str(pace) == "Window 4.0 ms a frame, 30 a second"
+    for k in range(200):
+        pace.note(0.008, 10 + k / 15)
+    assert str(pace) == "Window 8.0 ms a frame, 15 a second"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,11 @@ from splatscope.training.config import (
     config_to_dict,
 )
 from splatscope.training.dataset import Photograph, composite, load_photograph
+from splatscope.training.device_step import DeviceStep
 from splatscope.training.events import Evaluated, Plateaued, Stepped
 from splatscope.training.exposure import Exposures
 from splatscope.training.initial import initial_points
+from splatscope.training.optimizer import Optimizer
 from splatscope.training.recipes import PRESETS, preset, with_settings
 from splatscope.training.resolution import ResolutionSchedule
 from splatscope.training.scores import Scores
@@ -61,6 +64,20 @@ def test_every_recipe_is_valid_survives_json_and_scales_to_any_length(name: str)
         config.check()
         assert config_from_dict(config_to_dict(config)) == config
         assert iterations is None or config.iterations == iterations
+
+
+def test_late_in_a_run_all_rates_fall_together_on_the_host_and_on_the_gpu() -> None:
+    rates = RateConfig(means_end=1.6e-4, means_steps=100, late_after=50, late_share=0.1)
+    optimizer, config = Optimizer(rates, 2.0), TrainConfig(rates=rates)
+    before = optimizer.column_rates(50, 4)
+    for iteration, share in ((75, 0.1**0.5), (100, 0.1), (200, 0.1)):
+        now = optimizer.column_rates(iteration, 4)
+        for name, columns in before.items():
+            np.testing.assert_allclose(now[name], share * columns, rtol=1e-5)
+        on_gpu = DeviceStep._rates(SimpleNamespace(_config=config, _extent=2.0), iteration)  # pyright: ignore
+        found = [on_gpu.means, on_gpu.log_scales, on_gpu.quats, on_gpu.logit_opacities, on_gpu.sh_constant]
+        expected = [now[name].flat[0] for name in ("means", "log_scales", "quats", "logit_opacities", "sh")]
+        np.testing.assert_allclose([*found, on_gpu.sh_rest], [*expected, now["sh"][-1]], rtol=1e-5)
 
 
 def test_a_setting_may_be_given_as_text() -> None:

@@ -12,16 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from splatscope.app import memory
+from splatscope.app.desk import CaptureDesk
 from splatscope.app.headless import train_in_terminal
+from splatscope.app.memory import memory_use
+from splatscope.app.plan import RunPlan
 from splatscope.app.session import TrainingSession
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint
+from splatscope.training.config import CheckpointConfig, DensifyConfig
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.trainer import Beginning, Trainer
+from splatscope.viewer.messages import GoBack, StartTraining
 from tests.small_capture import SHORT, Poisoned
 
 
@@ -58,6 +64,69 @@ def test_a_step_that_is_not_finite_pauses_the_run_and_start_goes_on(
     session.start()
     advance_until(session, lambda: not session.active)
     assert (session.state, session.trainer.iteration) == ("finished", 40)
+
+
+def test_after_a_step_that_is_not_finite_the_run_can_go_back_and_ends_as_if_nothing_had_been(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    """CPU runs are the same to the bit, so the one that went back must end where an undisturbed one does."""
+    config = replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0))
+    for _ in Trainer(capture, config, backend, tmp_path / "undisturbed").run():
+        pass
+    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
+    log: list[tuple[str, str]] = []
+    plan = RunPlan(config, tmp_path / "run")
+    desk = CaptureDesk(capture, plan, poisoned, lambda level, text: log.append((level, text)), lambda: None)
+    try:
+        desk.obey(StartTraining())
+        with pytest.raises(NotFiniteError):
+            advance_until(desk.session, lambda: False)
+        trouble = desk.session.status(0).trouble
+        assert trouble is not None
+        assert (trouble.iteration, trouble.back_to, trouble.back_label) == (8, 5, "Go back to iteration 5")
+        assert desk.obey(GoBack()), "it is another run now"
+        status = desk.session.status(0)
+        assert (status.state, status.iteration, status.trouble) == ("paused", 5, None)
+        desk.obey(StartTraining())
+        advance_until(desk.session, lambda: not desk.session.active)
+    finally:
+        desk.close()
+    assert desk.session.state == "finished"
+    final = "point_cloud/iteration_40/point_cloud.ply"
+    assert (tmp_path / "run" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+
+
+def test_without_a_checkpoint_the_way_back_is_the_beginning_and_going_on_ends_the_offer(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
+    session, _ = session_of(Trainer(capture, SHORT, poisoned, tmp_path))
+    session.start()
+    with pytest.raises(NotFiniteError):
+        advance_until(session, lambda: False)
+    trouble = session.status(0).trouble
+    assert trouble is not None
+    assert (trouble.back_to, trouble.back_label) == (0, "Go back to the beginning")
+    session.step()
+    assert session.status(0).trouble is None
+
+
+def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
+    capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_of_machine", lambda: (3 << 30, 8 << 30))
+    uses = [
+        memory_use(Trainer(capture, replace(SHORT, densify=DensifyConfig(max_splats=most)), backend, tmp_path))
+        for most in (100_000, 1_000_000, 100_000_000)
+    ]
+    per_splat = (uses[1].needed - uses[0].needed) / 900_000
+    assert 700 < per_splat < 2500, "parameters, moments and gradients of a splat of degree 3 alone are 944 bytes"
+    assert [use.needed < use.total for use in uses] == [True, True, False]
+    assert uses[1].text.endswith("GiB foreseen for 1,000,000 splats, there are 8.0.")
+    assert f"growth will stop at about {uses[2].fits:,} splats" in uses[2].text
+    assert uses[2].fits == pytest.approx((8 << 30) / per_splat, rel=0.05)
+    begun = Trainer(capture, replace(SHORT, densify=DensifyConfig(max_splats=1)), backend, tmp_path)
+    assert memory_use(begun).splats == begun.gaussians.count > 1, "a run keeps the splats that it begins with"
 
 
 def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
@@ -100,13 +169,16 @@ def test_in_the_terminal_the_last_good_state_is_saved_and_named(
     capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
+    config = replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0))
     with pytest.raises(SystemExit) as end:
-        train_in_terminal(Trainer(capture, SHORT, poisoned, tmp_path))
+        train_in_terminal(Trainer(capture, config, poisoned, tmp_path))
     assert end.value.code == 1
     text = capsys.readouterr().out
     assert "the gradient of sh on" in text
     assert "Saved the splats of iteration 8" in text
-    assert list(checkpoints(tmp_path)) == [8]
+    assert f"Resume: splatscope train --resume {tmp_path}\n" in text
+    assert f"Go back to iteration 5: splatscope train --resume {tmp_path / 'checkpoints' / 'iteration_5.pt'}\n" in text
+    assert list(checkpoints(tmp_path)) == [5, 8]
 
 
 def test_a_result_that_could_not_be_saved_is_no_success(

@@ -15,8 +15,8 @@ from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.training_step import IN_FLIGHT, StepRequest, TrainingStep
-from splatscope.kernels.types import RenderSettings
-from tests.cuda_training import IN_ORDER, PARAMETERS, RATES, Plain
+from splatscope.kernels.types import Camera, RenderSettings
+from tests.cuda_training import IN_ORDER, LAZY, PARAMETERS, RATES, SEPARATE, Plain
 from tests.small_scenes import random_camera, random_scene
 
 pytestmark = pytest.mark.skipif(
@@ -63,6 +63,30 @@ def test_steps_follow_those_of_the_cpu_backend() -> None:
         got, wanted, start = (getattr(g, name) for g in (ours, plain.gaussians, SCENE))
         assert np.linalg.norm(got - wanted) < 0.03 * np.linalg.norm(wanted - start), name
     assert (training.splats.seen.cpu().numpy() != plain.seen).mean() < 1e-3
+
+
+def test_lazy_and_separate_adam_end_where_the_fused_one_does() -> None:
+    shifts = (0, 300, -300, 150, 0, -150, 300, 0)
+    cameras = [
+        Camera.from_matrix(CAMERA.matrix, 403, 277, CAMERA.fx, CAMERA.fy, CAMERA.cx + x, CAMERA.cy) for x in shifts
+    ]
+    found = []
+    for policy in (IN_ORDER, LAZY, SEPARATE):
+        training = training_of(policy)
+        target = training.targets.add(photograph(0))
+        for number in range(16):
+            rates = replace(RATES, sh_rest=RATES.sh_rest * (1 + number), sh_constant=RATES.sh_constant / (1 + number))
+            training.run(StepRequest(cameras[number % 8], SETTINGS, target, rates))
+        outcomes = training.outcomes(wait=True)
+        assert min(outcome.visible for outcome in outcomes) < 0.9 * SCENE.count
+        training.flush()
+        found.append(
+            {(k, n): t.cpu().numpy() for k in ("raw", "first", "second") for n, t in training.splats.view(k).items()}
+        )
+    for key, wanted in found[0].items():
+        moved = wanted - getattr(SCENE, key[1]) if key[0] == "raw" else wanted
+        for got in found[1:]:
+            assert np.linalg.norm(got[key] - wanted) < 2e-3 * np.linalg.norm(moved), key
 
 
 def test_a_run_repeats_to_the_bit_whatever_the_room_and_wherever_photographs_lie(

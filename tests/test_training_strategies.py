@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, getcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ import torch
 
 from splatscope.kernels.types import Camera, Gaussians, Gradients
 from splatscope.training import ops
-from splatscope.training.budget import BudgetedGrowth
-from splatscope.training.config import BudgetConfig, DensifyConfig, McmcConfig, RateConfig, TrainConfig
+from splatscope.training.budget import BudgetedGrowth, covered_pixels
+from splatscope.training.config import BudgetConfig, DataConfig, DensifyConfig, McmcConfig, RateConfig, TrainConfig
+from splatscope.training.dataset import Dataset
 from splatscope.training.mcmc import Mcmc
 from splatscope.training.strategy import Strategy, make_strategy
+from tests.small_capture import make_capture
 
 CAMERA = Camera.from_matrix(np.eye(4), 200, 100, 100, 100, 100, 50)
 
@@ -200,6 +203,37 @@ def test_the_budget_is_reached_on_a_straight_line_and_kept() -> None:
         state, _ = strategy.after_step(state, iteration, random(iteration))
         counts.append(state.count)
     assert counts == [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1000, 1000]
+
+
+def test_a_budget_that_nobody_set_comes_from_what_the_photographs_show(tmp_path: Path) -> None:
+    dataset = Dataset(make_capture(tmp_path, cut_out=True), DataConfig())
+    assert len(list(dataset.load())) == 24
+    shown = covered_pixels(dataset.training, dataset.background)
+    assert 0 < shown < 0.9 * 72 * 56
+    assert covered_pixels(dataset.training, (0.1, 0.2, 0.3)) == 72 * 56
+    config = BudgetConfig(start=0, stop=100, interval=100, splats_per_pixel=2.0)
+    strategy = BudgetedGrowth(config, 10, 1.0)
+    strategy.aim(dataset.training, dataset.background)
+    assert strategy.allowed(100) == round(2 * shown)
+    resumed = BudgetedGrowth(config, 10, 1.0)
+    resumed.restore(strategy.statistics())
+    resumed.aim([], (0, 0, 0))
+    assert resumed.allowed(100) == strategy.allowed(100)
+    given = BudgetedGrowth(replace(config, max_splats=60), 10, 1.0)
+    given.aim(dataset.training, dataset.background)
+    assert given.allowed(100) == 60
+
+
+def test_a_split_parent_goes() -> None:
+    state = state_of(50, 0.8)
+    config = BudgetConfig(start=0, stop=100, interval=100, max_splats=60, split=True, dense_share=0)
+    strategy, lengths = BudgetedGrowth(config, 50, 1.0), np.zeros(50)
+    lengths[7] = 1
+    strategy.observe(pulls(lengths), CAMERA)
+    after, report = strategy.after_step(state, 100, random())
+    assert report is not None
+    assert (report.cloned, report.split, after.count) == (0, 1, 51)
+    np.testing.assert_allclose(after.raw.log_scales[49:], state.raw.log_scales[[7, 7]] - math.log(1.6), rtol=1e-6)
 
 
 def test_parents_stay_and_only_the_pulled_have_children() -> None:

@@ -246,10 +246,10 @@ def test_the_fox_opens_with_its_distortion_taken_out() -> None:
     )
 
 
-def test_an_llff_capture_without_a_model_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_an_llff_capture_without_a_model_is_photographs_without_cameras(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     Image.new("RGB", (40, 30)).save(tmp_path / "images/a.png")
     np.save(tmp_path / "poses_bounds.npy", np.zeros((1, 17)))
-    with pytest.raises(InputError, match=r"poses_bounds\.npy .* sparse"):
+    with pytest.raises(InputError, match="1 photograph without cameras"):
         open_path(tmp_path)
     shutil.rmtree(tmp_path / "images")

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.display import Program
-from tests.test_window import SCRIPT, SIZE, Hands
+from tests.window_hands import Hands
 
 ROW = 19  # px from row to row of the list
 FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
-
-
-@pytest.fixture(scope="module")
-def open_window(display: str) -> Iterator[Hands]:
-    program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
-    yield Hands(program)
-    program.end()
 
 
 @pytest.fixture

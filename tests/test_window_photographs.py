@@ -15,7 +15,8 @@ from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.style import ACCENT
 from tests.display import Program
 from tests.fake_engine import SCENE
-from tests.test_window import CONFIG, SCRIPT, SIZE, Hands, near
+from tests.test_window import CONFIG
+from tests.window_hands import SCRIPT, SIZE, Hands, near
 
 ORANGE = (230, 120, 20)  # the pretended photograph
 BLUE = (20, 120, 230)  # the pretended error map

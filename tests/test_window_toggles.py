@@ -10,7 +10,7 @@ import pytest
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.steps import step
 from tests.display import Program
-from tests.test_window import SCRIPT, Hands
+from tests.window_hands import SCRIPT, Hands
 
 SIZE = (1000, 780)
 WHEEL_NOTCHES = 60  # to try, at most

@@ -10,7 +10,7 @@ import pytest
 from splatscope.viewer.messages import TrainingStatus
 from splatscope.viewer.panels.training import view_price
 from tests.display import Program
-from tests.test_window import SCRIPT, Hands
+from tests.window_hands import SCRIPT, Hands
 
 SIZE = (1000, 780)
 
@@ -70,6 +70,19 @@ def test_a_run_stops_where_it_was_told_to_and_is_thrown_away_only_when_asked_twi
     press(hands, "throw")
     hands.program.wait_for("the beginning", lambda facts: facts["state"] == "ready" and facts["iteration"] == 0)
     hands.program.wait_for("the form again", lambda facts: facts["places"]["iterations"])
+
+
+def test_a_run_that_paused_by_itself_offers_a_way_back_and_nothing_else_until_that_is_answered(hands: Hands) -> None:
+    for answer in ("keep", "back"):
+        fill(hands, "until", "13")
+        press(hands, "run")
+        facts = hands.program.wait_for("the offer", lambda facts: facts["places"].get("back"))
+        assert (facts["state"], facts["iteration"]) == ("paused", 12)
+        assert not facts["places"]["run"], "first things first"
+        press(hands, answer)
+        hands.program.wait_for("the run's own buttons", lambda facts: facts["places"]["run"])
+        assert not hands.program.facts["places"]["back"]
+    hands.program.wait_for("an earlier iteration", lambda facts: facts["iteration"] == 10)
 
 
 def test_the_price_of_looking_on_is_what_the_run_would_do_alone() -> None:

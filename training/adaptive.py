@@ -7,6 +7,8 @@ The row operations are in `ops.py`. Read `trainer.py` next.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -33,6 +35,19 @@ class AdaptiveDensity(PullStatistics):
             return False
         resets = iteration % c.reset_interval == 0 or (self._white_background and iteration == c.start)
         return resets or (iteration > c.start and iteration % c.interval == 0)
+
+    @property
+    def absolute(self) -> bool:
+        """AbsGrad (Ye et al. 2024): pulls of pixels that would cancel are added up."""
+        return self._config.absgrad and self._config.enabled
+
+    def gathers(self, iteration: int) -> bool:
+        """Only while refines are to come."""
+        return self._config.enabled and iteration < self._config.stop
+
+    def stop_growing(self, count: int) -> None:
+        """Refines go on, within so many splats."""
+        self._config = replace(self._config, max_splats=count)
 
     def after_step(
         self, state: SplatState, iteration: int, random: torch.Generator

@@ -7,7 +7,8 @@ Read `initial.py` for the points of other captures.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +38,9 @@ def points_in_hull(capture: Capture, half_width: float, count: int, rng: np.rand
     """`count` points uniform in the part of the cube [-half_width, half_width]^3 that no photograph shows as empty;
     None if the photographs are not cut out, or all of the cube is empty."""
     views = [view for view in capture.views if view.has_alpha]
-    silhouettes = []
-    for view in views[:: max(1, len(views) // VIEWS)]:
-        with suppress(InputError):  # damaged, which is said when all photographs are read
-            silhouettes.append(silhouette(view))
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs") as pool:
+        made = pool.map(_silhouette_or_none, views[:: max(1, len(views) // VIEWS)])
+        silhouettes = [silhouette for silhouette in made if silhouette is not None]
     if not silhouettes:
         return None
     found: list[NDArray[np.float64]] = []
@@ -53,6 +53,14 @@ def points_in_hull(capture: Capture, half_width: float, count: int, rng: np.rand
     if len(positions) == 0:
         return None
     return PointCloud(positions, median_colors(positions, silhouettes))
+
+
+def _silhouette_or_none(view: View) -> Silhouette | None:
+    """None if it is damaged, which is said when all photographs are read."""
+    try:
+        return silhouette(view)
+    except InputError:
+        return None
 
 
 def silhouette(view: View) -> Silhouette:
@@ -75,24 +83,26 @@ def inside(positions: NDArray[np.float64], silhouettes: list[Silhouette]) -> NDA
 
 
 def median_colors(positions: NDArray[np.float64], silhouettes: list[Silhouette]) -> NDArray[np.uint8]:
-    """Median over the silhouettes that see each position, uint8 [P, 3]; mid-grey where none does."""
-    colors = np.full((len(silhouettes), len(positions), 3), np.nan, np.float32)
-    for row, s in zip(colors, silhouettes, strict=True):
+    """Median (the lower one) over the silhouettes that see each position, uint8 [P, 3]; mid-grey where none does."""
+    unseen = 256  # sorts behind all colours
+    colors = np.full((len(positions), 3, len(silhouettes)), unseen, np.int16)
+    for i, s in enumerate(silhouettes):
         rows, columns, seen = _pixels(positions, s.camera)
-        row[seen] = s.colors[rows[seen], columns[seen]]
-    unseen = np.isnan(colors[..., 0]).all(axis=0)
-    colors[:, unseen] = 128
-    return np.nanmedian(colors, axis=0).astype(np.uint8)
+        colors[seen, :, i] = s.colors[rows[seen], columns[seen]]
+    colors.sort(axis=2)
+    middle = np.maximum((colors < unseen).sum(axis=2) - 1, 0) // 2
+    median = np.take_along_axis(colors, middle[..., None], axis=2)[..., 0]
+    return np.where(median == unseen, 128, median).astype(np.uint8)
 
 
 def _pixels(
     positions: NDArray[np.float64], camera: Camera
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
     """(row, column, seen) of each position; row and column are 0 where it is not seen."""
-    in_view = positions @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
-    depth = np.maximum(in_view[:, 2], camera.near)
-    columns = np.floor(camera.fx * in_view[:, 0] / depth + camera.cx)
-    rows = np.floor(camera.fy * in_view[:, 1] / depth + camera.cy)
-    seen = (in_view[:, 2] > camera.near) & (columns >= 0) & (columns < camera.width)
-    seen &= (rows >= 0) & (rows < camera.height)
-    return np.where(seen, rows, 0).astype(np.int64), np.where(seen, columns, 0).astype(np.int64), seen
+    view_from_world = camera.matrix.astype(np.float32)
+    x, y, z = view_from_world[:3, :3] @ positions.T.astype(np.float32) + view_from_world[:3, 3:]
+    depth = np.maximum(z, np.float32(camera.near))
+    columns = np.float32(camera.fx) * x / depth + np.float32(camera.cx)
+    rows = np.float32(camera.fy) * y / depth + np.float32(camera.cy)
+    seen = (z > camera.near) & (columns >= 0) & (columns < camera.width) & (rows >= 0) & (rows < camera.height)
+    return np.where(seen, rows, 0).astype(np.int32), np.where(seen, columns, 0).astype(np.int32), seen

@@ -54,6 +54,8 @@ class RateConfig:
     means_end: float = 1.6e-6  # times the scene extent, reached log-linearly
     means_hold: int = 0  # iterations at means_start before the decay begins
     means_steps: int = 30_000  # iteration at which the decay ends, whatever the length of the run
+    late_after: int = 0  # from this iteration all rates also fall log-linearly, until means_steps; 0: they do not
+    late_share: float = 0.1  # to this share
     sh_constant: float = 2.5e-3
     sh_rest_share: float = 0.05  # of sh_constant, for all higher rows
     opacity: float = 0.025  # 0.05 in the 2023 release
@@ -73,6 +75,7 @@ class DensifyConfig:
     stop: int = 15_000  # and before this one; statistics are gathered from the first step
     interval: int = 100  # iterations between refines
     gradient_threshold: float = 2e-4  # mean length of dL/d(projected mean) in NDC, over the steps that saw the splat
+    absgrad: bool = False  # of sums over pixels of its absolute values, which need a threshold of about 8e-4
     dense_share: float = 0.01  # of the extent: a smaller splat is cloned, a larger one split
     split_count: int = 2  # children of a split; the parent goes
     split_shrink: float = 1.6  # children's scales are divided by this
@@ -102,15 +105,17 @@ class McmcConfig:
 class BudgetConfig:
     """Strategy `budget`: a count that rises linearly to a budget, drawn by pull (after Taming 3DGS and LiteGS).
 
-    Parents stay; opacities are halved now and then instead of being reset.
+    Opacities can be halved now and then instead of being reset.
     """
 
     start: int = 500  # refines after this iteration
     stop: int = 15_000  # and before this one; the budget is reached at the last refine
     interval: int = 200
-    max_splats: int = 1_000_000
-    dense_share: float = 0.01  # of the extent: a smaller splat is copied, a larger one gets a child beside it
-    child_shrink: float = 1.6  # the child's scales are divided by this
+    max_splats: int | None = None  # none: splats_per_pixel of a mean photograph, at most a million
+    splats_per_pixel: float = 1.5  # of the pixels that show more than the background
+    dense_share: float = 0.01  # of the extent: a smaller splat is copied, a larger one gets children
+    split: bool = False  # a larger one is replaced by two children; else it stays beside one
+    child_shrink: float = 1.6  # children's scales are divided by this
     smallest_opacity: float = 0.005  # a fainter splat is pruned at a refine
     halving_interval: int = 1_000  # iterations between halvings of all opacities; 0: none
     halvings: int = 8  # at most so many
@@ -169,6 +174,9 @@ class TrainConfig:
     scale_penalty: float = 0.0  # times the mean half axis in world units, added to the loss (MCMC: 0.01)
     seed: int = 0
     strategy: StrategyName = "adaptive"  # how splats are added and removed; constants are in the group it names
+    # After a refine that leaves more than this share of the splats out of order they are put along a Morton curve:
+    # neighbours in space are neighbours in memory then, which is faster. 1: never.
+    reorder_share: float = 0.1
     save_iterations: tuple[int, ...] = (7_000, 30_000)  # the last iteration is always saved
     test_iterations: tuple[int, ...] = ()  # scored at these, and every test_interval, and at the end
     test_interval: int = 1_000  # 0: only at test_iterations and at the end
@@ -216,6 +224,7 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("scale_penalty", 0, 1000),
     ("seed", 0, 2**63 - 1),
     ("test_interval", 0, None),
+    ("reorder_share", 0, 1),
     ("data.holdout_interval", 2, None),
     ("data.training_views_tested", 1, None),
     ("initial.random_count", 1, 10**7),
@@ -227,6 +236,8 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("rates.means_end", 1e-30, 10),
     ("rates.means_hold", 0, None),
     ("rates.means_steps", 0, None),
+    ("rates.late_after", 0, None),
+    ("rates.late_share", 1e-6, 1),
     ("rates.sh_constant", 0, 10),
     ("rates.sh_rest_share", 0, 100),
     ("rates.opacity", 0, 10),
@@ -260,6 +271,7 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("budget.stop", 0, None),
     ("budget.interval", 1, None),
     ("budget.max_splats", 1, None),
+    ("budget.splats_per_pixel", 0.001, 1000),
     ("budget.dense_share", 0, None),
     ("budget.child_shrink", 0.01, 100),
     ("budget.smallest_opacity", 0, 1),
@@ -268,7 +280,7 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("budget.halving_floor", 1e-4, 0.5),
     ("resolution.num_downscales", 0, 6),
     ("resolution.interval", 1, None),
-    ("resolution.until", 0, None),
+    ("resolution.until", 0, 10**7),
     ("resolution.most", 1, 8),
     ("exposure.rate_start", 1e-9, 1),
     ("exposure.rate_end", 1e-9, 1),

@@ -2,7 +2,8 @@
 
 `DeviceStep` has the methods of `step.HostStep`. A step is queued when it is taken; its loss is known some steps later,
 and so is whatever went wrong with it: nothing moves after that, and the trainer goes back to the iteration named. The
-trainer's state is made of views on the live tensors. Read `kernels/training_step.py` for the step itself.
+trainer's state is made of views on the live tensors, whose rows strategies change in place. Read
+`kernels/training_step.py` for the step itself.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import fields
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from splatscope.kernels.cuda import CudaBackend
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.splat_buffers import DeviceGaussians
+from splatscope.kernels.step_options import ExposureMaps
 from splatscope.kernels.targets import Target
 from splatscope.kernels.training_step import AdamRates, StepOutcome, StepRequest, TrainingStep
 from splatscope.kernels.types import Gaussians, RenderSettings
@@ -24,8 +27,9 @@ from splatscope.training import ops
 from splatscope.training.config import TrainConfig
 from splatscope.training.dataset import Photograph
 from splatscope.training.errors import NotFiniteError
+from splatscope.training.exposure import Exposures
 from splatscope.training.ops import SplatState, SplatTensors
-from splatscope.training.optimizer import mean_rate
+from splatscope.training.optimizer import late_factor, mean_rate
 from splatscope.training.step import Taken
 from splatscope.training.strategy import PullStatistics, Strategy
 
@@ -39,11 +43,20 @@ class DeviceStep:
     """Steps of one run. `training` is replaced in tests."""
 
     def __init__(
-        self, backend: Any, config: TrainConfig, extent: float, state: SplatState, training: Any = None
+        self,
+        backend: Any,
+        config: TrainConfig,
+        extent: float,
+        state: SplatState,
+        exposures: Exposures | None = None,
+        training: Any = None,
     ) -> None:
-        self._config, self._extent = config, extent
+        self._config, self._extent, self._exposures = config, extent, exposures
         self._training: TrainingStep = training or _training_step(backend, state)
         self._splats = self._training.splats
+        if exposures is not None:
+            exposures.move_to(self._training.memory.device)
+            self._training.exposures = ExposureMaps(**exposures.state())
         self._targets: dict[int, tuple[Photograph, Target]] = {}
         self._queued: deque[tuple[int, str]] = deque()  # iterations and views of steps whose outcome is not known
         self._steps: int | None = None  # of Adam, those queued included; None: to be set
@@ -61,7 +74,33 @@ class DeviceStep:
         if isinstance(strategy, PullStatistics) and self._lent is not None and strategy.pull is not self._lent:
             self._splats.forget()
         self._lent = None
-        return SplatState(*(SplatTensors(**self._splats.view(kind)) for kind in KINDS))
+        return self.state()
+
+    def state(self) -> SplatState:
+        """Views on the live tensors."""
+        return SplatState(*(SplatTensors(**self._splats.view(kind)) for kind in KINDS), live=self)
+
+    # Of ops.InPlace; steps in flight are over, and harmonics flushed.
+
+    def replace_rows(self, kept: Tensor, born: SplatTensors) -> SplatState:
+        self._splats.replace_rows(kept, _tensors(born))
+        return self.state()
+
+    def written_rows(self, rows: Tensor, raw: SplatTensors, with_momentum: bool) -> SplatState:
+        self._splats.write_rows(rows, _tensors(raw), with_momentum)
+        return self.state()
+
+    def with_room(self, count: int) -> SplatState:
+        self._splats.make_room(count)
+        return self.state()
+
+    def raise_sh_degree(self, degree: int) -> SplatState:
+        self._splats.raise_sh_rows((degree + 1) ** 2)
+        return self.state()
+
+    def reordered(self, order: Tensor) -> SplatState:
+        self._splats.reorder(order)
+        return self.state()
 
     def settle(self, strategy: Strategy) -> None:
         """Waits for the steps in flight and hands their statistics to the strategy. Raises NotFiniteError."""
@@ -76,6 +115,11 @@ class DeviceStep:
         if isinstance(strategy, PullStatistics) and len(strategy.pull) == self._splats.count:
             self._splats.pull.copy_(strategy.pull)
             self._splats.seen.copy_(strategy.seen)
+
+    @property
+    def pairs(self) -> int:
+        """(splat, tile) pairs there is room for: those of the heaviest view so far, and a few more."""
+        return self._training.capacity.instances
 
     def use(self, policy: Policy) -> None:
         """Later steps run with these toggles, once they are compiled; those that would change the outcome stay."""
@@ -107,7 +151,7 @@ class DeviceStep:
             self.settle(strategy)
             self._training.set_steps(done, self._config.rates.beta1, self._config.rates.beta2)
             self._skipped = {}
-        c = self._config
+        c, gathers = self._config, strategy.gathers(iteration)
         request = StepRequest(
             view.camera,
             settings,
@@ -116,7 +160,11 @@ class DeviceStep:
             c.dssim_weight,
             c.opacity_penalty,
             c.scale_penalty,
-            collects=isinstance(strategy, PullStatistics),
+            collects=gathers,
+            absolute=gathers and strategy.absolute,
+            photograph=index,
+            exposure_rate=0.0 if self._exposures is None else self._exposures.rate(iteration),
+            noise=strategy.noise(iteration, c.seed),
         )
         self._training.run(request)
         self._steps = done + 1
@@ -127,14 +175,14 @@ class DeviceStep:
         return Taken(self._loss, {**stages, "other": max(0.0, step_ms - sum(stages.values()))})
 
     def _rates(self, iteration: int) -> AdamRates:
-        r = self._config.rates
+        r, late = self._config.rates, late_factor(self._config.rates, iteration)
         return AdamRates(
             mean_rate(r, iteration) * self._extent,
-            r.log_scales,
-            r.quats,
-            r.opacity,
-            r.sh_constant,
-            r.sh_constant * r.sh_rest_share,
+            late * r.log_scales,
+            late * r.quats,
+            late * r.opacity,
+            late * r.sh_constant,
+            late * r.sh_constant * r.sh_rest_share,
             r.beta1,
             r.beta2,
             r.epsilon,

@@ -11,8 +11,8 @@ class NotFiniteError(InputError):
     def __init__(self, tensor: str, view: str, iteration: int, detail: str = "") -> None:
         super().__init__(
             f"Training paused at iteration {iteration}: the {tensor} on {view} is not a finite number{detail}. "
-            f"The splats of iteration {iteration - 1} are intact. Start goes on with another photograph; if it comes "
-            f"again, check {view} and its camera, lower the learning rates, or resume an earlier checkpoint."
+            f"The splats of iteration {iteration - 1} are intact; training can go on with another photograph. If it "
+            f"comes again, go back, and check {view} and its camera or lower the learning rates."
         )
         self.tensor, self.view, self.iteration = tensor, view, iteration
         self.reached = iteration - 1  # iteration whose splats there are

@@ -68,6 +68,15 @@ class Densified:
 
 
 @dataclass(frozen=True)
+class GrowthStopped:
+    """There was no memory for more splats; training goes on with those there are."""
+
+    iteration: int
+    count: int
+    reason: str  # one sentence or two
+
+
+@dataclass(frozen=True)
 class Evaluating:
     """Between two scored views, so that a window need not wait for all of them."""
 
@@ -135,6 +144,7 @@ Event = (
     | Resumed
     | Stepped
     | Densified
+    | GrowthStopped
     | Evaluating
     | Evaluated
     | Saved

@@ -31,7 +31,7 @@ class Exposures:
 
     def apply(self, index: int, image: Float32) -> Float32:
         """The picture [H, W, 3] as photograph `index` would show it."""
-        matrix = self.values[index].numpy()
+        matrix = self.values[index].cpu().numpy()
         return image @ matrix[:3] + matrix[3]
 
     def through(self, index: int, gradient: Float32) -> Float32:
@@ -48,16 +48,25 @@ class Exposures:
         steps = int(self._steps[index])
         first.mul_(r.beta1).add_((1 - r.beta1) * by_matrix)
         second.mul_(r.beta2).add_((1 - r.beta2) * by_matrix * by_matrix)
-        rate = log_linear(self._config.rate_start, self._config.rate_end, iteration, self._iterations)
+        rate = self.rate(iteration)
         variance = second / (1 - r.beta2**steps)
         self.values[index] -= rate * (first / (1 - r.beta1**steps)) / (variance.sqrt() + r.epsilon)
         self.values -= self.values.mean(dim=0) - torch.eye(4, 3)
 
+    def rate(self, iteration: int) -> float:
+        """Learning rate of this iteration."""
+        return log_linear(self._config.rate_start, self._config.rate_end, iteration, self._iterations)
+
+    def move_to(self, device: str) -> None:
+        """Keeps everything there from now on, where steps on a GPU change it (kernels/step_options.py)."""
+        self.values, self._first, self._second = (t.to(device) for t in (self.values, self._first, self._second))
+        self._steps = self._steps.to(device)
+
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """What a checkpoint keeps; the live tensors."""
         return {"values": self.values, "first": self._first, "second": self._second, "steps": self._steps}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Goes on from a checkpoint."""
-        self.values, self._first, self._second = state["values"], state["first"], state["second"]
-        self._steps = state["steps"]
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])

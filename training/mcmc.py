@@ -1,8 +1,8 @@
 """3D Gaussian splatting as Markov chain Monte Carlo (Kheradmand et al. 2024): a budget of splats that moves.
 
 Nothing is split or reset. Splats that became transparent jump onto opaque ones, which share their opacity and
-extent so that the picture hardly changes; the count grows by a few percent until the cap; and after every step
-each mean takes a random step, large where a splat is faint. The penalties that make splats faint and small are
+extent so that the picture hardly changes; the count grows by a few percent until the cap; and every step ends with a
+random step of each mean, large where a splat is faint. The penalties that make splats faint and small are
 `TrainConfig.opacity_penalty` and `scale_penalty`. Read `ops.py` for the formulas.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from splatscope.kernels.noise import Noise
 from splatscope.kernels.types import Camera, Gradients
 from splatscope.training import ops
 from splatscope.training.config import McmcConfig, RateConfig
@@ -32,8 +33,25 @@ class Mcmc:
     def observe(self, gradients: Gradients, camera: Camera) -> None:
         """Nothing of a step is needed."""
 
+    @property
+    def absolute(self) -> bool:
+        return False
+
+    def gathers(self, iteration: int) -> bool:
+        return False
+
+    def noise(self, iteration: int, seed: int) -> Noise | None:
+        """As large as the rate of the means, to the end of the run."""
+        c = self._config
+        amount = c.noise * mean_rate(self._rates, iteration) * self._extent
+        return Noise(amount, c.dead_opacity, c.noise_steepness, seed, iteration) if amount > 0 else None
+
+    def stop_growing(self, count: int) -> None:
+        """Relocation goes on, with so many splats."""
+        self._config = replace(self._config, max_splats=count)
+
     def due(self, iteration: int) -> bool:
-        """Whether splats are relocated and added; the noise of every step needs no notice."""
+        """Whether splats are relocated and added."""
         c = self._config
         return c.start < iteration < c.stop and iteration % c.interval == 0
 
@@ -50,20 +68,11 @@ class Mcmc:
         self, state: SplatState, iteration: int, random: torch.Generator
     ) -> tuple[SplatState, Densified | None]:
         """The state after what is due at this iteration, and what was done."""
-        c = self._config
-        if iteration == 0:
+        if not self.due(iteration):
             return state, None
-        report = None
-        if c.start < iteration < c.stop and iteration % c.interval == 0:
-            state, moved = self._relocate(state, random)
-            state, added = self._grow(state, random)
-            report = Densified(iteration, added, 0, 0, state.count, moved)
-        amount = c.noise * mean_rate(self._rates, iteration) * self._extent
-        if amount > 0:
-            noise = torch.randn(state.raw.means.shape, generator=random, device=random.device)
-            means = ops.shaken_means(state.raw, noise, amount, c.dead_opacity, c.noise_steepness)
-            state = replace(state, raw=replace(state.raw, means=means))
-        return state, report
+        state, moved = self._relocate(state, random)
+        state, added = self._grow(state, random)
+        return state, Densified(iteration, added, 0, 0, state.count, moved)
 
     def _relocate(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
         """Dead splats onto places drawn among the living by opacity; both lose their momentum."""
@@ -73,22 +82,23 @@ class Mcmc:
         if len(dead) == 0 or not alive.any():
             return state, 0
         places = ops.draw_with_replacement(torch.where(alive, opacities, 0), len(dead), random)
-        shared = self._shared(state, places)
-        raw = ops.copied_rows(shared, places, dead)
-        return ops.without_momentum(replace(state, raw=raw), torch.cat((places, dead))), len(dead)
+        shared = self._shared(state, places).map(lambda tensor: tensor.repeat(2, *(1,) * (tensor.ndim - 1)))
+        return ops.written_rows(state, torch.cat((places, dead)), shared, with_momentum=False), len(dead)
 
     def _grow(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
         """New splats on places drawn by opacity; only the new ones begin without momentum."""
         added = min(self._config.max_splats, int((1 + self._config.growth) * state.count)) - state.count
         if added <= 0:
             return state, 0
+        state = ops.with_room(state, state.count + added)
         places = ops.draw_with_replacement(torch.sigmoid(state.raw.logit_opacities).nan_to_num(0), added, random)
-        shared = self._shared(state, places)
+        born = self._shared(state, places)
+        state = ops.written_rows(state, places, born, with_momentum=True)
         kept = torch.ones(state.count, dtype=torch.bool, device=places.device)
-        born = shared.map(lambda tensor: tensor[places])
-        return ops.replace_rows(replace(state, raw=shared), kept, born), added
+        return ops.replace_rows(state, kept, born), added
 
     def _shared(self, state: SplatState, places: Tensor) -> ops.SplatTensors:
-        """The splats with opacity and extent at each of `places` shared among the original and its copies."""
+        """The splats at `places`, with opacity and extent shared among the original and its copies."""
         copies = 1 + torch.bincount(places, minlength=state.count).clamp(max=self._config.most_copies - 1)
-        return ops.shared_opacity(state.raw, copies, self._config.dead_opacity)
+        shared = ops.shared_opacity(state.raw, copies, self._config.dead_opacity)
+        return shared.map(lambda tensor: tensor[places])

@@ -1,7 +1,8 @@
-"""Pure row operations on splats and their optimiser moments: clone, split, replace, share, draw, reset.
+"""Row operations on splats and their optimiser moments: clone, split, replace, share, draw, reset, reorder.
 
 Every function returns new tensors, on the device of its arguments, and leaves those alone, so a run can swap its
-state in one assignment and is never half changed. Which rows are concerned is decided by a strategy; read
+state in one assignment and is never half changed. Only the rows of a state that says so change in place: those that lie
+on a GPU, where there is room for more (`device_step.py`). Which rows are concerned is decided by a strategy; read
 `strategy.py` next.
 """
 
@@ -10,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -53,6 +55,7 @@ class SplatState:
     raw: SplatTensors
     first: SplatTensors
     second: SplatTensors
+    live: InPlace | None = field(default=None, kw_only=True)  # whose rows these are, if they change in place
 
     @property
     def count(self) -> int:
@@ -60,6 +63,17 @@ class SplatState:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SplatState:
         return SplatState(self.raw.map(change), self.first.map(change), self.second.map(change))
+
+
+class InPlace(Protocol):
+    """Rows that change where they are. Each method is the function of that name below, of all rows there are; one that
+    fails has changed nothing. The state it returns has other views: those of before are out of date."""
+
+    def replace_rows(self, kept: Tensor, born: SplatTensors) -> SplatState: ...
+    def written_rows(self, rows: Tensor, raw: SplatTensors, with_momentum: bool) -> SplatState: ...
+    def with_room(self, count: int) -> SplatState: ...
+    def raise_sh_degree(self, degree: int) -> SplatState: ...
+    def reordered(self, order: Tensor) -> SplatState: ...
 
 
 @contextmanager
@@ -86,8 +100,11 @@ def as_gaussians(tensors: SplatTensors) -> Gaussians:
 
 
 def replace_rows(state: SplatState, kept: Tensor, born: SplatTensors) -> SplatState:
-    """The rows where the mask `kept` [N] is true, then `born` with zero moments. Each number is copied once."""
+    """The rows where the mask `kept` [N] is true, then `born` with zero moments. Each number is copied once. In place
+    only those that must move do, and the order is another."""
     rows = kept.nonzero()[:, 0]
+    if state.live is not None and len(rows) + born.count > 0:
+        return state.live.replace_rows(kept, born)
 
     def rebuilt(old: Tensor, new: Tensor | None, count: int) -> Tensor:
         out = old.new_empty((len(rows) + count, *old.shape[1:]))
@@ -150,18 +167,60 @@ def finite_rows(raw: SplatTensors) -> Tensor:
     return finite
 
 
-def copied_rows(raw: SplatTensors, sources: Tensor, targets: Tensor) -> SplatTensors:
-    """The rows `targets` [M] replaced by the rows `sources` [M]."""
-    return raw.map(lambda tensor: tensor.index_copy(0, targets, tensor[sources]))
+def written_rows(state: SplatState, rows: Tensor, raw: SplatTensors, with_momentum: bool) -> SplatState:
+    """Other splats in the given rows [M]; a row that is given twice is given the same. Moments stay or are cleared."""
+    if state.live is not None:
+        return state.live.written_rows(rows, raw, with_momentum)
+    pairs = {f.name: (getattr(state.raw, f.name), getattr(raw, f.name)) for f in fields(raw)}
+    written = SplatTensors(**{name: old.index_copy(0, rows, new) for name, (old, new) in pairs.items()})
+    if with_momentum:
+        return SplatState(written, state.first, state.second)
+    first, second = (part.map(lambda tensor: tensor.index_fill(0, rows, 0)) for part in (state.first, state.second))
+    return SplatState(written, first, second)
 
 
-def without_momentum(state: SplatState, rows: Tensor) -> SplatState:
-    """Both moments of the given rows [M] cleared."""
+def with_room(state: SplatState, count: int) -> SplatState:
+    """The same splats, with room for `count` if their rows change in place. Raises NoRoomError."""
+    return state if state.live is None else state.live.with_room(count)
 
-    def cleared(tensors: SplatTensors) -> SplatTensors:
-        return tensors.map(lambda tensor: tensor.index_fill(0, rows, 0))
 
-    return SplatState(state.raw, cleared(state.first), cleared(state.second))
+def in_order(state: SplatState, share: float) -> SplatState:
+    """The same splats along a Morton curve, unless no more than `share` of them are out of order: neighbours in space
+    are neighbours in memory then. The order inside of 2^-8 of the box's sides does not count: splats move a little."""
+    codes = morton_codes(state.raw.means)
+    cells = codes >> 3 * (MORTON_BITS - 8)
+    # Random order has every other one behind a later one.
+    if 2 * int((cells[1:] < cells[:-1]).sum()) <= share * state.count:
+        return state
+    return reordered(state, torch.sort(codes, stable=True).indices)
+
+
+MORTON_BITS = 21  # an axis
+
+
+def morton_codes(means: Tensor) -> Tensor:
+    """[N] int64 places along a Morton curve through the box of the means."""
+    finite = means.nan_to_num(0, 0, 0).double()
+    low, high = finite.amin(0), finite.amax(0)
+    cells = ((finite - low) / (high - low).clamp(min=1e-30) * (2**MORTON_BITS - 1)).long()  # [N, 3]
+    for shift, mask in _SPREADS:
+        cells = (cells | cells << shift) & mask
+    return cells[:, 0] | cells[:, 1] << 1 | cells[:, 2] << 2
+
+
+# Bits are moved apart, ever smaller groups of them, until two zeros lie between neighbours.
+_SPREADS = (
+    (32, 0x1F00000000FFFF),
+    (16, 0x1F0000FF0000FF),
+    (8, 0x100F00F00F00F00F),
+    (4, 0x10C30C30C30C30C3),
+    (2, 0x1249249249249249),
+)
+
+
+def reordered(state: SplatState, order: Tensor) -> SplatState:
+    """The same splats, row i from row order[i]."""
+    return state.map(lambda tensor: tensor[order]) if state.live is None else state.live.reordered(order)
 
 
 def draw_with_replacement(weights: Tensor, count: int, random: torch.Generator) -> Tensor:
@@ -265,5 +324,7 @@ def raise_sh_degree(state: SplatState, degree: int) -> SplatState:
     """SH rows up to `degree`; new rows and their moments are zero. The same object if it has them."""
     if state.raw.sh.shape[1] >= (degree + 1) ** 2:
         return state
+    if state.live is not None:
+        return state.live.raise_sh_degree(degree)
     parts = (state.raw, state.first, state.second)
     return SplatState(*(part.with_sh_degree(degree) for part in parts))

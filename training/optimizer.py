@@ -40,23 +40,31 @@ class Optimizer:
 
     def column_rates(self, iteration: int, sh_rows: int) -> dict[str, Float32]:
         """Parameter name -> learning rate of each of its columns."""
-        r = self._rates
-        sh = np.full((sh_rows, 3), r.sh_constant * r.sh_rest_share, np.float32)
-        sh[0] = r.sh_constant
+        r, late = self._rates, late_factor(self._rates, iteration)
+        sh = np.full((sh_rows, 3), late * r.sh_constant * r.sh_rest_share, np.float32)
+        sh[0] = late * r.sh_constant
         return {
             "means": np.full(3, mean_rate(r, iteration) * self._extent, np.float32),
-            "log_scales": np.full(3, r.log_scales, np.float32),
-            "quats": np.full(4, r.quats, np.float32),
-            "logit_opacities": np.full(1, r.opacity, np.float32),
+            "log_scales": np.full(3, late * r.log_scales, np.float32),
+            "quats": np.full(4, late * r.quats, np.float32),
+            "logit_opacities": np.full(1, late * r.opacity, np.float32),
             "sh": sh.reshape(-1),
         }
 
 
 def mean_rate(rates: RateConfig, iteration: int) -> float:
     """Learning rate of positions for an extent of one: held, then log-linear from start to end, then constant."""
-    return log_linear(
-        rates.means_start, rates.means_end, iteration - rates.means_hold, rates.means_steps - rates.means_hold
+    held, steps = rates.means_hold, rates.means_steps
+    return log_linear(rates.means_start, rates.means_end, iteration - held, steps - held) * late_factor(
+        rates, iteration
     )
+
+
+def late_factor(rates: RateConfig, iteration: int) -> float:
+    """What all rates are multiplied by towards the end of a run."""
+    if rates.late_after == 0:
+        return 1.0
+    return log_linear(1.0, rates.late_share, iteration - rates.late_after, rates.means_steps - rates.late_after)
 
 
 def log_linear(start: float, end: float, step: int, steps: int) -> float:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
     BudgetConfig,
+    DensifyConfig,
     InitialConfig,
     PlateauConfig,
     RateConfig,
@@ -21,7 +22,7 @@ from splatscope.training.config import (
     config_from_dict,
 )
 
-FAST_ITERATIONS = 12_000
+FAST_ITERATIONS = 18_000
 
 
 def _inria(iterations: int | None) -> TrainConfig:
@@ -30,6 +31,11 @@ def _inria(iterations: int | None) -> TrainConfig:
 
 def _inria2023(iterations: int | None) -> TrainConfig:
     return replace(_inria(iterations), rates=RateConfig(opacity=0.05))
+
+
+def _absgrad(iterations: int | None) -> TrainConfig:
+    """Ye et al. 2024, with the threshold of its wide use."""
+    return replace(_inria(iterations), densify=DensifyConfig(absgrad=True, gradient_threshold=8e-4))
 
 
 def _mcmc(iterations: int | None) -> TrainConfig:
@@ -46,8 +52,9 @@ def _mcmc(iterations: int | None) -> TrainConfig:
 
 
 def _fast(iterations: int | None) -> TrainConfig:
-    """Few steps: everything scales with their number. Growth by budget until 0.8 of the run, SH degrees at
-    0.05, 0.10 and 0.15, full resolution from 0.6, means falling to a tenth instead of a hundredth."""
+    """Few steps, and everything scales with their number. In the first half the count grows along a budget, each
+    chosen splat being split in two; full resolution from 0.4, all SH degrees by 0.09. Colours have higher rates; all
+    rates fall to a tenth in the second half, those of the means to another tenth over the whole run."""
     steps = iterations or FAST_ITERATIONS
 
     def at(share: float) -> int:
@@ -55,15 +62,20 @@ def _fast(iterations: int | None) -> TrainConfig:
 
     return TrainConfig(
         iterations=steps,
-        sh_interval=at(0.05),
+        sh_interval=at(0.03),
         strategy="budget",
         save_iterations=(),
         initial=InitialConfig(carve=True),
-        rates=RateConfig(means_end=1.6e-5, means_hold=at(0.58), means_steps=steps, sh_rest_share=0.1),
+        rates=RateConfig(means_end=1.6e-5, means_steps=steps, late_after=at(0.5), sh_constant=5e-3, sh_rest_share=0.1),
         budget=BudgetConfig(
-            start=min(500, at(0.05)), stop=at(0.8), interval=max(100, at(1 / 60)), halving_interval=at(1 / 12)
+            start=at(0.02),
+            stop=at(0.5),
+            interval=max(100, at(0.02)),
+            dense_share=0,
+            split=True,
+            halving_interval=0,
         ),
-        resolution=ResolutionConfig(schedule="frequency", until=at(0.6)),
+        resolution=ResolutionConfig(schedule="frequency", until=at(0.4)),
         plateau=PlateauConfig(after=at(0.8)),
     )
 
@@ -71,6 +83,7 @@ def _fast(iterations: int | None) -> TrainConfig:
 PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
     "inria": _inria,
     "inria2023": _inria2023,
+    "absgrad": _absgrad,
     "mcmc": _mcmc,
     "fast": _fast,
 }

@@ -26,18 +26,19 @@ class ResolutionSchedule:
     def __init__(self, config: ResolutionConfig, photographs: Sequence[NDArray[np.uint8]]) -> None:
         """`photographs` are [H, W, 3] at full training size; only `frequency` looks at them."""
         self._config = config
-        self._times = self._inverse_squares = np.ones(1)
+        self._divisors: list[int] = []  # frequency: of iterations from 0 on, as far as they are not 1
         if config.schedule == "frequency" and config.until > 0:
             some = photographs[:: max(1, len(photographs) // SPECTRA)][:SPECTRA]
-            self._times, self._inverse_squares = _frequency_levels(some, config.until, config.most)
+            times, inverse_squares = _frequency_levels(some, config.until, config.most)
+            exact = 1 / np.sqrt(np.interp(np.arange(config.until), times, inverse_squares))
+            self._divisors = np.maximum(1, (exact + 1e-9).astype(int)).tolist()
 
     def divisor(self, iteration: int) -> int:
         """What sizes are divided by in the step `iteration`, counted from 1."""
         c = self._config
         if c.schedule == "halving":
             return 2 ** max(c.num_downscales - (iteration - 1) // c.interval, 0)
-        inverse_square = np.interp(iteration, self._times, self._inverse_squares)
-        return max(1, int(1 / np.sqrt(inverse_square) + 1e-9))
+        return self._divisors[iteration] if iteration < len(self._divisors) else 1
 
 
 def _frequency_levels(

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
-from splatscope.kernels.api import Backend
+from splatscope.kernels.api import Backend, LiveBackend
+from splatscope.kernels.cuda_pictures import DeviceFrame
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics
 from splatscope.training.config import PlateauConfig
-from splatscope.training.dataset import Dataset
+from splatscope.training.dataset import Dataset, Photograph
 from splatscope.training.events import Evaluated, Evaluating, Plateaued
 from splatscope.training.exposure import Exposures
 
@@ -42,11 +44,8 @@ class Scores:
         indices = {view.name: i for i, view in enumerate(dataset.training)} if not dataset.held_out_views else {}
         scores = []
         for view in views:
-            image = backend.render(gaussians, view.camera, settings).image
-            if exposures is not None and view.name in indices:
-                image = exposures.apply(indices[view.name], image)
-            target, weights = view.target(settings.background), view.weights()
-            scores.append(metrics.score(image, target, backend, weights))
+            exposed = None if exposures is None or view.name not in indices else (exposures, indices[view.name])
+            scores.append(score_view(backend, gaussians, view, settings, exposed))
             yield Evaluating(len(scores), len(views))
         psnr, ssim = (float(v) for v in np.mean(scores, axis=0))
         self.table.append(
@@ -72,3 +71,34 @@ class Scores:
         if not patience or since < patience:
             return None
         return Plateaued(self.table[-1]["iteration"], float(best), since)
+
+
+def score_view(
+    backend: Backend,
+    gaussians: Gaussians,
+    view: Photograph,
+    settings: RenderSettings,
+    exposed: tuple[Exposures, int] | None = None,
+) -> tuple[float, float]:
+    """(PSNR, SSIM) of a view, on the GPU if it is drawn there; `exposed`: through the exposure of that number."""
+    if exposed is None and backend.name == "cuda" and isinstance(backend, LiveBackend):
+        _, frame = backend.show(gaussians, view.camera, settings)
+        if isinstance(frame, DeviceFrame):
+            image = frame.tensor("image")
+            return metrics.score_tensors(image, *_on(image.device, view, settings))
+    image = backend.render(gaussians, view.camera, settings).image
+    if exposed is not None:
+        image = exposed[0].apply(exposed[1], image)
+    return metrics.score(image, view.target(settings.background), backend, view.weights())
+
+
+def _on(device: torch.device, view: Photograph, settings: RenderSettings) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Colours [H, W, 3] and weights [H, W, 1] of a photograph, in [0, 1] on a device; bytes are sent there."""
+
+    def shares(pixels: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(pixels).to(device).float() / 255
+
+    target = shares(view.pixels)
+    if view.coverage is not None:
+        target += (1 - shares(view.coverage))[..., None] * torch.tensor(settings.background, device=device)
+    return target, None if view.weight is None else shares(view.weight)[..., None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from splatscope.kernels.api import Backend
+from splatscope.kernels.noise import normal_numbers
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, Gradients, RenderSettings
 from splatscope.training import ops
@@ -52,6 +53,11 @@ class HostStep:
     def resume(self, strategy: Strategy) -> None:
         """Begins with what the strategy has from a checkpoint."""
 
+    @property
+    def pairs(self) -> int:
+        """Not known here."""
+        return 0
+
     def use(self, policy: Policy) -> None:
         """Later steps run with these toggles, as far as they leave the outcome alone. The host has none of those."""
 
@@ -73,7 +79,7 @@ class HostStep:
 
         Raises NotFiniteError, and then nothing has changed, if the loss or a gradient is not finite.
         """
-        start = time.perf_counter()
+        start, gathers = time.perf_counter(), strategy.gathers(iteration)
         target, weights = view.target(settings.background), view.weights()
         frame, saved = self._backend.forward(ops.as_gaussians(state.raw), view.camera, settings)
         loss_start = time.perf_counter()
@@ -85,18 +91,27 @@ class HostStep:
         image_gradient = weighted(image_gradient, weights)
         below = image_gradient if exposures is None else exposures.through(index, image_gradient)
         loss_ms = 1e3 * (time.perf_counter() - loss_start)
-        gradients = self._backend.backward(saved, below)
+        gradients = self._backend.backward(saved, below, absolute=strategy.absolute and gathers)
         adam_start = time.perf_counter()
         self._add_penalties(state, gradients)
         check_gradients(gradients, view.name, iteration)
         self._optimizer.step(self._backend, state, gradients, iteration, moments_since)
         if exposures is not None:
             exposures.step(index, frame.image, image_gradient, iteration)
-        strategy.observe(gradients, view.camera)
+        if gathers:
+            strategy.observe(gradients, view.camera)
+        self._shake(state, strategy, iteration)
         end = time.perf_counter()
         stages = {**frame.stage_ms, "loss": loss_ms, **gradients.stage_ms, "adam": 1e3 * (end - adam_start)}
         stages["other"] = max(0.0, 1e3 * (end - start) - sum(stages.values()))
         return Taken(loss, stages)
+
+    def _shake(self, state: SplatState, strategy: Strategy, iteration: int) -> None:
+        """The strategy's random step of all means."""
+        noise = strategy.noise(iteration, self._config.seed)
+        if noise is not None:
+            numbers = torch.from_numpy(normal_numbers(noise.seed, noise.iteration, state.count))
+            state.raw.means.copy_(ops.shaken_means(state.raw, numbers, noise.amount, noise.centre, noise.steepness))
 
     def _add_penalties(self, state: SplatState, gradients: Gradients) -> None:
         c = self._config

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from splatscope.kernels.noise import Noise
 from splatscope.kernels.types import Camera, Gradients
 from splatscope.training.config import TrainConfig
 from splatscope.training.events import Densified
@@ -27,12 +28,29 @@ class Strategy(Protocol):
     def after_step(
         self, state: SplatState, iteration: int, random: torch.Generator
     ) -> tuple[SplatState, Densified | None]:
-        """The state after what is due once `iteration` is over, and what was done. `state` itself stays as it is,
-        so that a failure leaves the last good one."""
+        """The state after what is due once `iteration` is over, and what was done. `state` itself stays as it is, so
+        that a failure leaves the last good one; one whose rows change in place (`ops.InPlace`) does if it fails."""
         ...
 
     def due(self, iteration: int) -> bool:
-        """Whether `after_step` will do more at this iteration than move splats a little."""
+        """Whether `after_step` has something to do at this iteration."""
+        ...
+
+    def gathers(self, iteration: int) -> bool:
+        """Whether it wants to observe the step of this iteration."""
+        ...
+
+    @property
+    def absolute(self) -> bool:
+        """Whether the means2d gradients it observes are to be sums of absolute values (Ye et al. 2024)."""
+        ...
+
+    def noise(self, iteration: int, seed: int) -> Noise | None:
+        """The random step of all means with which the step of this iteration ends."""
+        ...
+
+    def stop_growing(self, count: int) -> None:
+        """From now on there may be no more than so many splats."""
         ...
 
     def forget(self, count: int) -> None:
@@ -53,6 +71,16 @@ class PullStatistics:
 
     def __init__(self, count: int) -> None:
         self.forget(count)
+
+    @property
+    def absolute(self) -> bool:
+        return False
+
+    def gathers(self, iteration: int) -> bool:
+        return True
+
+    def noise(self, iteration: int, seed: int) -> Noise | None:
+        return None
 
     def observe(self, gradients: Gradients, camera: Camera) -> None:
         """Adds one step. NDC, so that the pull does not depend on the size of the picture."""

@@ -21,10 +21,11 @@ from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud
 from splatscope.assets.recentre import rebased
 from splatscope.kernels.api import Backend
 from splatscope.kernels.constants import SH_COEFFICIENTS
-from splatscope.kernels.errors import InputError
+from splatscope.kernels.errors import InputError, NoRoomError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics, ops, output
+from splatscope.training.budget import BudgetedGrowth
 from splatscope.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -42,6 +43,7 @@ from splatscope.training.events import (
     Evaluated,
     Event,
     Finished,
+    GrowthStopped,
     Loading,
     Prepared,
     Resumed,
@@ -58,6 +60,7 @@ from splatscope.training.resolution import ResolutionSchedule
 from splatscope.training.saving import BackgroundWriter
 from splatscope.training.scores import Scores
 from splatscope.training.step import HostStep
+from splatscope.training.stopwatch import Activity, Stopwatch, process_seconds
 from splatscope.training.strategy import make_strategy
 
 if TYPE_CHECKING:
@@ -93,19 +96,22 @@ class Trainer:
         self._points: PointCloud | None = None  # that the first splats were placed on
         self._prepared = False
         self._rng = np.random.default_rng(config.seed)  # first splats, order of views, backgrounds
+        self._grows = True  # until there is no memory for more splats
         self._settled = 0  # iteration after which density control has done its part
         self._moments_since = 0  # iteration after which Adam's moments were zero
         self._epoch: list[int] = []  # training views still to come in this epoch, last first
         self._scores = Scores(config.plateau)
-        self._training_seconds = 0.0
+        self._watch = Stopwatch()
         self._losses: list[float] = []  # of every iteration of this run, those before a resume included
         self._writer = BackgroundWriter()
         self._checkpointed = time.monotonic()
         extent = self.dataset.extent
-        self._state = self._first_state(extent)
+        with self._watch.on("preparing"):
+            self._state = self._first_state(extent)
         views = len(self.dataset.training_views)
         self._exposures = Exposures(config.exposure, config.rates, views, config.iterations)
-        self._stepper = self._make_step(extent)
+        with self._watch.on("preparing"):
+            self._stepper = self._make_step(extent)
         self._state = self._stepper.adopt(self._state, None)
         self._random = torch.Generator(self._state.raw.means.device)  # the strategy's
         self._random.manual_seed(config.seed)
@@ -124,6 +130,11 @@ class Trainer:
         return SH_COEFFICIENTS[self._state.raw.sh.shape[1]]
 
     @property
+    def pairs(self) -> int:
+        """(splat, tile) pairs that the heaviest view so far has listed, about; 0 where that is not known."""
+        return self._stepper.pairs
+
+    @property
     def settings(self) -> RenderSettings:
         """What the run renders with."""
         return RenderSettings(self.dataset.background, self.sh_degree)
@@ -134,6 +145,16 @@ class Trainer:
         views = len(self.dataset.held_out_views) or self.config.data.training_views_tested
         rows = [(row["iteration"], row["psnr"], row["ssim"]) for row in self._scores.table]
         return self._losses, [Evaluated(*row, self.dataset.label, views) for row in rows]
+
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """All scorings so far, as metrics.json has them."""
+        return list(self._scores.table)
+
+    @property
+    def seconds(self) -> dict[Activity, float]:
+        """What the run's time went to so far; of a resumed run only `training` counts what was before."""
+        return dict(self._watch.seconds)
 
     def use(self, policy: Policy) -> None:
         """Later steps run with these toggles, as far as they leave the outcome alone."""
@@ -146,20 +167,27 @@ class Trainer:
             yield from self._run()
 
     def _run(self) -> Iterator[Event]:
+        watch, first = self._watch, True
         if not self._prepared:
             yield from self._prepare()
         last = self.iteration >= self.config.iterations
         while not last:
-            yield from self._step()
-            last = self.iteration >= self.config.iterations
+            # The first step compiles what is missing.
+            yield from watch.timed("preparing" if first else "training", self._step())
+            first, last = False, self.iteration >= self.config.iterations
             if last or self._due(self.config.test_iterations, self.config.test_interval):
-                yield from self._evaluate()
+                with watch.on("training"):
+                    self.settle()
+                yield from watch.timed("scoring", self._evaluate())
                 plateau = None if last else self._scores.plateau()
                 if plateau is not None:
                     last = True
                     yield plateau
-            self._save_if_due(last)
-            yield from self._writer.finished(wait=last)
+            with watch.on("saving"):
+                self._save_if_due(last)
+                saved = self._writer.finished(wait=last)
+            yield from saved
+        yield from self._report()
         yield Finished(self.iteration)
 
     def save(self) -> Path:
@@ -194,19 +222,19 @@ class Trainer:
             "moments_since": self._moments_since,
             "random": self._rng.bit_generator.state,
             "scores": self._scores.table,
-            "training_seconds": self._training_seconds,
+            "training_seconds": self._watch.seconds["training"],
         }
         rest = {"epoch": torch.tensor(self._epoch, dtype=torch.int64), "losses": torch.tensor(self._losses)}
         return Checkpoint({**copies, **rest, "random": self._random.get_state()}, info)
 
     def _make_step(self, extent: float) -> HostStep | DeviceStep:
-        """Steps on the GPU where the backend draws there; learned exposures are the host's."""
+        """Steps on the GPU where the backend draws there."""
         used = self._exposures if self.config.exposure.enabled else None
-        if self.backend.name != "cuda" or used is not None:
+        if self.backend.name != "cuda":
             return HostStep(self.backend, self.config, extent, used)
         from splatscope.training.device_step import DeviceStep
 
-        return DeviceStep(self.backend, self.config, extent, self._state)
+        return DeviceStep(self.backend, self.config, extent, self._state, used)
 
     # How it begins ------------------------------------------------------------------------------------------------
 
@@ -236,7 +264,7 @@ class Trainer:
         self.iteration = checkpoint.iteration
         self._settled = info["settled"]
         self._moments_since = info["moments_since"]
-        self._training_seconds = info["training_seconds"]
+        self._watch.seconds["training"] = info["training_seconds"]
         self._scores.table[:] = info["scores"]
         self._losses = checkpoint.tensors["losses"].tolist()
         lost = []
@@ -265,12 +293,16 @@ class Trainer:
         remove_half_written(self.out_dir)
         set_aside = set_aside_later(self.out_dir, self.iteration)
         output.write_start(self.out_dir, self.capture, self.config, self._points)
-        for done, total in self.dataset.load():
+        for done, total in self._watch.timed("loading", self.dataset.load()):
             yield Loading(done, total)
+        start = time.perf_counter()
         photographs = self.dataset.training
         self._epoch = [index for index in self._epoch if index < len(photographs)]  # some may be damaged since
         self._resolution = ResolutionSchedule(self.config.resolution, [view.pixels for view in photographs])
+        if isinstance(self._strategy, BudgetedGrowth):
+            self._strategy.aim(photographs, self.dataset.background)
         self.backend.warm_up(training=True)
+        self._watch.seconds["preparing"] += time.perf_counter() - start
         first = photographs[0].camera
         yield Prepared(
             training_views=len(self.dataset.training),
@@ -301,13 +333,26 @@ class Trainer:
         files never catch splats whose opacities have just been lowered."""
         start = time.perf_counter()
         with ops.one_thread():
-            densified = self._control_density()
+            densified = self._density_controlled()
         densify_ms = 1e3 * (time.perf_counter() - start)
         if densified:
             yield densified
         with ops.one_thread():
             stepped = self._descend(densify_ms)
         yield stepped
+
+    def _density_controlled(self) -> Densified | GrowthStopped | None:
+        """As `_control_density`; where no memory is left, splats become no more from then on, which is said once."""
+        try:
+            return self._control_density()
+        except (NoRoomError, torch.OutOfMemoryError) as error:
+            self._state = self._stepper.adopt(self._state, self._strategy)
+            self._strategy.stop_growing(self._state.count)
+            self._settled = self.iteration
+            if self._grows:
+                self._grows = False
+                return GrowthStopped(self.iteration, self._state.count, str(error).partition("\n")[0])
+            return None
 
     def _control_density(self) -> Densified | None:
         """What is due between iteration `self.iteration` and the next; nothing the second time it is called."""
@@ -318,6 +363,8 @@ class Trainer:
             self.settle()
         state, densified = self._strategy.after_step(self._state, self.iteration, self._random)
         state = ops.raise_sh_degree(state, degree)
+        if densified and self.config.reorder_share < 1 and state.count:
+            state = ops.in_order(state, self.config.reorder_share)
         if state.count == 0:
             raise InputError(
                 f"Training stopped at iteration {self.iteration}: every splat has become transparent and would be "
@@ -351,7 +398,6 @@ class Trainer:
         del self._losses[iteration - 1 - self._moments_since :]  # of steps that had to be taken back
         self._losses.append(taken.loss)
         stages = {"densify": densify_ms, **taken.stage_ms}
-        self._training_seconds += 1e-3 * sum(stages.values())
         return Stepped(iteration, taken.loss, self._state.count, stages)
 
     def settle(self) -> None:
@@ -371,10 +417,13 @@ class Trainer:
     # Scores and files ---------------------------------------------------------------------------------------------
 
     def _evaluate(self) -> Iterator[Event]:
-        self.settle()
         used = self._exposures if self.config.exposure.enabled else None
-        now = self.iteration, self._training_seconds
+        now = self.iteration, self._watch.seconds["training"]
         yield from self._scores.measure(self.backend, self.gaussians, self.dataset, self.settings, used, *now)
+        yield from self._report()
+
+    def _report(self) -> Iterator[Event]:
+        """Writes metrics.json."""
         try:
             self._write_metrics()
         except InputError as error:
@@ -418,7 +467,9 @@ class Trainer:
             "views": [view.name for view in self.dataset.tested],
             "iteration": self.iteration,
             "splats": self._state.count,
-            "training_seconds": round(self._training_seconds, 3),
+            "training_seconds": round(self._watch.seconds["training"], 3),
+            "seconds": {name: round(seconds, 3) for name, seconds in self._watch.seconds.items()},
+            "process_seconds": round(process_seconds(), 3),  # since it was started; the end has the splats on disk
             "scores": self._scores.table,
         }
         output.write_metrics(self.out_dir, values)

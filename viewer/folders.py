@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from splatscope.assets.images import EXTENSIONS
 from splatscope.kernels.errors import InputError
 
-Kind = Literal["folder", "capture", "model", "splats"]
+Kind = Literal["folder", "photographs", "capture", "model", "splats"]
 MOST = 2000  # rows; a longer folder is cut, and says so
 
 # Names by which a folder is known, in it or one level below it.
 _CAPTURE_SIGNS = ("transforms.json", "transforms_train.json", "sparse", "cameras.bin", "cameras.txt", "colmap/sparse")
 _MODEL_SIGNS = ("point_cloud", "cfg_args")
+_LOOKED_AT = 40  # names in a folder, to see whether it holds photographs and nothing else
+_FEWEST = 3  # photographs
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,17 @@ def kind_of(path: Path) -> Kind | None:
         return "splats" if path.suffix.lower() == ".ply" and path.is_file() else None
     if any((path / sign).exists() for sign in _MODEL_SIGNS):
         return "model"
-    return "capture" if any((path / sign).exists() for sign in _CAPTURE_SIGNS) else "folder"
+    if any((path / sign).exists() for sign in _CAPTURE_SIGNS):
+        return "capture"
+    return "photographs" if _holds_photographs(path) else "folder"
+
+
+def _holds_photographs(path: Path) -> bool:
+    """Judged by its first names: pictures, and no folder that one might want to enter."""
+    with os.scandir(path) as entries:
+        some = list(islice(entries, _LOOKED_AT))
+    pictures = sum(Path(entry.name).suffix.lower() in EXTENSIONS for entry in some)
+    return pictures >= _FEWEST and not any(entry.is_dir() for entry in some)
 
 
 def folder_of(text: str, current: Path) -> Path:

@@ -149,7 +149,9 @@ class Input:
         if self._tab_frames > 0:
             self._tab_frames -= 1
             self._viewport.focus()
-        typing = self._ui.typing and self._tab_frames == 0
+        # A field in use keeps the window awake, and comes into use by a click or a key.
+        used = self.awake or dpg.is_mouse_button_down(LEFT)
+        typing = used and self._ui.typing and self._tab_frames == 0
         ctrl = _any_down(CTRL)
         self._ctrl, self._had_ctrl = ctrl or self._had_ctrl, ctrl
         alt = {code for code in ALT if dpg.is_key_down(code)}

@@ -21,7 +21,12 @@ from splatscope.viewer.navigation import Lens, Matrix3, Navigator, Vector
 
 RECENT = 12  # paths kept
 SCENES = 200  # scenes kept, those last changed
-PREFERENCES = {"moving_fps": (2.0, 60.0), "view_share": (0.02, 0.9), "ui_scale": (0.75, 3.0)}  # least and most
+PREFERENCES = {
+    "moving_fps": (2.0, 60.0),
+    "view_share": (0.02, 0.9),
+    "view_rate": (1.0, 60.0),
+    "ui_scale": (0.75, 3.0),
+}  # least and most
 SIZE_LIMIT = 1 << 20  # bytes of the file; ours stays far below
 
 

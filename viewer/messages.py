@@ -69,7 +69,7 @@ class Picture:
     frame: Frame
     request: ViewRequest
     serial: int  # grows by one with every picture
-    render_ms: float  # wall time of the forward pass and the overlay
+    render_ms: float  # that it took: the processor's time or the GPU's, whichever is longer, as the two overlap
     photograph: PhotographShown | None = None  # if one was wished for
 
 
@@ -111,6 +111,31 @@ class Curve:
 EMPTY_CURVE = Curve(np.zeros(0), np.zeros(0))
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes in use, and what a run is foreseen to need at most."""
+
+    name: str  # "GPU memory"
+    used: int  # by everybody
+    total: int  # 0: not known
+    needed: int  # by this run with `splats` splats
+    splats: int  # where growth ends, or how many there are now if no number ends it
+    ends: bool  # which of the two
+    fits: int  # splats there is room for, about
+    text: str = ""  # all of it in a sentence
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a run paused by itself, and where it can go back to."""
+
+    text: str
+    iteration: int  # whose splats there are
+    back_to: int  # iteration of the newest checkpoint before, 0: the run's beginning
+    back_label: str  # "Go back to iteration 700"
+    number: int = 1  # how often the run has paused so: the same may come again
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingStatus:
     """The training run as the panel shows it."""
@@ -131,7 +156,18 @@ class TrainingStatus:
     step_curve: Curve = EMPTY_CURVE  # ms a step
     stage_ms: dict[str, float] = field(default_factory=dict)  # of the last step
     note: str = ""  # "evaluating 12 of 25", "saved to ...", the forecast
+    trouble: Trouble | None = None  # until the run goes on
+    memory: MemoryUse | None = None
     view_cost: float = 0.0  # share of the last seconds spent on pictures rather than training
+
+
+@dataclass(frozen=True)
+class SearchStatus:
+    """Cameras for a bare folder of photographs are being found; it opens when they are."""
+
+    folder: Path
+    text: str  # "Matching: 45 of 190 pairs"
+    share: float  # of this stage that is done
 
 
 @dataclass(frozen=True)
@@ -210,7 +246,7 @@ class RecordedFrame:
     counts: NDArray[np.int32]  # [Ty, Tx] splats listed
     request: ViewRequest
     on: BlendMachine
-    blend_ms: float  # median of the blend stage while recording
+    blend_ms: float  # the shortest blend stage while recording
     plain_ms: float  # and while not, taking turns; 0 if it has no times
 
     @property
@@ -236,6 +272,7 @@ class EngineStatus:
     splat_count: int = 0
     training: TrainingStatus = TrainingStatus()
     busy: str = ""  # "compiling…", "opening garden.ply…"; empty when idle
+    search: SearchStatus | None = None  # while cameras are being found
     log: tuple[LogLine, ...] = ()  # the last few hundred lines
     backend: str = "cpu"
     device: str = ""  # "2 threads" or the GPU's name
@@ -261,6 +298,11 @@ class OpenScene:
 
     path: Path
     then_train: bool = False  # start training if it could be opened
+
+
+@dataclass(frozen=True)
+class StopSearch:
+    """Stop looking for cameras; what is done is kept."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +333,11 @@ class ResetTraining:
 
 
 @dataclass(frozen=True)
+class GoBack:
+    """Stand at the newest checkpoint again, or at the run's beginning if there is none."""
+
+
+@dataclass(frozen=True)
 class SetRecipe:
     """Follow another recipe, if no run has begun."""
 
@@ -301,9 +348,10 @@ class SetRecipe:
 
 @dataclass(frozen=True)
 class SetViewShare:
-    """How much of the time pictures of a still view may take while training."""
+    """How much of the time pictures of a still view may take while training, and how many a second there may be."""
 
     share: float
+    rate: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -376,11 +424,13 @@ class SaveRecordedFrame:
 
 Command = (
     OpenScene
+    | StopSearch
     | StartTraining
     | PauseTraining
     | StepTraining
     | StopTraining
     | ResetTraining
+    | GoBack
     | SetRecipe
     | SetViewShare
     | LoadThumbnails

@@ -12,6 +12,7 @@ import dearpygui.dearpygui as dpg
 import numpy as np
 
 from splatscope.viewer.overlays import Rgba
+from splatscope.viewer.schedule_figures import ratio_text
 from splatscope.viewer.style import ACCENT, DIM, FIELD, SMALL, WARN, Color, Item, Style, inside
 from splatscope.viewer.textures import PictureTexture, make_texture
 from splatscope.viewer.widgets import text_width
@@ -113,7 +114,7 @@ class History:
         dpg.delete_item(self._labels, children_only=True)
         style, y = self._style, self._size[1] + self._style.px(2)
         texts = [
-            f"{name} {'–' if not figures else f'{figures[-1]:.0%}' if k else f'{figures[-1]:.2f}'}"
+            f"{name} {'–' if not figures else f'{figures[-1]:.0%}' if k else ratio_text(figures[-1])}"
             for k, (name, figures) in enumerate(zip(self._names, self._figures, strict=True))
         ]
         right = self._size[0] - text_width(texts[1], style.small)

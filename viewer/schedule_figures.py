@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from splatscope.kernels.policy import SchedulePolicy
-from splatscope.kernels.schedule import MACHINES, Imbalance, Int64, Machine, Units, imbalance, variant
+from splatscope.kernels.schedule import MACHINES, CostModel, Imbalance, Int64, Machine, Units, imbalance, variant
+from splatscope.kernels.schedule_calibration import Calibration
 from splatscope.kernels.schedule_simulator import Timeline, simulate
 from splatscope.kernels.sm_timeline import checks
 from splatscope.kernels.types import Int32
@@ -31,6 +32,13 @@ VARIANTS = {
 }
 HERE, THREADS, CUSTOM = "this device", "this machine's CPU", "custom"
 WHAT_IF = (HERE, *MACHINES, THREADS, CUSTOM)
+_COSTS = Calibration()
+# A GPU that is not here: six blocks of 256 threads are what registers of the blend kernel leave room for.
+ASSUMED = BlendMachine(
+    "a GPU",
+    Machine(MACHINES["H200"].multiprocessors, 6, _COSTS.saturating_warps / 8),
+    CostModel(_COSTS.chunk, _COSTS.tail, second_pass=_COSTS.second_walk, start=_COSTS.start),
+)
 REST = 19.0  # times what the last frame took: a twentieth of the time is spent here
 LEAST_REST = 0.3  # s
 
@@ -86,27 +94,29 @@ def analyse(counts: Int32, on: BlendMachine, shown: str) -> FrameFigures:
 
 
 def what_if(here: BlendMachine, choice: str, multiprocessors: int, blocks_each: int) -> BlendMachine:
-    """The machine of that name: a GPU runs as many blocks on a multiprocessor as this one, eight where none is here."""
+    """The machine of that name: a GPU is as this one but for its multiprocessors; where none is here, as assumed."""
     if choice == HERE:
         return here
     if choice == THREADS:
         count = os.cpu_count() or 1
         return BlendMachine(f"{count} threads", Machine(count, 1), here.costs)
-    is_gpu = here.machine.blocks_each > 1
-    shared = here.machine.saturated_by if is_gpu else None
-    each = here.machine.blocks_each if is_gpu else 8
+    like = here if here.machine.blocks_each > 1 else ASSUMED
     if choice == CUSTOM:
-        return BlendMachine(
-            f"{multiprocessors} x {blocks_each}", Machine(multiprocessors, blocks_each, shared), here.costs
-        )
-    machine = Machine(MACHINES[choice].multiprocessors, each, shared)
-    return BlendMachine(f"{choice}, {machine.multiprocessors} SMs", machine, here.costs)
+        machine = replace(like.machine, multiprocessors=multiprocessors, blocks_each=blocks_each)
+        return BlendMachine(f"{multiprocessors} x {blocks_each}", machine, like.costs)
+    machine = replace(like.machine, multiprocessors=MACHINES[choice].multiprocessors)
+    return BlendMachine(f"{choice}, {machine.multiprocessors} SMs", machine, like.costs)
 
 
 def ratio_of(counts: Int32, machine: Machine) -> float:
     """The heaviest tile over an even share, alone: cheap enough for every picture."""
     total = int(counts.sum(dtype=np.int64))
     return int(counts.max(initial=0)) * machine.workers / total if total else 0.0
+
+
+def ratio_text(ratio: float) -> str:
+    """For people: two digits after the point, more for a frame that fills a machine many times over."""
+    return f"{ratio:.2f}" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2g}"
 
 
 def machine_name(on: BlendMachine) -> str:
@@ -144,21 +154,32 @@ def spoken_recording(recorded: RecordedFrame) -> str:
     ratio = imbalance(recorded.counts, recorded.on.machine).ratio
     return (
         f"{recorded.on.name}: activity {recording.activity:.1%}, idle tail {recording.idle_tail:.1%} from "
-        f"{recording.tail_begins / 1e6:.3f} ms on, imbalance {ratio:.2f}, {len(recording):,} units"
+        f"{recording.tail_begins / 1e6:.3f} ms on, imbalance {ratio_text(ratio)}, {len(recording):,} units"
         + (f", {chunks:,} of them chunks." if chunks else ".")
     )
 
 
+def simulator_error(recorded: RecordedFrame) -> float | None:
+    """Makespan that the simulator makes of the splats listed, over the recorded one, less 1."""
+    return next((c.makespan_error for c in checks(recorded.recording, recorded.on.costs) if c.name == "listed"), None)
+
+
+def spoken_overhead(recorded: RecordedFrame) -> str:
+    """What recording adds to blending; where other programs disturb the clock more than that, nothing."""
+    return f"{recorded.overhead:.1%}" if recorded.overhead > 0 else "nothing that can be told"
+
+
 def spoken_checks(recorded: RecordedFrame) -> str:
     """How far the simulator is from the recorded frame, and what recording costs."""
-    found = {check.name: check for check in checks(recorded.recording, recorded.on.costs.chunk)}
+    found = {check.name: check for check in checks(recorded.recording, recorded.on.costs)}
     if not found:
         return ""
     real, listed = found["durations"], found["listed"]
     return (
         f"Simulated, off by {real.makespan_error:+.1%} with each unit's own time, by {listed.makespan_error:+.1%} "
         f"(activity {100 * listed.activity_error:+.1f} points) with splats listed. Recording adds "
-        f"{recorded.overhead:+.1%} to blending."
+        f"{spoken_overhead(recorded)} to blending. A place stands empty for "
+        f"{recorded.recording.hand_over / 1e3:.1f} µs between two units."
     )
 
 

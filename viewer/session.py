@@ -34,6 +34,7 @@ from splatscope.viewer.messages import (
     ViewRequest,
 )
 from splatscope.viewer.navigation import DEFAULT_UP, Navigator, framing_navigator
+from splatscope.viewer.pace import Pace
 from splatscope.viewer.photograph import Mode, PhotoComparison
 from splatscope.viewer.presets import describe, settle
 from splatscope.viewer.resolution import Resolution
@@ -79,12 +80,14 @@ class Session:
         self.picture: Picture | None = None
         self.log: list[LogLine] = []  # all lines since the window opened, oldest first
         self.error: LogLine | None = None  # the newest one the user has not dismissed
+        self._trouble_seen: messages.Trouble | None = None  # and answered
+        self.pace = Pace()
         self._resolution = Resolution()
         self._generation: int | None = None
         self._moved_at = -math.inf
         self._requested: ViewRequest | None = None
-        if self.view_share != config.view_share:
-            client.send(messages.SetViewShare(self.view_share))
+        if (self.view_share, self.view_rate) != (config.view_share, config.view_rate):
+            client.send(messages.SetViewShare(self.view_share, self.view_rate))
 
     # Each frame --------------------------------------------------------------------------------------
 
@@ -258,7 +261,12 @@ class Session:
     def set_view_share(self, share: float) -> None:
         """How much of the time pictures of a still view may take while training; kept."""
         self._remember(lambda: self.memory.prefer("view_share", share))
-        self.client.send(messages.SetViewShare(share))
+        self.client.send(messages.SetViewShare(share, self.view_rate))
+
+    def set_view_rate(self, rate: float) -> None:
+        """How many pictures a second there may be while training; kept."""
+        self._remember(lambda: self.memory.prefer("view_rate", rate))
+        self.client.send(messages.SetViewShare(self.view_share, rate))
 
     def set_ui_scale(self, scale: float) -> None:
         """Size of text and controls; 0 is the display's own. Kept; the window builds itself anew."""
@@ -274,6 +282,11 @@ class Session:
     def view_share(self) -> float:
         """See `set_view_share`."""
         return self.memory.preference("view_share", self.config.view_share)
+
+    @property
+    def view_rate(self) -> float:
+        """See `set_view_rate`."""
+        return self.memory.preference("view_rate", self.config.view_rate)
 
     def set_background(self, rgb: Sequence[float]) -> None:
         """RGB in [0, 1]."""
@@ -448,6 +461,22 @@ class Session:
         """Another recipe, or some of its values, for the run that has not begun."""
         if self.status.recipe is not None:
             self.client.send(messages.SetRecipe(preset, changes, out))
+
+    @property
+    def trouble(self) -> messages.Trouble | None:
+        """Why the run has paused by itself, until somebody has decided what to do."""
+        trouble = self.status.training.trouble
+        return None if trouble == self._trouble_seen else trouble
+
+    def keep_paused(self) -> None:
+        """The run stays as it is."""
+        self._trouble_seen = self.status.training.trouble
+        self.error = None
+
+    def go_back(self) -> None:
+        """To the newest checkpoint before the trouble."""
+        self.error = None
+        self.client.send(messages.GoBack())
 
     def stop_training(self) -> None:
         """Saves and ends the run."""

@@ -70,6 +70,7 @@ class Style:
             self.bold = dpg.add_font(bold, self.px(BODY))
             self.large = dpg.add_font(bold, self.px(LARGE))
             self.mono = dpg.add_font(mono, self.px(MONO))
+            self.figures = dpg.add_font(mono, self.px(BODY))  # stands on one line with body text, columns of digits
 
     def px(self, points: float) -> int:
         """Pixels of a length in points."""

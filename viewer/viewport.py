@@ -16,7 +16,7 @@ from splatscope.viewer.frustums import apexes, depth_for, frustums
 from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.photo_layer import PhotoLayer, error_labels
 from splatscope.viewer.photograph import GRIP, spoken_psnr
-from splatscope.viewer.schedule_figures import ratio_of
+from splatscope.viewer.schedule_figures import ratio_of, ratio_text
 from splatscope.viewer.style import ACCENT, BODY, DIM, LARGE, MONO, SHADE, SMALL, TEXT, WARN, Color, Item
 from splatscope.viewer.textures import PictureTexture, make_texture, ramp_texture
 from splatscope.viewer.tile_hover import tile_at, tile_box, tile_rows
@@ -262,8 +262,9 @@ class Viewport:
             ("splats", count(status.splat_count)),
             ("visible", count(frame.visible)),
             ("instances", count(frame.instances)),
-            *((("imbalance", f"{ratio_of(frame.tile_counts, on.machine):.2f}"),) if (on := status.blending) else ()),
+            *((("imbalance", ratio_text(ratio_of(frame.tile_counts, on.machine))),) if (on := status.blending) else ()),
             ("resolution", f"{width} x {height}  {self.session.shown_share:4.0%}"),
+            ("window", f"{self.session.pace.ms:.1f} ms a frame"),
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]
         if frame.skipped:
@@ -314,7 +315,7 @@ class Viewport:
         """What is going on while there is nothing to see, or while the picture waits for something."""
         if status.busy:
             lines = ((status.busy, ACCENT),)
-        elif status.scene is None:
+        elif status.scene is None and status.search is None:
             lines = (
                 ("Open a scene", TEXT),
                 ("Ctrl + O finds a .ply file, a trained model or a capture.", DIM),

@@ -13,7 +13,7 @@ import dearpygui.dearpygui as dpg
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import Display, find_display
 from splatscope.viewer.input import Input
-from splatscope.viewer.messages import EngineClient
+from splatscope.viewer.messages import EngineClient, EngineStatus, Picture
 from splatscope.viewer.panels.browser import BrowserWindow
 from splatscope.viewer.panels.close import CloseWindow
 from splatscope.viewer.panels.compare import ComparePanel
@@ -25,6 +25,7 @@ from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.menu import MenuBar
 from splatscope.viewer.panels.scene import ScenePanel
 from splatscope.viewer.panels.schedule import SchedulePanel
+from splatscope.viewer.panels.search import SearchWindow
 from splatscope.viewer.panels.stages import StagesPanel
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
 from splatscope.viewer.panels.status_bar import StatusBar
@@ -47,6 +48,7 @@ DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
 AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s in which nobody looks at the mouse
+PANEL_SECONDS = 0.1  # how old what panels show may be while training runs
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
@@ -90,11 +92,12 @@ class Window:
         self.ui = Ui(self.session, style)
         self.viewport = Viewport(self.ui)
         self.status_bar, self.error_bar, self.help = StatusBar(self.ui), ErrorBar(self.ui), HelpWindow(self.ui)
-        self.browser, self.close = BrowserWindow(self.ui), CloseWindow(self.ui)
+        self.browser, self.close, self.search = BrowserWindow(self.ui), CloseWindow(self.ui), SearchWindow(self.ui)
         self.menu, self.thumbnails = MenuBar(self.ui, self.close.ask), ThumbnailWindow(self.ui)
         self._build()
         self.input = Input(self.ui, self.viewport)
         self._layout: tuple[int, int] = (0, 0)
+        self._panels_shown = 0.0
 
     def _build(self) -> None:
         self.viewport.build()
@@ -116,6 +119,7 @@ class Window:
         self.help.build()
         self.browser.build()
         self.close.build()
+        self.search.build()
         self.thumbnails.build()
         self.menu.build()
 
@@ -146,7 +150,9 @@ class Window:
             dpg.render_dearpygui_frame()
             before = start
             self.viewport.tick()
-            self._wait(time.perf_counter() - start)
+            spent = time.perf_counter() - start
+            self.session.pace.note(spent, start)
+            self._wait(spent)
 
     def _rebuild(self) -> None:
         """All anew at another size: fonts and lengths are built in. Textures stay, and old fonts and themes: deleting
@@ -164,14 +170,29 @@ class Window:
         status, picture = self.session.status, self.session.picture
         self.viewport.inset = self.error_bar.depth
         self.viewport.update(status, picture)
+        if self._panels_are_due():
+            self._update_panels(status, picture)
+        parts = (self.error_bar, self.help, self.menu, self.browser, self.close, self.search, self.thumbnails)
+        for part in parts:
+            part.update(status, picture)
+
+    def _panels_are_due(self) -> bool:
+        """While training runs and nobody is at the panels, as often as there are new figures: every call of Dear PyGui
+        takes Python's lock from the engine and gives it back."""
+        now, training = time.perf_counter(), self.session.status.training.state == "running"
+        at_the_panels = self.input.awake and not self.viewport.hovered
+        if training and not at_the_panels and now - self._panels_shown < PANEL_SECONDS:
+            return False
+        self._panels_shown = now
+        return True
+
+    def _update_panels(self, status: EngineStatus, picture: Picture | None) -> None:
         for panel, header in self._sections:
             if (heading := panel.heading()) != dpg.get_item_label(header):
                 dpg.set_item_label(header, heading)
             if dpg.get_value(header):
                 panel.update(status, picture)
-        parts = (self.status_bar, self.error_bar, self.help, self.menu, self.browser, self.close, self.thumbnails)
-        for part in parts:
-            part.update(status, picture)
+        self.status_bar.update(status, picture)
 
     def _wait(self, spent: float) -> None:
         """Sleeps until the next frame is due. News from the engine wakes it, but only after a rest.

@@ -122,15 +122,16 @@ class CpuBackend:
             self.warm_up(training=True)
             return self._forward(gaussians, camera, settings, policy, keep=True)
 
-    def backward(self, saved: Saved, image_gradient: Float32) -> Gradients:
-        """dL/d(parameters) from dL/d(image) [H, W, 3]. The arrays are reused by the next call.
+    def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
+        """dL/d(parameters) from dL/d(image) [H, W, 3]. The arrays are reused by the next call. `absolute`: means2d adds
+        up |dL/d(projected mean)| of each pixel by itself.
 
         Raises ValueError if another picture was rendered since.
         """
         with _LOCK:
             if saved.number != self._passes:
                 raise ValueError("Only the newest forward pass can be differentiated; call forward again first.")
-            return self._backward(saved, image_gradient)
+            return self._backward(saved, image_gradient, absolute)
 
     def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
         """(1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
@@ -194,13 +195,13 @@ class CpuBackend:
         )
         return frame, Saved(self._passes, splats, camera, projected, lists, blended)
 
-    def _backward(self, saved: Saved, image_gradient: Float32) -> Gradients:
+    def _backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
         pipeline, clock = self._pipeline, _Clock()
         rows = pipeline.blend_backward(
-            saved.projected, saved.lists, saved.blended, writable(image_gradient), saved.camera
+            saved.projected, saved.lists, saved.blended, writable(image_gradient), saved.camera, absolute
         )
         clock.lap("blend_backward")
-        gradients = pipeline.project_backward(saved.splats, saved.projected, saved.lists, rows)
+        gradients = pipeline.project_backward(saved.splats, saved.projected, saved.lists, rows, absolute)
         clock.lap("project_backward")
         return Gradients(*gradients, stage_ms=clock.stage_ms)
 

@@ -4,8 +4,9 @@ Tiles and batches are as in `blend.py`, taken back to front. Per pixel, T before
 division and `behind` is the light that arrives from behind it, projected on the image gradient (Kerbl
 and Kopanas et al. 2023). In a splat's own (u, v) the sums over pixels of g, g u, g v, g u^2, g u v, g v^2
 with g = alpha dL/dalpha, and of weight times gradient for the colour, are all that is needed; they are
-turned into gradients of raw parameters in `project_backward.py`. No two workers write the same row, so
-results do not depend on their number.
+turned into gradients of raw parameters in `project_backward.py`. If asked for, two more sums follow, of what each
+pixel does to the projected mean along x and y, without its sign. No two workers write the same row, so results do not
+depend on their number.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ F = np.float32
 I32 = np.int32
 # Fields of a row of sums. A row is one cache line.
 ROW = 16
-SUM_G, SUM_U, SUM_V, SUM_UU, SUM_UV, SUM_VV, SUM_RED, SUM_GREEN, SUM_BLUE = range(9)
+SUM_G, SUM_U, SUM_V, SUM_UU, SUM_UV, SUM_VV, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_ABSOLUTE_X, SUM_ABSOLUTE_Y = range(11)
 # Planes of the pixel state: T and light from behind, the image gradient.
 LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE = (PLANE * i for i in range(5))
 STATE = 5 * PLANE
@@ -103,8 +104,9 @@ def load_pixels(
 
 
 @inline
-def splat_sums(staged, base, blocks, index, cap, positions, state, last):
-    """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it."""
+def splat_sums(staged, base, blocks, index, cap, positions, state, last, absolute):
+    """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it. A second
+    row has the sums of absolute values at its beginning, if asked for."""
     a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
     offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
     red, green, blue = (
@@ -116,6 +118,7 @@ def splat_sums(staged, base, blocks, index, cap, positions, state, last):
     zero = spread(F(0.0))
     g, gu, gv, guu, guv, gvv = zero, zero, zero, zero, zero, zero
     to_red, to_green, to_blue = zero, zero, zero
+    absolute_x, absolute_y = zero, zero
     while blocks != 0:
         at_block = first_bit(blocks) * LANES
         blocks &= blocks - 1
@@ -144,7 +147,12 @@ def splat_sums(staged, base, blocks, index, cap, positions, state, last):
         guu = multiply_add(here_u, u, guu)
         guv = multiply_add(here_u, v, guv)
         gvv = multiply_add(here_v, v, gvv)
-    return totals(g, gu, gv, guu, guv, gvv, to_red, to_green, to_blue)
+        if absolute:
+            by_x, by_y = a * here_u, multiply_add(b, here_u, c * here_v)
+            absolute_x += select(by_x >= F(0.0), by_x, negative(by_x))
+            absolute_y += select(by_y >= F(0.0), by_y, negative(by_y))
+    sums = totals(g, gu, gv, guu, guv, gvv, to_red, to_green, to_blue)
+    return sums, totals(absolute_x, absolute_y, zero, zero, zero, zero, zero, zero, zero) if absolute else zero
 
 
 @kernel
@@ -158,6 +166,7 @@ def blend_backward(
     tile_order,  # [T]
     background,  # [3]
     rule,  # [2] of the forward pass
+    absolute,  # whether the sums of absolute values are wanted
     image_gradient,  # [H, W, 3] dL/d(image)
     transmittance,  # [H, W] of the forward pass
     last_index,  # [H, W] of the forward pass
@@ -212,7 +221,16 @@ def blend_backward(
             for j in range(count - 1, -1, -1):
                 index = batch - start + j
                 blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
-                sums = splat_sums(staged, j * RECORD, blocks, index, at(rule, 0), positions, state, last)
-                store(rows, (batch + j) * ROW, sums)
+                base, row, cap = j * RECORD, (batch + j) * ROW, at(rule, 0)
+                # Written twice, so that the inner loop knows.
+                if not absolute:
+                    sums, _ = splat_sums(staged, base, blocks, index, cap, positions, state, last, False)
+                    store(rows, row, sums)
+                else:
+                    sums, more = splat_sums(staged, base, blocks, index, cap, positions, state, last, True)
+                    store(rows, row, sums)
+                    store(lines, 0, more)
+                    put(rows, row + SUM_ABSOLUTE_X, at(lines, 0))
+                    put(rows, row + SUM_ABSOLUTE_Y, at(lines, 1))
             batch -= BATCH
     report_turns(board, done)

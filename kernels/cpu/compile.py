@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numba
 import platformdirs
 from numba.core import config
+
+UNUSED_DAYS = 14  # after which compiled kernels of other versions go
 
 _HERE = Path(__file__).parent
 
@@ -34,11 +39,22 @@ def cache_folder() -> Path:
     base = os.environ.get("NUMBA_CACHE_DIR") or platformdirs.user_cache_dir("splatscope", appauthor=False)
     folder = Path(base) / name
     try:
+        if not folder.is_dir():  # another version: kernels of earlier ones are not needed any more
+            remove_unused(Path(base), keep=name)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
+            os.utime(folder)
             return folder
     except OSError:
         return Path(tempfile.mkdtemp(prefix="splatscope-")) / name
+
+
+def remove_unused(base: Path, keep: str) -> None:
+    """Removes folders of compiled kernels that no process has begun with for `UNUSED_DAYS`."""
+    for folder in base.glob("kernels-*"):
+        with suppress(OSError):
+            if folder.name != keep and time.time() - folder.stat().st_mtime > UNUSED_DAYS * 86400:
+                shutil.rmtree(folder)
 
 
 config.CACHE_DIR = str(cache_folder())  # pyright: ignore[reportAttributeAccessIssue]

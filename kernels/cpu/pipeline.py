@@ -237,9 +237,15 @@ class Pipeline:
         return blended
 
     def blend_backward(
-        self, projected: Projected, lists: Lists, blended: Blended, image_gradient: Float32, camera: Camera
+        self,
+        projected: Projected,
+        lists: Lists,
+        blended: Blended,
+        image_gradient: Float32,
+        camera: Camera,
+        absolute: bool = False,
     ) -> Float32:
-        """One row of sums for each instance, in list order."""
+        """One row of sums for each instance, in list order; with sums of absolute values if asked for."""
         from splatscope.kernels.cpu import blend_backward
 
         _check_budget(projected.instances, _LIST_BYTES + _ROW_BYTES, camera)
@@ -254,6 +260,7 @@ class Pipeline:
             lists.tile_order,
             blended.background,
             blended.rule,
+            absolute,
             image_gradient,
             blended.transmittance,
             blended.last_index,
@@ -264,7 +271,7 @@ class Pipeline:
         return rows
 
     def project_backward(
-        self, splats: Gaussians, projected: Projected, lists: Lists, rows: Float32
+        self, splats: Gaussians, projected: Projected, lists: Lists, rows: Float32, absolute: bool = False
     ) -> tuple[NDArray[Any], ...]:
         """The arrays of `Gradients`, in its order."""
         from splatscope.kernels.cpu import project_backward
@@ -291,6 +298,7 @@ class Pipeline:
             projected.spans,
             lists.places,
             rows,
+            absolute,
             projected.chunk_visible,
             self._scratch("project_backward", workers, project_backward.WORKER_SCRATCH, np.float32),
             *gradients,

@@ -13,7 +13,18 @@ import numpy as np
 from splatscope.kernels.constants import COMPENSATION_MIN
 from splatscope.kernels.cpu import harmonics
 from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, COUNT_MASK
-from splatscope.kernels.cpu.blend_backward import ROW, SUM_G, SUM_RED, SUM_U, SUM_UU, SUM_UV, SUM_V, SUM_VV
+from splatscope.kernels.cpu.blend_backward import (
+    ROW,
+    SUM_ABSOLUTE_X,
+    SUM_ABSOLUTE_Y,
+    SUM_G,
+    SUM_RED,
+    SUM_U,
+    SUM_UU,
+    SUM_UV,
+    SUM_V,
+    SUM_VV,
+)
 from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import LN_2
@@ -156,8 +167,9 @@ def direction_gradient(colors, ox, oy, oz):
 
 
 @inline
-def chain_lanes(scratch, colors, camera):
-    """The chain rule for the staged splats: from sums to the thirteen results in scratch."""
+def chain_lanes(scratch, colors, camera, absolute):
+    """The chain rule for the staged splats: from sums to the thirteen results in scratch. `absolute`: those of the
+    mean in px are made of the sums of absolute values."""
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
     inverse_z = F(1.0) / z
@@ -212,6 +224,9 @@ def chain_lanes(scratch, colors, camera):
     mean_x, mean_y = mean_px_gradient(scratch)
     store(scratch, RESULTS + MEAN_PX * LANES, mean_x)
     store(scratch, RESULTS + (MEAN_PX + 1) * LANES, mean_y)
+    if absolute:
+        store(scratch, RESULTS + MEAN_PX * LANES, load(scratch, SUMS + SUM_ABSOLUTE_X * LANES) * (F(2.0) * LN_2))
+        store(scratch, RESULTS + (MEAN_PX + 1) * LANES, load(scratch, SUMS + SUM_ABSOLUTE_Y * LANES) * (F(2.0) * LN_2))
     by_ratio_x = (mean_x - select(free_x, along_x * inverse_z, zero)) * at(camera, FOCAL_X)
     by_ratio_y = (mean_y - select(free_y, along_y * inverse_z, zero)) * at(camera, FOCAL_Y)
     view_z = (zero - by_depth - ratio_x * by_ratio_x - ratio_y * by_ratio_y) * inverse_z
@@ -306,6 +321,7 @@ def project_backward(
     spans,  # [slots]
     places,  # row of each listed tile
     rows,  # [I * ROW]
+    absolute,  # whether they have the sums of absolute values, and g_means2d is made of those
     chunk_visible,  # [chunks]
     scratches,  # [workers, WORKER_SCRATCH]
     g_means,  # out, as in Gradients
@@ -352,7 +368,7 @@ def project_backward(
             )
             differentiate(colors, sh_used, red, green, blue)
             write_gradient(colors, group, count, seen, sh_rows, sh_used, g_sh)
-            chain_lanes(scratch, colors, camera)
+            chain_lanes(scratch, colors, camera, absolute)
             write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g_logits, g_means2d)
         done += 1
     report_turns(board, done)

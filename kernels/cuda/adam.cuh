@@ -13,7 +13,7 @@
 #include "lazy.cuh"
 
 constexpr int ADAM_THREADS = 256;
-constexpr unsigned ADAM_QUADS = 2;  // that a thread has under way
+constexpr unsigned ADAM_QUADS = 1;  // that a thread has under way
 constexpr unsigned ADAM_CHUNK = ADAM_THREADS * ADAM_QUADS;
 
 struct AdamArgs {
@@ -57,12 +57,13 @@ __device__ __forceinline__ AdamConstants adam_constants(const StepInputs& inputs
             inputs.epsilon, state.first_scale};
 }
 
-// Returns whether the gradient was finite. `rate` is the learning rate times first_scale.
+// Returns whether the gradient was finite. `rate` is the learning rate times first_scale. Root and reciprocal are one
+// instruction each, 3 ulp together; below 1e-38 the root is 0, where epsilon is all that counts.
 __device__ __forceinline__ bool adam_number(float& value, float& first, float& second, float gradient, float rate,
                                             const AdamConstants& c) {
     const float m = fmaf(gradient - first, c.first_gain, first);
     const float v = fmaf(c.beta2, second, c.second_gain * (gradient * gradient));
-    const float moved = value - rate * quotient_approx(m, fmaf(sqrtf(v), c.second_scale, c.epsilon));
+    const float moved = value - rate * m * reciprocal_approx(fmaf(root_approx(v), c.second_scale, c.epsilon));
     const bool is_good = is_finite(gradient);
     value = is_good ? moved : value;
     first = is_good ? m : first;
@@ -161,7 +162,7 @@ __device__ __forceinline__ void adam_chunk(const AdamArray& a, unsigned chunk, S
     if (bad) atomicAdd(&state.skipped[int(a.name)], bad);  // hardly ever
 }
 
-__global__ void __launch_bounds__(ADAM_THREADS, 4) adam(AdamArgs args) {
+__global__ void __launch_bounds__(ADAM_THREADS, 6) adam(AdamArgs args) {
     const Frame& frame = *args.frame;
     if (frame.overflow) return;
     const StepInputs& inputs = *args.inputs;

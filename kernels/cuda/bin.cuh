@@ -3,14 +3,14 @@
 // Every (splat, tile) pair gets a place, splat after splat in depth order: its tile is a sort key there, and the
 // splat's slot the payload. Splats differ by thousands in how many tiles they have, and the largest stand together at
 // the front, so work is shared by places, not by splats:
-// `offsets` sums the tile counts, which project.cuh made, over all splats before (look-back, scan.cuh), and notes for
-// every CHUNK places the splat that has the first of them. 256 threads a block, a part of 8 × 256 splats each, by
-// ticket. Shared: 48 bytes.
+// `offsets` sums the tile counts, which project.cuh made, over all splats before (look-back, scan.cuh), puts what emit
+// needs to know of splats side by side in depth order, and notes for every CHUNK places the splat that has the first of
+// them. 256 threads a block, a part of 8 × 256 splats each, by ticket. Shared: 48 bytes.
 // `emit` fills a chunk at a time: 256 threads a block, blocks take chunks in turns. Threads take splats that have
-// places in the chunk and find their tiles again, with the function that counted them (tiles.cuh): a thread those of a
-// small splat, and the warp together, a lane a tile row, those of its larger ones. Tiles and slots are gathered in
-// shared memory and written side by side. Blocks also count the digits of the keys, so that the sort (sort.cuh) needs
-// no histogram of its own. Shared: 8 KB, and 1 KB a byte of the key.
+// places in the chunk: a thread turns the bits of its splat into tiles, or the warp together those of one with many;
+// the tiles of a splat without bits are found again, with the function that counted them (tiles.cuh), by the warp, a
+// lane a tile row. Tiles and slots are gathered in shared memory and written side by side. Blocks also count the digits
+// of the keys, so that the sort (sort.cuh) needs no histogram of its own. Shared: 8 KB, and 1 KB a byte of the key.
 // `ranges` finds where each tile begins among the sorted keys: 16 bytes of keys a thread, 256 threads a block, any
 // number of blocks: they share what there is. Shared: none.
 //
@@ -33,11 +33,18 @@ struct OffsetsPolicy {
     int each = 8;  // splats a thread
 };
 
+// What emit needs to know of most splats, 16 bytes, side by side in depth order.
+struct alignas(16) Placed {
+    unsigned place;  // of its first pair
+    unsigned slot;
+    Footprint footprint;
+};
+
 struct OffsetsArgs {
     Frame* frame;
-    const unsigned* __restrict__ tile_counts;  // by slot
+    const Footprint* __restrict__ footprints;  // of splats in order
     const unsigned* __restrict__ order;        // slots, nearest first; null: as they come
-    unsigned* begins;                          // out: first place of each splat in order
+    Placed* placed;                            // out [visible_capacity] splats in order
     unsigned* chunk_splats;                    // out [ceil(instance_capacity / CHUNK)] splat at its first place
     unsigned long long* look_back;             // [ceil(visible_capacity / (256 × 8))]
     unsigned ticket;                           // which of Frame::tickets counts parts
@@ -63,18 +70,20 @@ __global__ void __launch_bounds__(OFFSETS_THREADS) offsets(OffsetsArgs args) {
     __syncthreads();
     const unsigned part = shared_part, first = part * SIZE + warp_index() * 32 * EACH + lane_index();
     const unsigned long long tag = look_back_tag(frame.epoch, 0);
-    unsigned slot[EACH], tiles[EACH], begins[EACH], in_warp = 0;
+    unsigned slot[EACH], begins[EACH], in_warp = 0;
+    Footprint footprint[EACH];
 #pragma unroll
     for (unsigned k = 0; k < EACH; k++) {
         const unsigned i = first + 32 * k;
         slot[k] = args.order && i < listed ? args.order[i] : i;
     }
 #pragma unroll
-    for (unsigned k = 0; k < EACH; k++) tiles[k] = first + 32 * k < listed ? args.tile_counts[slot[k]] : 0;
+    for (unsigned k = 0; k < EACH; k++)
+        footprint[k] = first + 32 * k < listed ? args.footprints[first + 32 * k] : Footprint{0, 0};
 #pragma unroll
     for (unsigned k = 0; k < EACH; k++) {
-        const unsigned end = inclusive_warp_sum(tiles[k]);
-        begins[k] = in_warp + end - tiles[k];
+        const unsigned tiles = count_of(footprint[k]), end = inclusive_warp_sum(tiles);
+        begins[k] = in_warp + end - tiles;
         in_warp += __shfl_sync(FULL_WARP, end, 31);
     }
     if (lane_index() == 0) warp_sums[warp_index()] = in_warp;
@@ -99,9 +108,9 @@ __global__ void __launch_bounds__(OFFSETS_THREADS) offsets(OffsetsArgs args) {
 #pragma unroll
     for (unsigned k = 0; k < EACH; k++) {
         const unsigned i = first + 32 * k;
-        const unsigned long long begin = place + begins[k], end = begin + tiles[k];
+        const unsigned long long begin = place + begins[k], end = begin + count_of(footprint[k]);
         if (i >= listed || end > capacity) continue;
-        args.begins[i] = static_cast<unsigned>(begin);
+        args.placed[i] = {static_cast<unsigned>(begin), slot[k], footprint[k]};
         for (unsigned chunk = static_cast<unsigned>((begin + CHUNK - 1) / CHUNK); size_t(chunk) * CHUNK < end; chunk++)
             args.chunk_splats[chunk] = i;
     }
@@ -109,7 +118,7 @@ __global__ void __launch_bounds__(OFFSETS_THREADS) offsets(OffsetsArgs args) {
 
 // ---- The pairs -----------------------------------------------------------------------------------------------------
 
-constexpr unsigned EMIT_THREADS = 256, EMIT_WARPS = EMIT_THREADS / 32;
+constexpr unsigned EMIT_THREADS = 256;
 
 struct EmitPolicy {
     Bounds bounds = Bounds::row_span;
@@ -118,17 +127,15 @@ struct EmitPolicy {
 
 struct EmitArgs {
     Frame* frame;
-    const Extent* __restrict__ extents;         // by slot
-    const unsigned* __restrict__ order;         // slots, nearest first; null: as they come
-    const unsigned* __restrict__ begins;        // first place of each splat in order
+    const Extent* __restrict__ extents;         // by slot, of splats without bits
+    const Placed* __restrict__ placed;          // splats in order
     const unsigned* __restrict__ chunk_splats;  // [ceil(I / CHUNK)] splat in order at its first place
     const unsigned* __restrict__ depth_bits;    // by slot; for key_bytes 8 only
     void* keys;                                 // out [instance_capacity]
     unsigned* slots;                            // out [instance_capacity]
-    unsigned* bins;                             // [passes][256] zero when allocated; left zero
-    unsigned* bin_starts;                       // out [passes][256] for the sort
-    unsigned passes;                            // digits of the sort, at most key_bytes
-    unsigned finished_ticket;                   // which of Frame::tickets counts blocks that have finished
+    unsigned* bins;                             // in, out [passes][256] for the sort, as in sort.cuh
+    unsigned passes;                            // of the sort, at most key_bytes
+    unsigned digit_bits;                        // of each pass, at most 8
 };
 
 // A chunk in the making, in shared memory.
@@ -136,20 +143,36 @@ struct Chunk {
     unsigned tiles[CHUNK], slots[CHUNK];
 };
 
-// A splat's pairs by its own lane. `place` is that of the first from the chunk's first, modulo 2^32: places before the
-// chunk are beyond its end too.
-template <Bounds B>
-__device__ __forceinline__ void place_small(Chunk& chunk, const Extent& its, unsigned slot, unsigned place,
-                                            int tile_columns) {
-    int row = first_of(its.rows);
-    for (unsigned rows = length_of(its.rows); rows; rows--, row++) {
-        const unsigned columns = B == Bounds::row_span ? row_span(its, row, tile_columns) : its.tiles;
-        unsigned tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
-        for (unsigned left = length_of(columns); left; left--, tile++, place++) {
-            if (place >= CHUNK) continue;
-            chunk.tiles[place] = tile;
-            chunk.slots[place] = slot;
-        }
+// Writes a pair. Its place is from the chunk's first, modulo 2^32: places before the chunk are beyond its end too.
+__device__ __forceinline__ void put(Chunk& chunk, unsigned place, unsigned tile, unsigned slot) {
+    if (place >= CHUNK) return;
+    chunk.tiles[place] = tile;
+    chunk.slots[place] = slot;
+}
+
+// The tile that bit `bit` of a footprint stands for.
+__device__ __forceinline__ unsigned tile_of(unsigned corner, unsigned bit, int tile_columns) {
+    const unsigned row = (corner & 0xffffu) + bit / FOOTPRINT_COLUMNS;
+    return row * static_cast<unsigned>(tile_columns) + (corner >> 16) + bit % FOOTPRINT_COLUMNS;
+}
+
+// The pairs of splats with bits: of one with few by its own lane, of one with more by the whole warp, a bit a lane.
+__device__ __forceinline__ void place_bits(Chunk& chunk, const Placed& mine, unsigned place, int tile_columns) {
+    constexpr int FEW = 6;
+    const bool has_few = __popc(mine.footprint.bits) <= FEW;
+    unsigned at = place;
+    for (unsigned bits = has_few ? mine.footprint.bits : 0; bits; bits &= bits - 1, at++) {
+        const unsigned bit = static_cast<unsigned>(__ffs(static_cast<int>(bits))) - 1;
+        put(chunk, at, tile_of(mine.footprint.corner, bit, tile_columns), mine.slot);
+    }
+    for (unsigned lanes = __ballot_sync(FULL_WARP, !has_few); lanes; lanes &= lanes - 1) {
+        const int lane = __ffs(static_cast<int>(lanes)) - 1;
+        const unsigned bits = __shfl_sync(FULL_WARP, mine.footprint.bits, lane);
+        const unsigned corner = __shfl_sync(FULL_WARP, mine.footprint.corner, lane);
+        const unsigned slot = __shfl_sync(FULL_WARP, mine.slot, lane), its_place = __shfl_sync(FULL_WARP, place, lane);
+        const unsigned before = static_cast<unsigned>(__popc(bits & ((1u << lane_index()) - 1)));
+        if (bits >> lane_index() & 1u)
+            put(chunk, its_place + before, tile_of(corner, lane_index(), tile_columns), slot);
     }
 }
 
@@ -167,46 +190,37 @@ __device__ __forceinline__ void place_rows(Chunk& chunk, const Extent& mine, uns
         const unsigned its_slot = __shfl_sync(FULL_WARP, slot, static_cast<int>(owner));
         const unsigned tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
         // Those before the chunk are passed over, and so is all that begins behind it.
-        for (unsigned k = begin < CHUNK ? 0 : min(pairs, 0u - begin); k < pairs && begin + k < CHUNK; k++) {
-            chunk.tiles[begin + k] = tile + k;
-            chunk.slots[begin + k] = its_slot;
-        }
+        for (unsigned k = begin < CHUNK ? 0 : min(pairs, 0u - begin); k < pairs && begin + k < CHUNK; k++)
+            put(chunk, begin + k, tile + k, its_slot);
         before += __shfl_sync(FULL_WARP, end, 31);
     });
 }
 
-// A splat and the place of its first pair, from the chunk's first, modulo 2^32.
-struct Placed {
-    Extent extent;
-    unsigned slot, place;
-};
-__device__ __forceinline__ Placed load_placed(const EmitArgs& args, unsigned i, unsigned last, unsigned first) {
-    Placed p{};
-    if (i > last) return p;
-    p.slot = args.order ? args.order[i] : i;
-    p.place = args.begins[i] - first;
-    p.extent = load_extent(args.extents, p.slot);
-    return p;
+// Splat number i in order; beyond the last, one without tiles.
+__device__ __forceinline__ Placed load_placed(const EmitArgs& args, unsigned i, unsigned last) {
+    if (i > last) return {};
+    const uint4 word = reinterpret_cast<const uint4*>(args.placed)[i];
+    return {word.x, word.y, {word.z, word.w}};
 }
 
-// A splat for each lane; the whole warp calls.
+// A splat for each lane, into the chunk that begins at place `first`; the whole warp calls.
 template <Bounds B>
-__device__ __forceinline__ void place_pairs(Chunk& chunk, const Placed& mine, int tile_columns) {
-    constexpr unsigned FEW_ROWS = 2, FEW_TILES = 8;
-    Extent extent = mine.extent;
-    unsigned tiles = B == Bounds::row_span ? extent.tiles : length_of(extent.rows) * length_of(extent.tiles);
-    const bool is_small = length_of(extent.rows) <= FEW_ROWS && tiles <= FEW_TILES;
-    if (is_small) {
-        place_small<B>(chunk, extent, mine.slot, mine.place, tile_columns);
-        extent.rows = tiles = 0;
-    }
-    if (__any_sync(FULL_WARP, !is_small)) place_rows<B>(chunk, extent, tiles, mine.slot, mine.place, tile_columns);
+__device__ __forceinline__ void place_pairs(Chunk& chunk, const EmitArgs& args, const Placed& mine, unsigned first,
+                                            int tile_columns) {
+    const unsigned place = mine.place - first;
+    place_bits(chunk, mine, place, tile_columns);
+    const bool is_large = mine.footprint.bits == 0 && mine.footprint.corner;
+    if (!__any_sync(FULL_WARP, is_large)) return;
+    Extent extent{};
+    if (is_large) extent = load_extent(args.extents, mine.slot);
+    place_rows<B>(chunk, extent, is_large ? mine.footprint.corner : 0, mine.slot, place, tile_columns);
 }
 
 template <EmitPolicy P>
 __global__ void __launch_bounds__(EMIT_THREADS, 4) emit(EmitArgs args) {
     using Key = typename KeyOf<P.key_bytes>::type;
-    __shared__ unsigned shared_bins[P.key_bytes * BINS], warp_sums[EMIT_WARPS];
+    constexpr unsigned BINS = 256;
+    __shared__ unsigned shared_bins[P.key_bytes * BINS];
     __shared__ Chunk chunk;
     Frame& frame = *args.frame;
     const unsigned listed = frame.slots, pairs = frame.instances;
@@ -218,11 +232,10 @@ __global__ void __launch_bounds__(EMIT_THREADS, 4) emit(EmitArgs args) {
         const unsigned begin = args.chunk_splats[number];
         const unsigned last = first + CHUNK < pairs ? args.chunk_splats[number + 1] : listed - 1;
         // The next splats are on their way while those at hand are placed.
-        Placed placed = load_placed(args, begin + threadIdx.x, last, static_cast<unsigned>(first));
+        Placed placed = load_placed(args, begin + threadIdx.x, last);
         for (unsigned base = begin; base <= last; base += EMIT_THREADS) {
-            const Placed next =
-                load_placed(args, base + EMIT_THREADS + threadIdx.x, last, static_cast<unsigned>(first));
-            place_pairs<P.bounds>(chunk, placed, tile_columns);
+            const Placed next = load_placed(args, base + EMIT_THREADS + threadIdx.x, last);
+            place_pairs<P.bounds>(chunk, args, placed, static_cast<unsigned>(first), tile_columns);
             placed = next;
         }
         __syncthreads();
@@ -233,13 +246,11 @@ __global__ void __launch_bounds__(EMIT_THREADS, 4) emit(EmitArgs args) {
             if constexpr (P.key_bytes == 8) key = key << 32 | args.depth_bits[slot];
             keys[i] = key;
             args.slots[first + i] = slot;
-#pragma unroll
-            for (unsigned pass = 0; pass < P.key_bytes; pass++)
-                if (pass < args.passes) atomicAdd(&shared_bins[pass * BINS + digit_at(key, DIGIT_BITS * pass)], 1u);
+            count_digits<BINS, P.key_bytes>(shared_bins, key, args.passes, args.digit_bits);
         }
         __syncthreads();
     }
-    publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, &frame.tickets[args.finished_ticket], warp_sums);
+    publish_bins<BINS>(shared_bins, args.bins, args.passes);
 }
 
 // ---- Where each tile begins ----------------------------------------------------------------------------------------

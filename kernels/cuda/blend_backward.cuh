@@ -48,7 +48,7 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Bac
     constexpr int BATCH = BackwardShared<P>::BATCH, CHUNKS = BATCH / 32, GROUP = splats_at_once(P.reduce);
     Staged* staged = shared.staged;
     Staged* nothing = staged + BATCH;
-    const Spot spot = spot_of<false>(place_in_tile<backward_map(P.map)>());
+    const Spot spot = spot_of(place_in_tile<backward_map(P.map)>());
     const int thread = int(threadIdx.x), lane = int(lane_index()), warp = int(warp_index());
     __syncthreads();  // others may still read what an earlier range left
     if (lane == 0) shared.lasts[warp] = warp_last;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Back
                                              const ListRange& range, PixelsBackward<P>& pixels, unsigned warp_last,
                                              Leftover& leftover) {
     constexpr int GROUP = splats_at_once(P.reduce), SLICE = 32 / GROUP * GROUP;
-    const Spot spot = spot_of<false>(place_in_tile<backward_map(P.map)>());
+    const Spot spot = spot_of(place_in_tile<backward_map(P.map)>());
     const int lane = int(lane_index()), warp = int(warp_index());
     Staged* staged = shared.staged + 32 * warp;
     uint2* waiting = shared.waiting[warp];

@@ -87,9 +87,8 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
     constexpr float CAP = cap_of(P.alpha_cap);
     if constexpr (P.running_T) {
         // T never rises, so once it is below the stop it stays there. While a pixel goes on, T and left are the same.
-        const bool is_hit = uncapped >= ALPHA_MIN;
-        const float before = pixel.T, alpha = is_hit ? fminf(uncapped, CAP) : 0.0f;
-        pixel.T = __fmaf_rn(-before, alpha, before);
+        const float before = pixel.T;
+        if (uncapped >= ALPHA_MIN) pixel.T = __fmaf_rn(-before, fminf(uncapped, CAP), before);
         const bool goes_on = (IS_INCLUSIVE ? before : pixel.T) >= TRANSMITTANCE_STOP;
         const float left = goes_on ? pixel.T : pixel.left;
         const float change = left - pixel.left;  // below 0 if it was blended, else +0

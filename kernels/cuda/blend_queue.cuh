@@ -7,10 +7,10 @@
 // goes on where the pixel has ended already, and may not see that it ends here. With `exact_stop` each chunk tells the
 // others its own transmittance, waits for those before it, and so knows what is left: what it adds to a pixel that
 // does not end in it is what it has, times that; pixels that do end go through its splats again, from there. So stops,
-// lists and last indices are those of one walk, up to the rounding of a product. For training the first walk is for
-// transmittance alone, and all pixels go through the second one. Without `exact_stop` a chunk goes through its splats
-// once, and the sum stops at the first chunk that ended the pixel by itself or took it below the stop (Ryu and Yoo
-// 2026).
+// lists and last indices are those of one walk, up to the rounding of a product. In training all pixels of a chunk go
+// again if any has ended, because its list is theirs together: of what the first walk kept, which from less than 1 is
+// all that can be blended. Without `exact_stop` a chunk goes through its splats once, and the sum stops at the first
+// chunk that ended the pixel by itself or took it below the stop (Ryu and Yoo 2026).
 #pragma once
 #include "blend.cuh"
 #include "dispatch.cuh"
@@ -21,27 +21,28 @@ struct BlendQueueArgs {
     UnitArgs units;
 };
 
-// Of a walk that is not the last: nothing is listed for the backward pass.
-template <BlendPolicy P>
-__device__ constexpr BlendPolicy first_walk() {
-    BlendPolicy first = P;
-    first.training = first.compaction = first.cmask = false;
-    return first;
-}
+// What a block is at stands here too, so that it takes no registers while the block blends: one value too many would
+// make the compiler short of registers in all walks, those of whole tiles included.
 template <BlendPolicy P>
 struct QueueShared {
-    static constexpr BlendPolicy FIRST = first_walk<P>();
-    union {
-        BlendShared<P> last;
-        BlendShared<FIRST> first;
-    };
-    ListRange range;  // what the block is at: here it takes no registers
+    BlendShared<P> blend;
+    ListRange range;  // of the walk
+    unsigned number;  // of the tile or chunk
+    Chunk chunk;
+    bool is_again;    // it goes through its splats for the second time
+    unsigned walked;  // splats of its first walk
 };
-// The whole block calls it; what came before is done with the old range.
+// For the next walk: of the chunk, from `first` on, at most so many. The whole block calls it, and knows it afterwards.
 template <BlendPolicy P>
-__device__ __forceinline__ void set_range(QueueShared<P>& shared, const ListRange& range) {
+__device__ __forceinline__ void set_stretch(const BlendArgs& args, QueueShared<P>& shared, unsigned first,
+                                            unsigned most, bool is_again = false) {
     __syncthreads();
-    if (threadIdx.x == 0) shared.range = range;
+    if (threadIdx.x == 0) {
+        const Chunk& chunk = shared.chunk;
+        shared.is_again = is_again;
+        shared.range.first = args.tile_start[chunk.tile] + chunk.begin + first;
+        shared.range.count = min(most, chunk.end - chunk.begin - first);
+    }
     __syncthreads();
 }
 
@@ -66,29 +67,6 @@ __device__ __forceinline__ unsigned pixel_in_tile(int row) {
 template <BlendPolicy P>
 __device__ __forceinline__ unsigned by_thread(unsigned chunk, int row) {
     return chunk * TILE_PIXELS + unsigned(row) * unsigned(threads_of(forward_map(P.map))) + threadIdx.x;
-}
-
-// ---- A chunk by itself ---------------------------------------------------------------------------------------------
-
-// Blends a chunk from transmittance 1, as long as any pixel goes on and no earlier chunk has ended them all. Returns
-// whether one has.
-template <BlendPolicy P, DispatchPolicy D>
-__device__ __forceinline__ bool blend_alone(const BlendQueueArgs& args, QueueShared<P>& shared, const ListRange& range,
-                                            const Chunk& chunk, Pixels<first_walk<P>()>& pixels, unsigned& walked) {
-    constexpr BlendPolicy FIRST = first_walk<P>();
-    constexpr unsigned STRETCH = 1024;  // splats between two looks at the flag
-    unsigned* saturated = args.units.saturated + chunk.first;
-    bool is_over = false;
-    for (unsigned first = 0; first < range.count; first += STRETCH) {
-        if constexpr (D.sat_flag) is_over = load_relaxed(saturated) < chunk.number;
-        set_range<P>(shared, {range.tile_x, range.tile_y, range.first + first, min(STRETCH, range.count - first)});
-        walked += blend_range<FIRST>(args.blend, shared.first, shared.range, pixels);
-        if (!__syncthreads_or(pixels.go_on() && !is_over)) break;
-    }
-    if constexpr (!D.sat_flag) return false;
-    is_over = __syncthreads_or(is_over);
-    if (!__syncthreads_or(pixels.go_on()) && !is_over && threadIdx.x == 0) atomicMin(saturated, chunk.number);
-    return is_over;
 }
 
 // ---- What is left before a chunk -----------------------------------------------------------------------------------
@@ -146,7 +124,7 @@ __device__ __forceinline__ void left_before(const UnitArgs& args, const Chunk& c
 template <BlendPolicy P, DispatchPolicy D>
 __device__ __forceinline__ void add_up(const BlendQueueArgs& args, const Chunk& chunk, int tile_x, int tile_y) {
     constexpr bool IS_EXACT = D.exact_stop || P.training;
-    constexpr unsigned AT_ONCE = 4;
+    constexpr unsigned AT_ONCE = 2;
     Pixels<P> pixels;
 #pragma unroll
     for (int row = 0; row < Pixels<P>::ROWS; row++) {
@@ -194,127 +172,185 @@ __device__ __forceinline__ bool arrives_last(const UnitArgs& args, const Chunk& 
     return is_last;
 }
 
+// ---- A chunk -------------------------------------------------------------------------------------------------------
+
+constexpr unsigned STRETCH = 256;       // splats between two looks at the flag: a batch. In training the whole chunk
+constexpr float GOES_AGAIN = 2.0f;  // in `ends`: the pixel goes through the chunk a second time
+
+// Whether an earlier chunk has ended all pixels. The whole block calls.
+template <DispatchPolicy D>
+__device__ __forceinline__ bool is_saturated(const UnitArgs& args, const Chunk& chunk) {
+    if constexpr (!D.sat_flag) return false;
+    return __syncthreads_or(threadIdx.x == 0 && load_relaxed(args.saturated + chunk.first) < chunk.number);
+}
+
+// After a stretch of the walk from transmittance 1. Whether another one follows, for which the range is then set; if
+// not, `is_over` says whether an earlier chunk has ended all pixels.
 template <BlendPolicy P, DispatchPolicy D>
-__device__ __forceinline__ void blend_chunk(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned number) {
+__device__ __forceinline__ bool goes_on_alone(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned walked,
+                                              const Pixels<P>& pixels, bool& is_over) {
+    const Chunk& chunk = shared.chunk;
+    const bool some_go_on = __syncthreads_or(pixels.go_on());
+    is_over = is_saturated<D>(args.units, chunk);
+    if (threadIdx.x == 0) {
+        shared.walked += walked;
+        if (D.sat_flag && !some_go_on && !is_over) atomicMin(args.units.saturated + chunk.first, chunk.number);
+    }
+    const unsigned done = shared.range.first + shared.range.count - args.blend.tile_start[chunk.tile] - chunk.begin;
+    if (!some_go_on || is_over || done == chunk.end - chunk.begin) return false;
+    set_stretch<P>(args.blend, shared, done, STRETCH);
+    return true;
+}
+
+// A pixel of the chunk has become this, times `scale`.
+template <BlendPolicy P>
+__device__ __forceinline__ void write_chunk_pixel(const BlendQueueArgs& args, unsigned place, const Pixel& pixel,
+                                                  float end, float scale) {
+    args.units.ends[place] = end;
+    args.units.colors[place] = make_float4(pixel.red * scale, pixel.green * scale, pixel.blue * scale,
+                                           P.wants_depth ? pixel.depth * scale : 0.0f);
+    if constexpr (P.training) args.units.lasts[place] = end == 0.0f ? 0u : pixel.last;
+}
+
+// The range becomes what the first walk kept of the chunk's list, none of it if no pixel goes on.
+template <BlendPolicy P>
+__device__ __forceinline__ void keep_range(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned kept,
+                                           bool some_go_on) {
+    constexpr unsigned SLOT = P.cmask ? (1u << slot_bits(P.map)) - 1u : ~0u;
+    if constexpr (P.cmask)
+        for (unsigned i = threadIdx.x; i < kept; i += blockDim.x) args.blend.list[shared.range.first + i] &= SLOT;
+    __syncthreads();
+    if (threadIdx.x == 0) shared.range.count = some_go_on ? kept : 0, shared.is_again = true;
+    __syncthreads();
+}
+
+// After a walk of a chunk. Whether another one follows, for which range and pixels are then set. `kept` is what the
+// walk has left of the list, or, not in training, gone through.
+template <BlendPolicy P, DispatchPolicy D>
+__device__ __forceinline__ bool walks_on(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned kept,
+                                         Pixels<P>& pixels) {
     constexpr int ROWS = Pixels<P>::ROWS;
     constexpr bool IS_EXACT = D.exact_stop || P.training;
-    constexpr BlendPolicy FIRST = first_walk<P>();
-    const Frame& frame = *args.frame;
-    const Chunk chunk = args.units.chunks[number];
-    const int tile = int(chunk.tile);
-    const int tile_x = tile % frame.tile_columns * TILE, tile_y = tile / frame.tile_columns * TILE;
-    const ListRange range{tile_x, tile_y, args.blend.tile_start[chunk.tile] + chunk.begin, chunk.end - chunk.begin};
-    const bool begins = IS_EXACT && chunk.number == 0;  // knows what is left before it, and walks once
-    UnitRecord* record = nullptr;
-    if constexpr (D.record) {
-        record = record_of(args.units, {number, true});
-        record_start(record, frame.epoch);
-    }
-
-    Pixels<P> pixels = new_pixels<P>(frame, tile_x, tile_y);
-    float before[ROWS];  // what is left before the chunk, negative where the pixel has ended
-#pragma unroll
-    for (int row = 0; row < ROWS; row++) before[row] = is_going_on<P>(pixels.of[row]) ? 1.0f : -1.0f;
-    bool adds = true;  // any pixel goes on here
-    unsigned kept = 0, walked = 0;
-    if (begins) {
-        set_range<P>(shared, range);
-        kept = blend_range<P>(args.blend, shared.last, shared.range, pixels);
-        float alone[ROWS];
-        bool goes_on = false;
+    const Chunk& chunk = shared.chunk;
+    const unsigned first_place = shared.number * TILE_PIXELS;
+    if (P.training && threadIdx.x == 0) args.units.counts[shared.number] = kept;
+    if (shared.is_again) {
 #pragma unroll
         for (int row = 0; row < ROWS; row++) {
-            alone[row] = signed_T<P>(pixels.of[row]);
-            goes_on |= alone[row] > 0.0f;
+            const unsigned place = first_place + pixel_in_tile<P>(row);
+            if (args.units.ends[place] == GOES_AGAIN)
+                write_chunk_pixel<P>(args, place, pixels.of[row], signed_T<P>(pixels.of[row]), 1.0f);
         }
-        if constexpr (D.sat_flag)
-            if (!__syncthreads_or(goes_on) && threadIdx.x == 0) atomicMin(args.units.saturated + chunk.first, 0u);
-        publish_alone<P>(args.units, chunk, number, alone);
-    } else {
-        Pixels<FIRST> by_itself;
+        return false;
+    }
+    bool is_over;
+    if (goes_on_alone<P, D>(args, shared, kept, pixels, is_over)) return true;
+    float alone[ROWS], before[ROWS];
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) by_itself.of[row] = pixels.of[row];
-        adds = !blend_alone<P, D>(args, shared, range, chunk, by_itself, walked);
-        float alone[ROWS];
+    for (int row = 0; row < ROWS; row++) alone[row] = is_over ? -1.0f : signed_T<P>(pixels.of[row]);
+    if constexpr (IS_EXACT) publish_alone<P>(args.units, chunk, shared.number, alone);
+    if (!IS_EXACT || chunk.number == 0) {
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) alone[row] = adds ? signed_T<FIRST>(by_itself.of[row]) : -1.0f;
-        bool walks[ROWS] = {};  // once more, from what is left
-        if constexpr (IS_EXACT) {
-            publish_alone<P>(args.units, chunk, number, alone);
-            adds = adds && wait_for_earlier<D>(args.units, chunk);
-            bool goes_on = false;
-            if (adds) {
-                left_before<P>(args.units, chunk, before);
-#pragma unroll
-                for (int row = 0; row < ROWS; row++) goes_on |= before[row] > 0.0f;
-            }
-            adds = __syncthreads_or(goes_on);
-#pragma unroll
-            for (int row = 0; row < ROWS; row++)
-                walks[row] = adds && before[row] > 0.0f &&
-                             (P.training || before[row] * alone[row] < TRANSMITTANCE_STOP);
-        }
-#pragma unroll
-        for (int row = 0; row < ROWS; row++) pixels.of[row] = begun_pixel<P>(walks[row] ? before[row] : -1.0f);
-        if (IS_EXACT && __syncthreads_or(pixels.go_on())) {
-            set_range<P>(shared, range);
-            kept = blend_range<P>(args.blend, shared.last, shared.range, pixels);
-        }
-#pragma unroll
-        for (int row = 0; row < ROWS; row++) {
-            if (walks[row]) continue;
-            const float scale = IS_EXACT ? fmaxf(before[row], 0.0f) : 1.0f;
-            const Pixel& own = by_itself.of[row];
-            Pixel& pixel = pixels.of[row] = begun_pixel<P>(alone[row] * scale);
-            pixel.red = own.red * scale, pixel.green = own.green * scale, pixel.blue = own.blue * scale;
-            pixel.depth = own.depth * scale;
-        }
+        for (int row = 0; row < ROWS; row++)
+            write_chunk_pixel<P>(args, first_place + pixel_in_tile<P>(row), pixels.of[row],
+                                 is_over ? 0.0f : alone[row], 1.0f);
+        return false;
     }
 
-    if constexpr (P.training)
-        if (threadIdx.x == 0) args.units.counts[number] = kept;
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) before[row] = -1.0f;
+    if (!is_over && wait_for_earlier<D>(args.units, chunk)) left_before<P>(args.units, chunk, before);
+    bool some_end = false;  // of those in the picture
+    if constexpr (P.training) {
+        const Pixels<P> fresh = new_pixels<P>(*args.frame, shared.range.tile_x, shared.range.tile_y);
+#pragma unroll
+        for (int row = 0; row < ROWS; row++)
+            some_end |= is_going_on<P>(fresh.of[row]) && !(before[row] * alone[row] >= TRANSMITTANCE_STOP);
+        some_end = __syncthreads_or(some_end);
+    }
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {
-        const Pixel& pixel = pixels.of[row];
-        const unsigned place = number * TILE_PIXELS + pixel_in_tile<P>(row);
-        const bool has_ended = IS_EXACT && before[row] < 0.0f && chunk.number > 0;
-        args.units.ends[place] = !adds || has_ended ? 0.0f : signed_T<P>(pixel);
-        if (!adds) continue;
-        args.units.colors[place] = make_float4(pixel.red, pixel.green, pixel.blue, P.wants_depth ? pixel.depth : 0.0f);
-        if constexpr (P.training) args.units.lasts[place] = pixel.last;
+        const bool goes_on = before[row] > 0.0f, ends_here = goes_on && before[row] * alone[row] < TRANSMITTANCE_STOP;
+        const bool goes_again = P.training ? goes_on && some_end : ends_here;
+        write_chunk_pixel<P>(args, first_place + pixel_in_tile<P>(row), pixels.of[row],
+                             goes_again ? GOES_AGAIN : goes_on ? before[row] * alone[row] : 0.0f, before[row]);
+        pixels.of[row] = begun_pixel<P>(goes_again ? before[row] : -1.0f);
     }
-    if (arrives_last(args.units, chunk)) add_up<P, D>(args, chunk, tile_x, tile_y);
-    if constexpr (D.record) record_end(record, range.count, walked + (begins ? kept : 0), begins ? 0 : kept);
+    const bool some_go_again = __syncthreads_or(pixels.go_on());
+    if (P.training ? !some_end : !some_go_again) return false;
+    if constexpr (P.training) keep_range<P>(args, shared, kept, some_go_again);
+    else set_stretch<P>(args.blend, shared, 0, NO_UNIT, true);
+    return true;
+}
+
+// ---- A unit --------------------------------------------------------------------------------------------------------
+
+// Sets the block to a whole tile, or to the beginning of a chunk. Whoever had another unit has met at a barrier since,
+// to count on.
+template <BlendPolicy P, DispatchPolicy D>
+__device__ __forceinline__ void set_unit(const BlendQueueArgs& args, QueueShared<P>& shared, const Unit& unit) {
+    if (threadIdx.x == 0) {
+        unsigned tile = unit.number, begin = 0, count = 0;
+        if constexpr (D.chunks) {
+            shared.is_again = false, shared.walked = 0;
+            if (unit.is_chunk) {
+                const Chunk chunk = shared.chunk = args.units.chunks[unit.number];
+                tile = chunk.tile, begin = chunk.begin, count = chunk.end - chunk.begin;
+                if (!P.training) count = min(count, STRETCH);
+                if (D.sat_flag && load_relaxed(args.units.saturated + chunk.first) < chunk.number) count = 0;
+            }
+        }
+        const unsigned start = args.blend.tile_start[tile];
+        if (!D.chunks || !unit.is_chunk) count = args.blend.tile_start[tile + 1] - start;
+        const int columns = args.frame->tile_columns, number = int(tile);
+        shared.range = {number % columns * TILE, number / columns * TILE, start + begin, count};
+        shared.number = unit.number;
+    }
+    __syncthreads();
+}
+
+template <BlendPolicy P, DispatchPolicy D>
+__device__ __forceinline__ void blend_unit(const BlendQueueArgs& args, QueueShared<P>& shared, const Unit& unit) {
+    if constexpr (D.record) record_start(record_of(args.units, unit), args.frame->epoch);
+    const long long began = D.records_work ? clock64() : 0;
+    set_unit<P, D>(args, shared, unit);
+    Pixels<P> pixels = new_pixels<P>(*args.frame, shared.range.tile_x, shared.range.tile_y);
+    unsigned kept;
+    do kept = blend_range<P>(args.blend, shared.blend, shared.range, pixels);
+    while (D.chunks && unit.is_chunk && walks_on<P, D>(args, shared, kept, pixels));
+
+    if (!D.chunks || !unit.is_chunk) {
+        if constexpr (P.training)
+            if (threadIdx.x == 0) args.blend.entry_counts[shared.number] = kept;
+        write_pixels<P>(args.blend, shared.range.tile_x, shared.range.tile_y, pixels);
+        if constexpr (D.record) record_end(args.units.records + shared.number, shared.range.count, kept, 0);
+        if constexpr (D.records_work)
+            if (threadIdx.x == 0) args.units.work[shared.number] = unsigned((clock64() - began) >> 6);
+        return;
+    }
+    if constexpr (D.chunks) {
+        if (arrives_last(args.units, shared.chunk))
+            add_up<P, D>(args, shared.chunk, shared.range.tile_x, shared.range.tile_y);
+        if constexpr (D.record)
+            record_end(record_of(args.units, {shared.number, true}), shared.chunk.end - shared.chunk.begin,
+                       shared.walked, shared.is_again ? kept : 0);
+    }
 }
 
 // ---- The kernel ----------------------------------------------------------------------------------------------------
 
-// As many blocks a multiprocessor as `blend` has: what chunks need beside must not keep whole tiles from running.
+// As many blocks a multiprocessor as `blend` has; for viewing one less where there may be chunks, because with the
+// registers of that one whole tiles would spill beside them, and that cost 2 to 7% of blending where nothing is split.
 template <BlendPolicy P, DispatchPolicy D>
-__global__ void __launch_bounds__(threads_of(forward_map(P.map)), BlendShared<P>::BLOCKS)
+__device__ constexpr int queue_blocks() {
+    return BlendShared<P>::BLOCKS - (D.chunks && D.part != Part::tiles && !P.training);
+}
+template <BlendPolicy P, DispatchPolicy D>
+__global__ void __launch_bounds__(threads_of(forward_map(P.map)), queue_blocks<P, D>())
     blend_queue(BlendQueueArgs args) {
     check_policy<P>();
     __shared__ QueueShared<P> shared;
-    const Frame& frame = *args.frame;
-    if (frame.overflow) return;
-    for_each_unit<D>(args.units, &args.units.schedule->next_forward[0], [&](Unit unit) {
-        if (D.chunks && unit.is_chunk) {
-            if constexpr (D.chunks) blend_chunk<P, D>(args, shared, unit.number);
-            return;
-        }
-        const long long began = D.records_work ? clock64() : 0;
-        if constexpr (D.record) record_start(args.units.records + unit.number, frame.epoch);
-        const int tile = int(unit.number);
-        const int tile_x = tile % frame.tile_columns * TILE, tile_y = tile / frame.tile_columns * TILE;
-        const unsigned start = args.blend.tile_start[tile], count = args.blend.tile_start[tile + 1] - start;
-        set_range<P>(shared, {tile_x, tile_y, start, count});
-        Pixels<P> pixels = new_pixels<P>(frame, tile_x, tile_y);
-        const unsigned kept = blend_range<P>(args.blend, shared.last, shared.range, pixels);
-        if constexpr (P.training)
-            if (threadIdx.x == 0) args.blend.entry_counts[unit.number] = kept;
-        write_pixels<P>(args.blend, shared.range.tile_x, shared.range.tile_y, pixels);
-        if constexpr (D.record) record_end(args.units.records + unit.number, count, kept, 0);
-        if constexpr (D.records_work)
-            if (threadIdx.x == 0) args.units.work[unit.number] = unsigned((clock64() - began) >> 6);
-    });
+    if (args.frame->overflow) return;
+    for_each_unit<D>(args.units, &args.units.schedule->next_forward[0],
+                     [&](const Unit& unit) { blend_unit<P, D>(args, shared, unit); });
 }

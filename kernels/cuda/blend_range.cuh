@@ -2,7 +2,7 @@
 //
 // The block stages as many splats at a time as it has threads; each warp goes through those that may reach its pixels,
 // by the bits of 32 at a time or by a list of its own. With compaction, the front of the list then keeps what was
-// blended. Shared memory: 48 bytes a staged splat, 1 byte of warp bits, 2 bytes a warp and splat for lists of warps, and
+// blended. Shared memory: 48 bytes a staged splat, 1 byte of warp bits, 4 bytes a warp and splat for lists of warps, and
 // for compaction two words a warp of the backward pass and 32 splats.
 // Not here: alpha (staged.cuh), pixels (blend_pixel.cuh), the kernel (blend.cuh).
 #pragma once
@@ -43,17 +43,19 @@ __device__ constexpr int blocks_at_once(int warps, int registers) {
 template <BlendPolicy P>
 struct BlendShared {
     static constexpr int WARPS = warps_of(forward_map(P.map)), BATCH = 32 * WARPS, CHUNKS = WARPS;
-    // Splats in flight in a warp that goes through a list of its own: with four pixels of a thread on their way, most
-    // of their latency is hidden.
-    static constexpr int AT_ONCE = 4 / Pixels<P>::ROWS;
+    // Splats in flight in a warp that goes through a list of its own.
+    static constexpr int AT_ONCE = 4;
     static constexpr bool HAS_LISTS = P.subtile_list == SubtileList::compacted;
-    // Registers of a thread, and blocks on a multiprocessor that they allow.
-    static constexpr int REGISTERS = Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
+    // Registers of a thread, and blocks on a multiprocessor that they allow. With fewer, the compiler takes splats in
+    // flight one after the other, and the frame ends with warps of the longest tiles waiting alone.
+    static constexpr int REGISTERS =
+        HAS_LISTS && P.training ? 64 : Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
     static constexpr int BLOCKS = blocks_at_once(WARPS, REGISTERS);
     Staged staged[BATCH + 1];  // and an empty one
-    unsigned char reached[BATCH];
-    // Splats that a warp goes through, as their distance from the first staged one in bytes.
-    unsigned short lists[HAS_LISTS ? WARPS : 1][HAS_LISTS ? BATCH + AT_ONCE + 1 : 1];
+    // Bits of the warps that a staged splat may reach; of lane i all splats 32 chunk + i together.
+    alignas(8) unsigned char reached[32][CHUNKS];
+    // Addresses of the splats that a warp goes through, then of empty ones; four more are read ahead and not used.
+    alignas(16) unsigned lists[HAS_LISTS ? WARPS : 1][HAS_LISTS ? BATCH + 2 * AT_ONCE : 4];
     // Bits of blended splats, by the warps of the backward pass. Two: those of the next batch are cleared while this
     // one is blended.
     static constexpr int MASKS = P.compaction ? warps_of(backward_map(P.map)) : 1;
@@ -101,16 +103,16 @@ __device__ __forceinline__ unsigned contributor_mask(const unsigned (&blended)[M
 
 // Blends N splats into the pixels of a thread, in order. N alphas are worked out side by side.
 template <BlendPolicy P, int N>
-__device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const Staged* const (&splats)[N],
+__device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const Staged (&splats)[N],
                                              const unsigned (&bits)[N], const Spot& spot) {
     constexpr int ROWS = Pixels<P>::ROWS;
     Evaluated<ROWS> e[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) e[k] = evaluate<P.exp, P.log2_opacity, ROWS, P.map == Map::mixed>(*splats[k], spot);
+    for (int k = 0; k < N; k++) e[k] = evaluate<P.exp, P.log2_opacity, ROWS>(splats[k], spot);
 #pragma unroll
     for (int k = 0; k < N; k++)
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels.of[row], *splats[k], e[k].alpha[row], bits[k]);
+        for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels.of[row], splats[k], e[k].alpha[row], bits[k]);
 }
 
 // Which warp of the backward pass has this warp's pixels: with 8×4 pixels of its 8×8, the one that they are half of.
@@ -132,7 +134,7 @@ __device__ __forceinline__ void blend_by_ballot(BlendShared<P>& shared, Pixels<P
     const Staged* of_chunk = shared.staged;
     for (; chunk < CHUNKS && 32u * unsigned(chunk) < count; chunk++, of_chunk += 32) {
         if (!__any_sync(FULL_WARP, pixels.go_on())) break;
-        unsigned waiting = __ballot_sync(FULL_WARP, shared.reached[chunk * 32 + lane] >> warp & 1);
+        unsigned waiting = __ballot_sync(FULL_WARP, shared.reached[lane][chunk] >> warp & 1);
         Staged own;
         if constexpr (P.splat_fetch == Fetch::shuffle) own = of_chunk[lane];
         while (waiting) {
@@ -140,10 +142,9 @@ __device__ __forceinline__ void blend_by_ballot(BlendShared<P>& shared, Pixels<P
             waiting ^= bit;
             const int number = 31 - __clz(int(bit));
             if constexpr (P.splat_fetch == Fetch::shuffle) {
-                const Staged s = handed_out(own, number);
-                blend_splats<P, 1>(pixels, {&s}, {bit}, spot);
+                blend_splats<P, 1>(pixels, {handed_out(own, number)}, {bit}, spot);
             } else {
-                blend_splats<P, 1>(pixels, {of_chunk + number}, {bit}, spot);
+                blend_splats<P, 1>(pixels, {of_chunk[number]}, {bit}, spot);
             }
         }
         if constexpr (P.training) {
@@ -165,51 +166,48 @@ __device__ __forceinline__ void blend_by_ballot(BlendShared<P>& shared, Pixels<P
 
 template <BlendPolicy P>
 __device__ __forceinline__ void blend_by_list(BlendShared<P>& shared, Pixels<P>& pixels,
-                                              const Spot& spot, unsigned batch_count, int turn,
-                                              unsigned (&newest)[Pixels<P>::ROWS]) {
+                                              const Spot& spot, int turn, unsigned (&newest)[Pixels<P>::ROWS]) {
     constexpr int CHUNKS = BlendShared<P>::CHUNKS, BATCH = BlendShared<P>::BATCH;
     constexpr int AT_ONCE = BlendShared<P>::AT_ONCE;
     constexpr unsigned SIZE = sizeof(Staged);
     const int lane = int(lane_index()), warp = int(warp_index());
-    unsigned short* list = shared.lists[warp];
-    const unsigned own_bytes = unsigned(lane) * SIZE, lower_lanes = (1u << lane) - 1u;
-    int count = 0;
+    unsigned* list = shared.lists[warp];
+    const unsigned staged = shared_address(shared.staged), listed = shared_address(list);
+    const unsigned own = staged + unsigned(lane) * SIZE, lower_lanes = (1u << lane) - 1u;
+    const unsigned own_bit = 1u << warp;
+    unsigned reached[CHUNKS / 4];
+#pragma unroll
+    for (int i = 0; i < CHUNKS / 4; i++)
+        reached[i] = reinterpret_cast<const unsigned*>(shared.reached[lane])[i];
+    unsigned next = listed;  // place in the list
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        if (32u * unsigned(chunk) >= batch_count) break;
-        const bool is_own = shared.reached[chunk * 32 + lane] >> warp & 1;
-        const unsigned lanes = __ballot_sync(FULL_WARP, is_own);
-        // The others write where nobody reads: no branch.
-        const int place = is_own ? count + __popc(lanes & lower_lanes) : BATCH + AT_ONCE;
-        list[place] = (unsigned short)(own_bytes + unsigned(chunk * 32) * SIZE);
-        count += __popc(lanes);
+        const unsigned is_own = reached[chunk / 4] & own_bit << chunk % 4 * 8;
+        const unsigned lanes = __ballot_sync(FULL_WARP, is_own != 0);
+        store_shared_if(is_own, next + 4u * unsigned(__popc(lanes & lower_lanes)), own + unsigned(chunk * 32) * SIZE);
+        next += 4u * unsigned(__popc(lanes));
     }
-    if (lane < AT_ONCE) list[count + lane] = (unsigned short)(BATCH * SIZE);
+    const int count = int(next - listed) / 4;
+    if (lane < AT_ONCE) list[count + lane] = staged + BATCH * SIZE;
     __syncwarp();
 
-    const char* staged = reinterpret_cast<const char*>(shared.staged);
-    const auto number_of = [&](int place) { return list[place] / SIZE; };
-    const auto listed = [&](int place) { return reinterpret_cast<const Staged*>(staged + list[place]); };
+    const auto number_of = [&](int place) { return (list[place] - staged) / SIZE; };
     for (int first = 0; first < count; first += 32) {
         if (!__any_sync(FULL_WARP, pixels.go_on())) break;
         const int end = min(first + 32, count);
-        Staged own;
-        if constexpr (P.splat_fetch == Fetch::shuffle) own = *listed(min(first + lane, count));
+        Staged held;
+        if constexpr (P.splat_fetch == Fetch::shuffle) held = staged_at(list[min(first + lane, count)]);
+        uint4 ahead = load_shared<uint4>(listed + 4u * unsigned(first));
 #pragma unroll 1
         for (int place = first; place < end; place += AT_ONCE) {
-            const unsigned bits[AT_ONCE] = {};
-            Staged copies[AT_ONCE];
-            const Staged* splats[AT_ONCE];
+            const unsigned addresses[AT_ONCE] = {ahead.x, ahead.y, ahead.z, ahead.w};
+            ahead = load_shared<uint4>(listed + 4u * unsigned(place + AT_ONCE));
+            Staged splats[AT_ONCE];
 #pragma unroll
-            for (int k = 0; k < AT_ONCE; k++) {
-                if constexpr (P.splat_fetch == Fetch::shuffle) {
-                    copies[k] = handed_out(own, place - first + k);
-                    splats[k] = copies + k;
-                } else {
-                    splats[k] = listed(place + k);
-                }
-            }
-            blend_splats<P, AT_ONCE>(pixels, splats, bits, spot);
+            for (int k = 0; k < AT_ONCE; k++)
+                splats[k] = P.splat_fetch == Fetch::shuffle ? handed_out(held, place - first + k)
+                                                            : staged_at(addresses[k]);
+            blend_splats<P, AT_ONCE>(pixels, splats, {}, spot);
         }
         if constexpr (P.training) {
             const int past = first + (end - first + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
@@ -239,8 +237,9 @@ template <BlendPolicy P>
 __device__ __forceinline__ void stage(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
                                       unsigned number) {
     const unsigned thread = threadIdx.x;
+    unsigned char& reached = shared.reached[lane_index()][warp_index()];
     if (number >= range.count) {
-        shared.reached[thread] = 0;
+        reached = 0;
         return;
     }
     const unsigned slot = args.list[range.first + number];
@@ -248,7 +247,7 @@ __device__ __forceinline__ void stage(const BlendArgs& args, BlendShared<P>& sha
     Staged s = staged_splat<P.log2_opacity>(splat, range.tile_x, range.tile_y, number, slot);
     if constexpr (P.wants_depth) s.depth = args.depths[slot];
     shared.staged[thread] = s;
-    shared.reached[thread] = (unsigned char)(warp_bits<forward_map(P.map), P.subtile>(
+    reached = (unsigned char)(warp_bits<forward_map(P.map), P.subtile>(
         s, splat.x - float(range.tile_x), splat.y - float(range.tile_y), splat.log2_opacity));
 }
 
@@ -283,14 +282,14 @@ __device__ __forceinline__ unsigned keep_blended(const BlendArgs& args, BlendSha
 }
 
 // Blends a stretch of a tile's list into `pixels`, which the caller began. Returns how many entries the list has
-// there afterwards, fewer with compaction; without training how many it went through. All threads of the block call it; what it leaves in `shared` is of no use.
-// A range in shared memory takes no registers.
+// there afterwards, fewer with compaction; without training how many it went through. All threads of the block call
+// it; what it leaves in `shared` is of no use. A range in shared memory takes no registers.
 template <BlendPolicy P>
 __device__ __forceinline__ unsigned blend_range(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
                                                 Pixels<P>& pixels) {
     constexpr int ROWS = Pixels<P>::ROWS, BATCH = BlendShared<P>::BATCH;
     const unsigned thread = threadIdx.x;
-    const Spot spot = spot_of<P.map == Map::mixed>(place_in_tile<forward_map(P.map)>());
+    const Spot spot = spot_of(place_in_tile<forward_map(P.map)>());
     if constexpr (BlendShared<P>::HAS_LISTS)
         if (thread == 0) shared.staged[BATCH] = empty_splat();
     if constexpr (P.compaction) {
@@ -306,9 +305,8 @@ __device__ __forceinline__ unsigned blend_range(const BlendArgs& args, BlendShar
         unsigned newest[ROWS];
 #pragma unroll
         for (int row = 0; row < ROWS; row++) newest[row] = 0;
-        const unsigned count = range.count - first;
-        if constexpr (BlendShared<P>::HAS_LISTS) blend_by_list<P>(shared, pixels, spot, count, turn, newest);
-        else blend_by_ballot<P>(shared, pixels, spot, count, turn, newest);
+        if constexpr (BlendShared<P>::HAS_LISTS) blend_by_list<P>(shared, pixels, spot, turn, newest);
+        else blend_by_ballot<P>(shared, pixels, spot, range.count - first, turn, newest);
         if constexpr (P.compaction) clear_blended<P>(shared, turn ^ 1);
         const bool some_go_on = __syncthreads_or(pixels.go_on());
 

@@ -2,7 +2,8 @@
 //
 // With g = alpha dL/dalpha a splat's nine sums over its pixels are those of g, g u, g v, g u², g u v, g v² and of
 // weight times image gradient; u and v as in staged.cuh, which keeps needles exact. project_backward.cuh turns them
-// into gradients of parameters. Atomics: one float a sum, splat and warp; `deterministic` adds integers, whose order
+// into gradients of parameters. With `absolute` two more, of what each pixel does to the projected mean, sign left out.
+// Atomics: one float a sum, splat and warp; `deterministic` adds integers, whose order
 // does not matter. Not here: which splats, and in which order: blend_backward.cuh.
 #pragma once
 #include "staged.cuh"
@@ -52,6 +53,7 @@ struct BlendBackwardPolicy {
     bool row_combine = true;  // 8×8: the moments of both rows from one product each
     bool touched = true;      // marks the splats that may have sums; few others once the list is compacted
     Ablate ablate = Ablate::off;
+    bool absolute = false;    // two more sums, of |dL/dx| and |dL/dy| of the projected mean (Ye et al. 2024)
 };
 
 struct BlendBackwardArgs {
@@ -122,11 +124,12 @@ struct SplatTerms {
     float weights[ROWS];
     float u;
     bool is_hit;  // any of them
+    float absolute_x, absolute_y;  // if wanted: sums of |g (a u + b v)| and |g c v|
 };
 template <BlendBackwardPolicy P, int ROWS>
 __device__ __forceinline__ SplatTerms<ROWS> splat_terms(PixelBackward (&pixels)[ROWS], const Staged& s,
                                                         const Spot& spot) {
-    const Evaluated<ROWS> e = evaluate<P.exp, P.log2_opacity, ROWS, false>(s, spot);
+    const Evaluated<ROWS> e = evaluate<P.exp, P.log2_opacity, ROWS>(s, spot);
     SplatTerms<ROWS> terms;
     float g[ROWS];
     terms.is_hit = false, terms.u = e.u;
@@ -150,6 +153,15 @@ __device__ __forceinline__ SplatTerms<ROWS> splat_terms(PixelBackward (&pixels)[
     } else if constexpr (ROWS == 2) {
         const float lower = g[1] * e.v[1];
         terms.m0 += g[1], terms.v += lower, terms.vv = fmaf(lower, e.v[1], terms.vv);
+    }
+    if constexpr (P.absolute) {
+        const float a_u = s.a * e.u;
+        terms.absolute_x = fabsf(g[0] * fmaf(s.b, e.v[0], a_u)), terms.absolute_y = fabsf(g[0] * e.v[0]);
+        if constexpr (ROWS == 2) {
+            terms.absolute_x += fabsf(g[1] * fmaf(s.b, e.v[1], a_u));
+            terms.absolute_y += fabsf(g[1] * e.v[1]);
+        }
+        terms.absolute_y *= fabsf(s.c);
     }
     return terms;
 }
@@ -252,6 +264,41 @@ __device__ __forceinline__ void mix_in(const Staged& s, Leftover& leftover) {
     for (int i = 0; i < 9; i++) leftover.bits ^= __float_as_uint(numbers[i]);
 }
 
+// Adds the sums of absolute values of a group, of which a lane holds at most one, to places that are spare otherwise.
+template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
+__device__ __forceinline__ void add_absolute(const BlendBackwardArgs& args, const SplatTerms<ROWS> (&of_splat)[GROUP],
+                                             const Turn (&group)[GROUP], const bool (&is_hit)[GROUP],
+                                             const Target& target, Leftover& leftover) {
+    // Twos and fours fold as above, odd splats to the upper lanes, so that a lane's splat is the same.
+    constexpr int TERMS = 2 * GROUP, LANES = 32 / TERMS;
+    constexpr bool FOLDS = GROUP * LANES * 2 == 32;
+    float terms[TERMS];
+#pragma unroll
+    for (int k = 0; k < GROUP; k++) {
+        const int place = FOLDS ? k % 2 * (GROUP / 2) + k / 2 : k;
+        terms[2 * place] = of_splat[k].absolute_x, terms[2 * place + 1] = of_splat[k].absolute_y;
+    }
+    const float sum = reduce_all(terms);
+    const int lane = int(lane_index());
+    const Holding holding = FOLDS ? Holding{0, lane / LANES, lane % LANES == 0} : halve({0, 0, TERMS}, lane, 16, TERMS);
+    const int splat = FOLDS ? target.splat : holding.first / 2;
+    const Staged* own = group[0].at;
+    bool adds = ALL_BLENDED || is_hit[0];
+    if constexpr (P.bwd_sync == Walk::warp) {
+        own += splat;
+    } else {
+#pragma unroll
+        for (int k = 1; k < GROUP; k++)
+            if (splat == k) own = group[k].at, adds = ALL_BLENDED || is_hit[k];
+    }
+    adds &= holding.count > 0 && (P.bwd_sync == Walk::warp || own->slot != NO_SLOT);
+    const unsigned place = holding.first % 2 ? M_ABSOLUTE_Y : M_ABSOLUTE_X;
+    auto* address = place_of<P.reduce>(args, {0, 1, place}, own->slot);
+    if constexpr (P.reduce == Reduce::deterministic)
+        add_sum<P>(address, (unsigned long long)(llrintf(sum * args.integer_scale)), adds, leftover);
+    else add_sum<P>(address, sum, adds, leftover);
+}
+
 // Takes a group of staged splats through the pixels and adds their sums to memory.
 // ALL_BLENDED: the warp is known to have blended each splat that is not empty.
 template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
@@ -292,6 +339,11 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
 #pragma unroll
         for (int i = 0; i < MOMENTS; i++)
             add_sum<P>(args.sums + size_t(group[0].at->slot) * SUM_ROW + place_of(i), terms[0][i], true, leftover);
+        if constexpr (P.absolute) {
+            float* row = args.sums + size_t(group[0].at->slot) * SUM_ROW;
+            add_sum<P>(row + M_ABSOLUTE_X, of_splat[0].absolute_x, true, leftover);
+            add_sum<P>(row + M_ABSOLUTE_Y, of_splat[0].absolute_y, true, leftover);
+        }
         return;
     }
     if constexpr (P.reduce == Reduce::transposed) __syncwarp();
@@ -325,7 +377,8 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
         const float sum = reduce_folded_pair(terms[0], target.splat == 0 ? of_splat[0].u : of_splat[1].u);
         add_sum<P>(row, sum, adds, leftover);
     } else if constexpr (P.reduce == Reduce::deferred_quad) {
-        const float2 sum = reduce_folded_quad(terms[0], terms[1], __fmaf_rn(-own->a, spot.x, own->u0));
+        float2 sum = reduce_folded_quad(terms[0], terms[1], __fmaf_rn(-own->a, spot.x, own->u0));
+        if constexpr (P.absolute) sum.y = target.count == 2 ? sum.y : 0.0f;  // or it might go to a spare place
         if constexpr (P.ablate == Ablate::off) {
             if (adds) add_pair(row, sum, target.count == 2);
         } else {
@@ -339,4 +392,5 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
         add_sum<P>(row + (M_UU - M_0), sum.z, adds && target.count == 3, leftover);
         __syncwarp();  // before the rows are overwritten
     }
+    if constexpr (P.absolute) add_absolute<P, ALL_BLENDED>(args, of_splat, group, is_hit, target, leftover);
 }

@@ -1,8 +1,10 @@
 // How blocks of a blend kernel come by their work: whole tiles and chunks, in the order that `plan` left.
 //
-// `for_each_unit` calls a function with one unit after the other. With `hardware` a block takes one and the hardware
-// starts blocks in order; with `ticket` as many blocks as fit stay and count on. A chunk may wait for those before it
-// in its tile, so chunks are always handed out by counting: whoever has an earlier one is already running.
+// `for_each_unit` calls a function with one unit after the other. With `hardware` the hardware starts blocks in order,
+// as many as there are tiles, and at least as many as there may be chunks: whoever had a chunk takes one of the tiles
+// that are left behind the last block. So a frame without chunks has no block in vain. With `ticket` as many blocks as
+// fit stay, and all count on. A chunk may wait for those before it in its tile, so chunks are always handed out by
+// counting: whoever has an earlier one is already running.
 //
 // Also here: what chunks leave for each other and for the backward pass. Read blend_queue.cuh next.
 #pragma once
@@ -113,27 +115,21 @@ __device__ __forceinline__ unsigned next_ticket(unsigned* next) {
     return ticket;
 }
 
-// Calls work(unit). `next` are the counters of this launch, [2]: of chunks, or of all units, and of tiles.
+// How many units this launch has to hand out.
+template <DispatchPolicy D>
+__device__ __forceinline__ unsigned unit_count(const UnitArgs& args) {
+    unsigned units = 0;
+    if constexpr (D.part != Part::chunks) units += args.schedule->tile_units;
+    if constexpr (D.chunks && D.part != Part::tiles) units += args.schedule->chunk_units;
+    return units;
+}
+
+// Calls work(unit). `next` are the counters of this launch, [2]: of chunks, and of places beyond the last block or,
+// fused, of tiles.
 template <DispatchPolicy D, class Work>
 __device__ __forceinline__ void for_each_unit(const UnitArgs& args, unsigned* next, Work work) {
-    constexpr bool MIXED = D.chunks && D.part == Part::both;
-    if constexpr (D.take == Taking::hardware) {
-        // Most blocks have a whole tile, and are not to wait for more than one word.
-        unsigned place = blockIdx.x;
-        if constexpr (D.chunks && D.part == Part::tiles)
-            if (place >= args.schedule->tile_units) return;
-        if constexpr (D.chunks && D.part == Part::chunks) {
-            if (place >= args.schedule->chunk_units) return;
-            place = next_ticket(next);
-        }
-        unsigned word = word_at<D>(args, place);
-        if constexpr (MIXED) {
-            if (word == NO_UNIT) return;
-            if (word & CHUNK_FLAG)
-                word = args.units[(D.chunks_last ? args.schedule->tile_units : 0) + next_ticket(next)];
-        }
-        work(unit_of(word));
-    } else if constexpr (D.coexec == Coexec::fused && MIXED) {
+    constexpr bool MIXED = D.chunks && D.part == Part::both, STAYS = D.take == Taking::ticket;
+    if constexpr (D.coexec == Coexec::fused && MIXED) {
         const unsigned chunks = args.schedule->chunk_units, tiles = args.schedule->tile_units;
         const bool begins_with_chunks = blockIdx.x < args.chunk_blocks;
         for (int turn = 0; turn < 2; turn++) {
@@ -145,14 +141,43 @@ __device__ __forceinline__ void for_each_unit(const UnitArgs& args, unsigned* ne
                 work(unit_of(word_at<D>(args, first + ticket)));
             }
         }
-    } else {
-        unsigned units = 0;
-        if constexpr (D.part != Part::chunks) units += args.schedule->tile_units;
-        if constexpr (D.chunks && D.part != Part::tiles) units += args.schedule->chunk_units;
+    } else if constexpr (D.part == Part::chunks) {
+        const unsigned chunks = args.schedule->chunk_units;
+        if (blockIdx.x >= chunks) return;
         while (true) {
-            const unsigned place = next_ticket(next + (D.part == Part::tiles));
-            if (place >= units) break;
-            work(unit_of(word_at<D>(args, place)));
+            const unsigned ticket = next_ticket(next);
+            if (ticket >= chunks) return;
+            work(Unit{word_at<D>(args, ticket) & ~CHUNK_FLAG, true});
+        }
+    } else {
+        // The first unit is that of the block's number: the hardware deals those out over all multiprocessors, so that
+        // the heaviest do not meet. A block with a whole tile is not to wait for more than its word.
+        if constexpr (D.part == Part::tiles && D.chunks)
+            if (blockIdx.x >= unit_count<D>(args)) return;
+        unsigned word = word_at<D>(args, blockIdx.x);
+        const auto goes_on = [&] {
+            const unsigned place = gridDim.x + next_ticket(next + 1);
+            const bool is_unit = place < unit_count<D>(args);
+            if (is_unit) word = word_at<D>(args, place);
+            return is_unit;
+        };
+        const unsigned* chunk_words = args.units;
+        if constexpr (MIXED && D.chunks_last) chunk_words += args.schedule->tile_units;
+        if constexpr (STAYS) {
+            do {
+                if (word == NO_UNIT) return;
+                if (MIXED && (word & CHUNK_FLAG)) word = chunk_words[next_ticket(next)];
+                work(MIXED ? unit_of(word) : Unit{word, false});
+            } while (goes_on());
+        } else {
+            // As many blocks as there may be chunks: what is left beyond the last block are tiles, fewer than chunks.
+            if constexpr (MIXED)
+                if (word & CHUNK_FLAG) {
+                    if (word == NO_UNIT) return;
+                    work(Unit{chunk_words[next_ticket(next)] & ~CHUNK_FLAG, true});
+                    if (!goes_on()) return;
+                }
+            work(Unit{word, false});
         }
     }
 }

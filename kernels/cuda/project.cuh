@@ -4,20 +4,18 @@
 // looks at position and scales of up to eight Gaussians, and keeps those whose enclosing sphere may reach the image
 // (`may_be_seen`): few of a scene's. They get slots, in scene order so that every run gives the same: their number is
 // published at once, and the slots before it come by look-back while other warps work. Then the warps take those kept,
-// 32 at a time with all lanes busy: they project (Zwicker et al. 2002, x/z held inside the Jacobian only), count tiles
-// and evaluate colours. A splat that turns out too faint, in no tile or not finite, about one in a hundred, keeps its
-// slot but has no tiles. Shared: 2.4 KB and, a warp, 6.2 KB in which positions and scales lie first and then rows of
-// harmonics (6.4 KB; bf16 needs no more than the former).
+// 32 at a time with all lanes busy: they project (projection.cuh), find tiles (tiles.cuh) and evaluate colours. A splat
+// that turns out too faint, in no tile or not finite, about one in a hundred, keeps its slot but has no tiles. Shared:
+// 2.4 KB and, a warp, 6.2 KB in which positions and scales lie first and then rows of harmonics (6.4 KB; bf16 needs no
+// more than the former).
 // What the backward pass needs to find a Gaussian's slot again: for each 32, the slot of the first and who has one.
 //
 // Policy: bounds, which tiles count (tiles.cuh); filter (filter.cuh); sh_gate, colour of all that have a slot or of
 // those with a tile only; sh_load and sh_dtype, how a row of harmonics is read and stored (sh.cuh): staged, the rows
 // are on their way while their splats are projected; layout, of the records written. Does not sort: read sort.cuh next.
 #pragma once
-#include "filter.cuh"
-#include "frame.cuh"
 #include "lazy.cuh"
-#include "tiles.cuh"
+#include "projection.cuh"
 
 enum class ShGate : int { all, visible };
 
@@ -43,140 +41,18 @@ struct ProjectArgs {
     const float* __restrict__ logit_opacities;  // [N]
     const void* __restrict__ sh;                // [N][16][3], rows beyond the scene's degree unused
     Splat* splats;                              // out [visible_capacity] by slot
-    Extent* extents;                            // out [visible_capacity] by slot
-    unsigned* tile_counts;                      // out [visible_capacity] by slot
+    Footprint* footprints;                      // out [visible_capacity] by slot
+    Extent* extents;                            // out [visible_capacity] by slot, of splats that need one
     unsigned* depth_bits;                       // out [visible_capacity] by slot: camera z, whose bits sort like it
     uint2* warp_slots;                          // out [ceil(N / 32)] visible lanes, first slot of the group
     unsigned* slot_lanes;                       // out [ceil(N / 32)] lanes that have a slot, the visible among them
+    unsigned* sort_bins;                        // out [sort_bin_count] zeros, in which later kernels count
+    unsigned sort_bin_count;
     unsigned long long* look_back;              // [ceil(N / (128 rounds))]
     unsigned rounds;                            // Gaussians a thread looks at, 1 … MOST_ROUNDS
     unsigned ticket;                            // which of Frame::tickets counts parts
     LazySh lazy;                                // lazy_sh
 };
-
-// A Gaussian on the image plane.
-struct Projected {
-    float x, y, z;         // px, px, camera z
-    float xx, xy, yy;      // covariance with dilation, px²
-    float determinant;     // px⁴
-    float inverse;         // 1 / determinant
-    float log2_opacity;
-};
-
-// Axes of the splat in world units are the columns of its rotation times the scales. 2/|q|² stands in for the
-// square root of a normalisation.
-struct Axes {
-    float3 axis[3];
-};
-__device__ __forceinline__ Axes world_axes(float4 q, float3 scales) {
-    const float w = q.x, x = q.y, y = q.z, z = q.w;
-    const float two = 2.0f * reciprocal(w * w + x * x + y * y + z * z);
-    const float tx = two * x, ty = two * y, tz = two * z;
-    const float wx = w * tx, wy = w * ty, wz = w * tz, xx = x * tx, xy = x * ty, xz = x * tz, yy = y * ty, yz = y * tz,
-                zz = z * tz;
-    return {{scales.x * make_float3(1.0f - yy - zz, xy + wz, xz - wy),
-             scales.y * make_float3(xy - wz, 1.0f - xx - zz, yz + wx),
-             scales.z * make_float3(xz + wy, yz - wx, 1.0f - xx - yy)}};
-}
-
-// Divides by the largest component where squares would leave single precision; false for no rotation at all.
-__device__ __forceinline__ bool tame_quaternion(float4& q) {
-    const float squared = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
-    if (squared > 1e-30f && squared < 1e30f) return true;
-    const float largest = fmaxf(fmaxf(fabsf(q.x), fabsf(q.y)), fmaxf(fabsf(q.z), fabsf(q.w)));
-    q = make_float4(q.x / largest, q.y / largest, q.z / largest, q.w / largest);
-    return largest > 0.0f;
-}
-
-// What the threads read of the frame, in wide loads.
-struct View {
-    float rotation[9], position[3], position_rest[3], near_z, fx, fy, cx, cy;
-    float held_left, held_right, held_top, held_bottom;
-};
-__device__ __forceinline__ View load_view(const Frame* frame) {
-    static_assert(sizeof(View) == 96);  // the beginning of Frame, member by member
-    union {
-        float4 quads[6];
-        View view;
-    } both;
-#pragma unroll
-    for (int k = 0; k < 6; k++) both.quads[k] = reinterpret_cast<const float4*>(frame)[k];
-    return both.view;
-}
-
-template <Filter F>
-__device__ __forceinline__ Projected project_gaussian(const View& v, float3 in_view, float4 quat, float3 scales,
-                                                      float logit) {
-    const float* r = v.rotation;
-    const float inverse_z = reciprocal(in_view.z), ratio_x = in_view.x * inverse_z, ratio_y = in_view.y * inverse_z;
-    const float held_x = clamped(ratio_x, v.held_left, v.held_right);
-    const float held_y = clamped(ratio_y, v.held_top, v.held_bottom);
-    // Rows of d(pixel) / d(mean in world axes).
-    const float3 depth_row = make_float3(r[6], r[7], r[8]);
-    const float3 jx = v.fx * inverse_z * add_scaled(make_float3(r[0], r[1], r[2]), -held_x, depth_row);
-    const float3 jy = v.fy * inverse_z * add_scaled(make_float3(r[3], r[4], r[5]), -held_y, depth_row);
-    const Axes axes = world_axes(quat, scales);
-    const float3 ax = make_float3(dot(jx, axes.axis[0]), dot(jx, axes.axis[1]), dot(jx, axes.axis[2]));
-    const float3 ay = make_float3(dot(jy, axes.axis[0]), dot(jy, axes.axis[1]), dot(jy, axes.axis[2]));
-    const float thin_xx = dot(ax, ax), thin_yy = dot(ay, ay);
-    // Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
-    const float3 area = make_float3(difference_of_products(ax.y, ay.z, ax.z, ay.y),
-                                    difference_of_products(ax.z, ay.x, ax.x, ay.z),
-                                    difference_of_products(ax.x, ay.y, ax.y, ay.x));
-    Projected p;
-    p.x = fmaf(ratio_x, v.fx, v.cx);
-    p.y = fmaf(ratio_y, v.fy, v.cy);
-    p.z = in_view.z;
-    p.xx = thin_xx + DILATION_OF<F>;
-    p.yy = thin_yy + DILATION_OF<F>;
-    p.xy = dot(ax, ay);
-    const float thin = dot(area, area);
-    p.determinant = widened<F>(thin, thin_xx + thin_yy);
-    p.inverse = reciprocal(p.determinant);
-    p.log2_opacity = filtered_opacity<F>(-log2_approx(1.0f + exp2_approx(-LOG2_E * logit)), thin, p.inverse);
-    return p;
-}
-
-__device__ __forceinline__ bool is_finite(const Projected& p) {
-    return is_finite(p.x) && is_finite(p.y) && is_finite(p.xx) && is_finite(p.yy) && is_finite(p.determinant);
-}
-
-// The record without colour, and which tiles may list it.
-//
-// The squared radius r² = 2 ln(255 opacity) is widened by what the quadratic form of a thin splat may be off by in
-// single precision, xx yy / det units in the last place: no pixel that blends it is ever outside its tiles.
-template <Bounds B>
-__device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame, Splat& splat) {
-    const float inverse = p.inverse;
-    splat.x = p.x, splat.y = p.y;
-    splat.a = -0.5f * LOG2_E * p.yy * inverse;
-    splat.b = LOG2_E * p.xy * inverse;
-    splat.c = -0.5f * LOG2_E * p.xx * inverse;
-    splat.log2_opacity = p.log2_opacity;
-
-    const float thinness = fminf(p.yy * inverse * p.xx, 1e9f);  // at least 1
-    const float cutoff = 2.0f * LN_2 * (p.log2_opacity - LOG2_ALPHA_MIN) * fmaf(4.0f * 0x1p-23f, thinness, 1.0f);
-    const float inverse_radius = rsqrtf(fmaxf(cutoff, 1e-30f)), radius = cutoff * inverse_radius;
-    const float inverse_sigma_x = rsqrtf(p.xx), inverse_sigma_y = rsqrtf(p.yy);
-    splat.half_width = radius * p.xx * inverse_sigma_x;
-    splat.half_height = radius * p.yy * inverse_sigma_y;
-
-    Extent e;
-    e.x = p.x, e.y = p.y;
-    e.half_width = splat.half_width;
-    e.spread = radius * p.determinant * rsqrtf(p.determinant) * inverse_sigma_y;
-    e.correlation = p.xy * inverse_sigma_x * inverse_sigma_y;
-    e.inverse_half_height = inverse_radius * inverse_sigma_y;
-    float half_width = splat.half_width, half_height = splat.half_height;
-    if constexpr (B == Bounds::circle3s) {
-        const float mean = 0.5f * (p.xx + p.yy), difference = 0.5f * (p.xx - p.yy);
-        half_width = half_height = ceilf(3.0f * sqrtf(mean + sqrtf(difference * difference + p.xy * p.xy)));
-    }
-    e.rows = tile_range(p.y - half_height, p.y + half_height, frame.tile_rows);
-    e.tiles = tile_range(p.x - half_width, p.x + half_width, frame.tile_columns);
-    if (e.tiles == 0) e.rows = 0;
-    return e;
-}
 
 // ---- Who may be seen ------------------------------------------------------------------------------------------------
 
@@ -231,8 +107,25 @@ struct Parameters {
     float4 quat;
     float logit;
 };
-__device__ __forceinline__ Parameters load_parameters(const ProjectArgs& args, size_t n) {
-    return {load_three(args.means, n), load_three(args.log_scales, n), args.quats[n], args.logit_opacities[n]};
+
+// Three numbers of each of the Gaussians names[0 … count), for each lane its own. To begin with a lane has numbers
+// 32 s + lane of all 96, so that a load touches each sector of memory once: a load a component would do so thrice.
+__device__ __forceinline__ float3 gather_three(const float* values, const unsigned short* names, unsigned count) {
+    float numbers[3], three[3];
+#pragma unroll
+    for (unsigned s = 0; s < 3; s++) {
+        const unsigned number = 32 * s + lane_index(), row = number / 3;
+        numbers[s] = row < count ? values[3 * names[row] + number - 3 * row] : 0.0f;
+    }
+#pragma unroll
+    for (unsigned c = 0; c < 3; c++) {
+        // Number 3 l + c goes to lane l, which is the only one to ask lane (3 l + c) % 32; 11 is 1/3 modulo 32.
+        const unsigned asked = (3 * lane_index() + c) & 31u, asking = 11 * (lane_index() - c) & 31u;
+        const unsigned s = (3 * asking + c) / 32;
+        const float given = s == 0 ? numbers[0] : s == 1 ? numbers[1] : numbers[2];
+        three[c] = __shfl_sync(FULL_WARP, given, static_cast<int>(asked));
+    }
+    return make_float3(three[0], three[1], three[2]);
 }
 
 struct Seen {
@@ -279,7 +172,7 @@ __device__ __forceinline__ void fetch_rows(uint4* rows, const void* sh, size_t f
     constexpr unsigned PARTS = SH_PARTS<D>, RUN = 96 / PARTS;
     const unsigned parts = sh_parts_in_use<D>(degree);
     const uint4* source = static_cast<const uint4*>(sh_row<D>(sh, first));
-#pragma unroll
+#pragma unroll 1
     for (unsigned phase = 0; phase < 3; phase++) {
         const unsigned within = phase * 32 + lane_index(), row = within / PARTS, column = within - row * PARTS;
         if (column >= parts) continue;
@@ -309,39 +202,27 @@ __device__ __forceinline__ float3 color_of(const ProjectArgs& args, uint4* rows,
 
 // ---- Storing --------------------------------------------------------------------------------------------------------
 
-// Records of PARTS × 16 bytes, one a lane, of which the first `count` go to out[0 … count): by way of shared memory, so
-// that neighbouring lanes write neighbouring bytes.
-template <unsigned PARTS>
-__device__ __forceinline__ void store_records(uint4* shared, uint4* out, unsigned count, const float4 (&parts)[PARTS]) {
-    __syncwarp();
-#pragma unroll
-    for (unsigned k = 0; k < PARTS; k++) reinterpret_cast<float4*>(shared)[lane_index() * PARTS + k] = parts[k];
-    __syncwarp();
-#pragma unroll
-    for (unsigned k = 0; k < PARTS; k++)
-        if (32 * k + lane_index() < count * PARTS) out[32 * k + lane_index()] = shared[32 * k + lane_index()];
-}
-
 // The warp's records: lane 0's goes to slot `first`, those of the first `count` lanes behind it.
 template <ProjectPolicy P>
 __device__ __forceinline__ void store_seen(const ProjectArgs& args, uint4* shared, unsigned first, unsigned count,
-                                           const Splat& s, const Extent& e, unsigned tiles, float depth) {
-    const unsigned slot = first + lane_index(), capacity = args.frame->visible_capacity;
+                                           const Splat& s, const Extent& e, Footprint footprint, float depth) {
+    const unsigned slot = first + lane_index();
     if (lane_index() < count) {
         args.depth_bits[slot] = __float_as_uint(depth);
-        args.tile_counts[slot] = tiles;
+        args.footprints[slot] = footprint;
+        if (footprint.bits == 0 && footprint.corner) store_extent(args.extents, slot, e);
     }
     if constexpr (P.sh_load == ShLoad::staged && P.layout == Layout::packed48) {
-        const float4 splat[3] = {make_float4(s.x, s.y, s.a, s.b), make_float4(s.c, s.log2_opacity, s.red, s.green),
-                                 make_float4(s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian))};
-        store_records<3>(shared, reinterpret_cast<uint4*>(args.splats + first), count, splat);
-        const float4 extent[2] = {
-            make_float4(e.x, e.y, e.half_width, e.spread),
-            make_float4(e.correlation, e.inverse_half_height, __uint_as_float(e.rows), __uint_as_float(e.tiles))};
-        store_records<2>(shared, reinterpret_cast<uint4*>(args.extents + first), count, extent);
+        // By way of shared memory, so that neighbouring lanes write neighbouring bytes.
+        __syncwarp();
+        store_splat<Layout::packed48>(reinterpret_cast<Splat*>(shared), 0, lane_index(), s);
+        __syncwarp();
+        uint4* out = reinterpret_cast<uint4*>(args.splats + first);
+#pragma unroll
+        for (unsigned part = lane_index(); part < 32 * 3; part += 32)
+            if (part < count * 3) out[part] = shared[part];
     } else if (lane_index() < count) {
-        store_splat<P.layout>(args.splats, capacity, slot, s);
-        store_extent(args.extents, slot, e);
+        store_splat<P.layout>(args.splats, args.frame->visible_capacity, slot, s);
     }
 }
 
@@ -439,11 +320,15 @@ __global__ void __launch_bounds__(PROJECT_THREADS, 7) project(ProjectArgs args) 
     __shared__ unsigned shared_number;
     Frame& frame = *args.frame;
     const unsigned size = args.rounds * PROJECT_THREADS;
+    for (unsigned i = blockIdx.x * PROJECT_THREADS + threadIdx.x; i < args.sort_bin_count;
+         i += gridDim.x * PROJECT_THREADS)
+        args.sort_bins[i] = 0;
     if (blockIdx.x >= ceil_div(frame.gaussians, size)) return;
     if (threadIdx.x == 0) shared_number = atomicAdd(&frame.tickets[args.ticket], 1u);
     __syncthreads();
-    const unsigned number = shared_number, first = number * size;
-    keep_seen(args, number, part, reinterpret_cast<float*>(shared_rows));
+    const unsigned first = shared_number * size;
+    float* numbers = reinterpret_cast<float*>(shared_rows);
+    keep_seen(args, shared_number, part, numbers);
     __syncthreads();
 
     uint4* rows = shared_rows[warp_index()];
@@ -454,34 +339,48 @@ __global__ void __launch_bounds__(PROJECT_THREADS, 7) project(ProjectArgs args) 
         const unsigned short* names = part.names + begin;
         const bool has_splat = lane_index() < held;
         const unsigned name = has_splat ? names[lane_index()] : 0;
-        // All that the warp reads of its splats is on its way before it does anything else.
+        // All that the warp reads of its splats is on its way before it does anything else. Positions and scales of the
+        // first ones are still here.
         Parameters parameters{};
-        if (has_splat) parameters = load_parameters(args, size_t(first) + name);
+        if (has_splat) {
+            parameters.quat = args.quats[size_t(first) + name];
+            parameters.logit = args.logit_opacities[size_t(first) + name];
+        }
+        if (done == 0) {
+            if (has_splat) {
+                parameters.mean = load_three(numbers, name);
+                parameters.log_scales = load_three(numbers + 3 * size, name);
+            }
+            __syncthreads();
+        }
         __syncwarp();
         if (P.sh_load == ShLoad::staged && held)
             fetch_rows<P.sh_dtype>(rows, args.sh, first, names, held, frame.sh_degree);
+        if (done > 0) {
+            parameters.mean = gather_three(args.means + 3 * size_t(first), names, held);
+            parameters.log_scales = gather_three(args.log_scales + 3 * size_t(first), names, held);
+        }
         if (done == 0 && warp_index() == 0) {
             const unsigned long long tag = look_back_tag(frame.epoch, 0);
-            const unsigned before = static_cast<unsigned>(look_back(args.look_back, number, total, tag));
+            const unsigned before = static_cast<unsigned>(look_back(args.look_back, shared_number, part.total, tag));
             if (lane_index() == 0) {
                 part.first_slot = before;
-                if (first + size >= frame.gaussians) finish_slots(frame, before + total);
+                if (first + size >= frame.gaussians) finish_slots(frame, before + part.total);
             }
         }
 
         Seen seen{};
         if (has_splat) see<P>(frame, load_view(&frame), parameters, seen);
-        const unsigned tiles = count_tiles<P.bounds>(seen.extent, frame.tile_columns);
-        const bool is_colored = P.sh_gate == ShGate::all ? has_splat : tiles > 0;
+        Footprint footprint = find_tiles<P.bounds>(seen.extent, frame.tile_columns);
+        const bool has_tiles = footprint.corner || footprint.bits;
+        const bool is_colored = P.sh_gate == ShGate::all ? has_splat : has_tiles;
         const float3 color = color_of<P>(args, rows, size_t(first) + name, seen.offset, is_colored);
-        const bool is_visible = tiles > 0 && is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
-        if (tiles > 0) seen.is_skipped = !is_visible;
+        const bool is_visible = has_tiles && is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
+        if (has_tiles) seen.is_skipped = !is_visible;
         if (seen.is_skipped) atomicAdd(&frame.skipped, 1u);
         if (has_splat && !is_visible) {
             atomicAnd(&part.visible[name / 32], ~(1u << name % 32));
-            seen.extent.rows = seen.extent.tiles = 0;
-        } else if constexpr (P.bounds == Bounds::row_span) {
-            seen.extent.tiles = tiles;
+            footprint = {0, 0};
         }
         if (done == 0) __syncthreads();
 
@@ -491,7 +390,7 @@ __global__ void __launch_bounds__(PROJECT_THREADS, 7) project(ProjectArgs args) 
         const unsigned slot = part.first_slot + begin, capacity = frame.visible_capacity;
         const unsigned room = slot < capacity ? capacity - slot : 0;
         if (held)
-            store_seen<P>(args, rows, slot, min(held, room), splat, seen.extent, is_visible ? tiles : 0u, seen.depth);
+            store_seen<P>(args, rows, slot, min(held, room), splat, seen.extent, footprint, seen.depth);
     }
     __syncthreads();
     finish_part(args, first, part);

@@ -31,6 +31,7 @@ struct ProjectBackwardPolicy {
     bool touched = true;        // only splats that the backward pass has marked have sums
     bool deterministic = false;  // sums are integers
     bool by_slot = false;       // a thread a visible slot
+    bool absolute = false;      // the means2d gradient is made of the sums of absolute values
 };
 
 constexpr int PROJECT_BACKWARD_THREADS = 128, PROJECT_BACKWARD_WARPS = PROJECT_BACKWARD_THREADS / 32;
@@ -137,6 +138,11 @@ __device__ __forceinline__ ImageGradient image_gradient(const Sums& sums, float 
             scale * c * by_v, scale * c * c * m[M_VV]};
 }
 
+// Sums over the pixels of |dL/dx| and |dL/dy| of the projected mean.
+__device__ __forceinline__ float2 absolute_gradient(const Sums& sums) {
+    return make_float2(2.0f * LN_2 * sums.of[M_ABSOLUTE_X], 2.0f * LN_2 * sums.of[M_ABSOLUTE_Y]);
+}
+
 __device__ __forceinline__ float3 load_float3(const float* values, size_t n) {
     return make_float3(values[3 * n], values[3 * n + 1], values[3 * n + 2]);
 }
@@ -193,11 +199,12 @@ __device__ __forceinline__ Shape load_shape(const ProjectBackwardArgs& args, siz
     return {load_float3(args.log_scales, n), args.quats[n], args.logit_opacities[n]};
 }
 
-// The harmonics' part: stores their gradients, and returns what the offset from the camera gets through the colour.
-template <ProjectBackwardPolicy P>
-__device__ __forceinline__ float3 color_backward(const Backward& b, const void* row, void* row_gradient, int degree) {
+// The harmonics' part: hands their gradients to `put`, and returns what the offset from the camera gets through the
+// colour.
+template <ProjectBackwardPolicy P, class Put>
+__device__ __forceinline__ float3 color_backward(const Backward& b, const void* row, Put put, int degree) {
     const float3 by_color = make_float3(b.sums.of[M_RED], b.sums.of[M_GREEN], b.sums.of[M_BLUE]);
-    const float3 raw = sh_backward<P.sh_bwd, P.sh_dtype>(row, row_gradient, degree, b.direction, by_color);
+    const float3 raw = sh_backward<P.sh_bwd, P.sh_dtype>(row, put, degree, b.direction, by_color);
     return b.inverse_distance * add_scaled(raw, -dot(raw, b.direction), b.direction);
 }
 
@@ -275,20 +282,35 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
 
 // ---- Where gradients go ---------------------------------------------------------------------------------------------
 
-// To the arrays. Whoever takes a warp's gradients offers these four, called by all its lanes; `first` is its first
+// To the arrays. Whoever takes a warp's gradients offers all this, called by all its lanes; `first` is its first
 // Gaussian.
 struct StoreGradients {
+    // Whether all rows are fetched, before anything else is known; else those of active lanes.
+    static constexpr bool FETCHES_ALL = false;
+
     const ProjectBackwardArgs& args;
 
-    // Rows as they were fetched, `stride` parts apart, are what the forward pass read.
-    __device__ __forceinline__ void catch_up(uint4*, unsigned, size_t, bool) const {}
-    // The harmonics: `row_part(step, row)` is what the lane has of 16 bytes in that step of `for_each_part`.
-    template <ShDtype D, class F>
-    __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned, F row_part) const {
-        store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, row_part);
+    // Rows as they were fetched are what the forward pass read.
+    template <ShDtype D>
+    __device__ __forceinline__ void catch_up(uint4*, size_t, bool) const {}
+    // Takes rows 4 group … 4 group + 3 of the lane's gradient: `weight` times `by_color`. `own_row` is as fetched.
+    template <ShDtype D>
+    __device__ __forceinline__ void put(uint4* own_row, int group, float4 weight, float3 by_color) const {
+        store_sh_gradient<D>(own_row, group, weight, by_color);
     }
-    // Threes of numbers of neighbours side by side, in shared memory: 96 of means, then 96 of log scales.
-    __device__ __forceinline__ void threes(size_t first, size_t count, unsigned, const float* numbers) const {
+    __device__ __forceinline__ void put_nothing() const {}
+    // All that were put; `filled` has a bit for each lane that did.
+    template <ShDtype D>
+    __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned filled, uint4* rows) const {
+        const uint4* staged = rows + lane_index();
+        store_sh_rows<D>(args.sh_gradient, first, count, FULL_WARP, [&](unsigned step, unsigned row) {
+            return filled >> row & 1u ? staged[row + step * 32] : make_uint4(0u, 0u, 0u, 0u);
+        });
+    }
+    // The others. Threes of numbers of neighbours side by side, in shared memory: 96 of means, then 96 of log scales;
+    // `g` is the lane's own, zeros if it is not active.
+    __device__ __forceinline__ void geometry(size_t first, size_t count, unsigned, bool, const float* numbers,
+                                             const GaussianGradient& g) const {
         float *means = args.means_gradient + 3 * first + lane_index();
         float *log_scales = args.log_scales_gradient + 3 * first + lane_index();
 #pragma unroll
@@ -298,9 +320,7 @@ struct StoreGradients {
                 __stcs(log_scales + i, numbers[96 + i + lane_index()]);
             }
         }
-    }
-    // The rest of the lane's own Gaussian: whether it is visible, whether it has a gradient, and that.
-    __device__ __forceinline__ void rest(size_t n, size_t count, bool, bool, const GaussianGradient& g) const {
+        const size_t n = first + lane_index();
         if (n >= count) return;
         __stcs(args.quats_gradient + n, g.quat);
         __stcs(args.logit_opacities_gradient + n, g.logit);
@@ -310,6 +330,24 @@ struct StoreGradients {
 
 // ---- Staged ---------------------------------------------------------------------------------------------------------
 
+// The warp's own rows in shared memory.
+template <ShDtype D>
+__device__ __forceinline__ uint4* staged_rows() {
+    __shared__ uint4 rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
+    return rows[warp_index()];
+}
+
+// Starts to bring there what is in use of those rows from `first` on that `is_wanted(row)`.
+template <ShDtype D, class F>
+__device__ __forceinline__ void fetch_rows(const void* sh, size_t first, int degree, F is_wanted) {
+    const unsigned parts = sh_parts_in_use<D>(degree);
+    const uint4* source = static_cast<const uint4*>(sh_row<D>(sh, first)) + lane_index();
+    uint4* staged = staged_rows<D>() + lane_index();
+    for_each_part<32, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned column) {
+        if (column < parts && is_wanted(row)) copy_16_async(staged + row + step * 32, source + step * 32);
+    });
+}
+
 // A warp's 32 Gaussians from `first` on together. `held` of them have slots, side by side from `first_slot` on; the
 // thread's own is `slot`.
 template <ProjectBackwardPolicy P, class Sink>
@@ -317,22 +355,16 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
                                                 unsigned first_slot, unsigned held, unsigned slot, bool is_visible,
                                                 bool is_active) {
     constexpr ShDtype D = P.sh_dtype;
-    __shared__ uint4 shared_rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
-    uint4* rows = shared_rows[warp_index()];
+    uint4* rows = staged_rows<D>();
     uint4* own_row = rows + lane_index() * STAGED_PARTS<D>;
     const Frame& frame = *args.frame;
     const size_t n = first + lane_index(), count = frame.gaussians;
     const unsigned active = __ballot_sync(FULL_WARP, is_active);
-    const unsigned parts = sh_parts_in_use<D>(frame.sh_degree);
-    const uint4* source = static_cast<const uint4*>(sh_row<D>(args.sh, first)) + lane_index();
-    uint4* staged = rows + lane_index();
-    for_each_part<32, SH_PARTS<D>>([&](unsigned step, unsigned row, unsigned column) {
-        if ((active >> row & 1u) && column < parts) copy_16_async(staged + row + step * 32, source + step * 32);
-    });
+    if constexpr (!Sink::FETCHES_ALL)
+        fetch_rows<D>(args.sh, first, frame.sh_degree, [&](unsigned row) { return active >> row & 1u; });
 
     Backward b;
     Shape shape;
-    float3 by_offset;
     if (is_active) {
         if constexpr (P.touched) args.touched[slot] = 0;
         shape = load_shape(args, n);
@@ -340,29 +372,37 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
         b = begin_backward<P.deterministic>(args, n, slot, splat);
     }
     wait_for_copies();
-    own_row[SH_PARTS<D>] = make_uint4(0u, 0u, 0u, 0u);
     __syncwarp();
-    sink.catch_up(rows, STAGED_PARTS<D>, n, is_active);
+    sink.template catch_up<D>(rows, n, is_active);
     if (active) clear_sums<P.deterministic>(args, first_slot, held, lane_index(), 32);
-    if (is_active) by_offset = color_backward<P>(b, own_row, own_row, frame.sh_degree);
+    GaussianGradient gradient{};
+    if (is_active) {
+        const auto put = [&](int group, float4 weight, float3 by_color) {
+            sink.template put<D>(own_row, group, weight, by_color);
+        };
+        const float3 by_offset = color_backward<P>(b, own_row, put, frame.sh_degree);
+        gradient = geometry_backward<P.filter>(frame, b, shape, by_offset);
+        if constexpr (P.absolute) gradient.mean2d = absolute_gradient(b.sums);
+    } else {
+        sink.put_nothing();
+    }
+    // Four numbers wait in the part to spare, or there would be too few registers.
+    float4* spare = reinterpret_cast<float4*>(own_row + SH_PARTS<D>);
+    *spare = make_float4(gradient.mean.x, gradient.mean.y, gradient.mean.z, gradient.logit);
     __syncwarp();
     // The same as `active`, whose bits the compiler would otherwise keep in registers, each by itself.
     const unsigned filled = __ballot_sync(FULL_WARP, is_active);
-    sink.template harmonics<D>(first, count, filled, [&](unsigned step, unsigned row) {
-        const uint4* zeros = rows + SH_PARTS<D>;
-        return *(filled >> row & 1u ? staged + row + step * 32 : zeros);
-    });
+    sink.template harmonics<D>(first, count, filled, rows);
 
-    GaussianGradient gradient{};
-    if (is_active) gradient = geometry_backward<P.filter>(frame, b, shape, by_offset);
+    const float4 waiting = *spare;
+    gradient.mean = make_float3(waiting.x, waiting.y, waiting.z), gradient.logit = waiting.w;
     // Threes of numbers, too, go by way of shared memory, so that neighbouring lanes write neighbouring bytes.
     __syncwarp();
     float* numbers = reinterpret_cast<float*>(rows);
     store_float3(numbers, lane_index(), gradient.mean);
     store_float3(numbers, 32 + lane_index(), gradient.log_scales);
     __syncwarp();
-    sink.threes(first, count, filled, numbers);
-    sink.rest(n, count, is_visible, is_active, gradient);
+    sink.geometry(first, count, filled, is_visible, numbers, gradient);
 }
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
@@ -380,6 +420,10 @@ __device__ __forceinline__ void backward_of_thread(const ProjectBackwardArgs& ar
     unsigned slot = thread;
     size_t n = thread;
     const size_t first = n - lane_index();
+    if constexpr (P.sh_bwd == ShBackward::staged && Sink::FETCHES_ALL) {
+        if (first < count)
+            fetch_rows<P.sh_dtype>(args.sh, first, frame.sh_degree, [](unsigned) { return true; });
+    }
     bool is_active = false;
     unsigned first_slot = 0, lanes = 0;
     if constexpr (P.by_slot) {
@@ -415,13 +459,27 @@ __device__ __forceinline__ void backward_of_thread(const ProjectBackwardArgs& ar
         clear_sums<P.deterministic>(args, slot, 1, 0, 1);
         const void* row = sh_row<P.sh_dtype>(args.sh, n);
         void* sh_gradient = const_cast<void*>(sh_row<P.sh_dtype>(args.sh_gradient, n));
-        const float3 by_offset = color_backward<P>(b, row, sh_gradient, frame.sh_degree);
-        store_gradient(args, n, geometry_backward<P.filter>(frame, b, load_shape(args, n), by_offset));
+        const float3 by_offset = color_backward<P>(
+            b, row,
+            [=](int group, float4 weight, float3 by_color) {
+                store_sh_gradient<P.sh_dtype>(sh_gradient, group, weight, by_color);
+            },
+            frame.sh_degree);
+        GaussianGradient gradient = geometry_backward<P.filter>(frame, b, load_shape(args, n), by_offset);
+        if constexpr (P.absolute) gradient.mean2d = absolute_gradient(b.sums);
+        store_gradient(args, n, gradient);
     }
 }
 
-// Six blocks on a multiprocessor: with fewer registers a thread would spill some.
+// Six blocks on a multiprocessor: with fewer registers a thread would spill some. Turing has no shared memory for as
+// many, and would spill at six.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int PROJECT_BACKWARD_BLOCKS = 4;
+#else
+constexpr int PROJECT_BACKWARD_BLOCKS = 6;
+#endif
+
 template <ProjectBackwardPolicy P>
-__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward(ProjectBackwardArgs args) {
+__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, PROJECT_BACKWARD_BLOCKS) project_backward(ProjectBackwardArgs args) {
     backward_of_thread<P>(args, StoreGradients{args});
 }

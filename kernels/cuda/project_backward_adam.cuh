@@ -1,11 +1,14 @@
 // project_backward whose gradients go into Adam at once: no gradient array exists, and none is cleared.
 //
-// Threads, blocks and shared memory as in project_backward.cuh with sh_bwd = staged. Each warp updates all of its 32
-// Gaussians, those that were not seen with a gradient of zero, so that a step is that of the dense `adam` to rounding:
-// six words a number move instead of seven, and the gradients' own. The arrays have room for whole warps. Parameters
-// are read through the pointers of project_backward and written through Adam's, which are the same: a warp has read
-// what it needs of its own rows before it writes them, and no other warp reads them.
-// lazy_sh: harmonics of Gaussians without a gradient stand still (lazy.cuh). sparse: all of theirs do, for good.
+// Threads as in project_backward.cuh with sh_bwd = staged; five blocks on a multiprocessor, 9 KB of shared memory a
+// warp. Each warp updates all of its 32 Gaussians, those that were not seen with a gradient of zero, so that a step is
+// that of the dense `adam` to rounding: six words a number move instead of seven, and the gradients' own. Harmonics
+// stay in shared memory as they were read, and their gradient is never written out: 16 weights a row, each times the
+// gradient of the colour. The arrays have room for whole warps. Parameters are read through the pointers of
+// project_backward and written through Adam's, which are the same: a warp has read what it needs of its own rows
+// before it writes them, and no other warp reads them.
+// lazy_sh: harmonics of Gaussians without a gradient stand still (lazy.cuh). sparse: all of theirs do, for good. Then a
+// warp goes through the rows that move only.
 #pragma once
 #include "adam.cuh"
 #include "project_backward.cuh"
@@ -19,144 +22,217 @@ struct ProjectBackwardAdamArgs {
 
 enum class Moves : int { all, lazy_sh, sparse };
 
-// Steps that a row has missed, and what came of them.
-struct Late {
-    unsigned missed;
-    float reach, decay1, decay2;
+constexpr unsigned STEPS_UNDER_WAY = 3;  // of the twelve in which a warp goes through its harmonics
+
+// Where the lane's weights of its harmonics' gradient lie in shared memory, a float4 a group, and last the gradient of
+// the colour. With five to a lane, eight neighbours' fall into different banks.
+constexpr unsigned WEIGHT_PARTS = SH_GROUPS + 1;
+__device__ __forceinline__ float4* weights_of_warp() {
+    __shared__ float4 weights[PROJECT_BACKWARD_WARPS][32 * WEIGHT_PARTS];
+    return weights[warp_index()];
+}
+// Gradient of numbers 4 column … 4 column + 3 of a row.
+__device__ __forceinline__ float4 gradient_of_quad(const float4* weights, unsigned row, unsigned column) {
+    const float4* own = weights + row * WEIGHT_PARTS;
+    const float* weight = reinterpret_cast<const float*>(own) + 4 * column / 3;
+    const float4 c = own[SH_GROUPS];
+    const float low = weight[0], high = weight[1];
+    const unsigned turn = column % 3;  // the channel of the first
+    const float a = turn == 0 ? c.x : turn == 1 ? c.y : c.z, b = turn == 0 ? c.y : turn == 1 ? c.z : c.x;
+    const float d = turn == 0 ? c.z : turn == 1 ? c.x : c.y;
+    return make_float4(low * a, (turn == 2 ? high : low) * b, (turn == 0 ? low : high) * d, high * a);
+}
+
+__device__ __forceinline__ float4 operator*(float s, float4 a) {
+    return make_float4(s * a.x, s * a.y, s * a.z, s * a.w);
+}
+
+// Four numbers and their moments on the way through registers.
+struct Moving {
+    float4 value, first, second;
 };
+
+__device__ __forceinline__ float4 chosen(unsigned bits, float4 a, float4 b) {
+    return make_float4(bits & 1 ? a.x : b.x, bits & 2 ? a.y : b.y, bits & 4 ? a.z : b.z, bits & 8 ? a.w : b.w);
+}
 
 // Takes gradients as StoreGradients does.
 template <Moves M>
 struct StepWithGradients {
     static constexpr bool LAZY = M == Moves::lazy_sh, SPARSE = M == Moves::sparse;
+    static constexpr bool FETCHES_ALL = M == Moves::all;
+
     const AdamArgs& args;
     AdamConstants constants;
     unsigned* stepped;
     const float* reach;
 
-    // One quad of an array. `first_rate` is of its first three numbers.
-    __device__ __forceinline__ void quad(AdamArrayName name, float* values, float* firsts, float* seconds, size_t quad,
-                                         float4 gradient, float first_rate, float rate, Late late = {}) const {
-        float4 *value = reinterpret_cast<float4*>(values) + quad, *first = reinterpret_cast<float4*>(firsts) + quad;
-        float4 *second = reinterpret_cast<float4*>(seconds) + quad;
-        float4 p = *value, m = __ldcs(first), v = __ldcs(second);
-        if (LAZY && late.missed) {
-            p = caught_up(p, m, v, late.reach);
-            m = make_float4(late.decay1 * m.x, late.decay1 * m.y, late.decay1 * m.z, late.decay1 * m.w);
-            v = make_float4(late.decay2 * v.x, late.decay2 * v.y, late.decay2 * v.z, late.decay2 * v.w);
+    __device__ __forceinline__ static float4 load_quad(const float* numbers, size_t quad) {
+        return reinterpret_cast<const float4*>(numbers)[quad];
+    }
+    __device__ __forceinline__ static Moving load(const float* values, const float* firsts, const float* seconds,
+                                                  size_t quad) {
+        return {load_quad(values, quad), load_quad(firsts, quad), load_quad(seconds, quad)};
+    }
+    // Steps and stores. `first_rate` is of the first three numbers; sparse: those without a bit in `moves` stay.
+    __device__ __forceinline__ void finish(AdamArrayName name, float* values, float* firsts, float* seconds,
+                                           size_t quad, Moving& x, float4 gradient, float first_rate, float rate,
+                                           unsigned moves = 15) const {
+        const Moving before = x;
+        const unsigned bad = adam_quad(x.value, x.first, x.second, gradient, first_rate, rate, constants);
+        if constexpr (SPARSE) {
+            x.value = chosen(moves, x.value, before.value);
+            x.first = chosen(moves, x.first, before.first), x.second = chosen(moves, x.second, before.second);
         }
-        const unsigned bad = adam_quad(p, m, v, gradient, first_rate, rate, constants);
-        *value = p;
-        __stcs(first, m);
-        __stcs(second, v);
+        reinterpret_cast<float4*>(values)[quad] = x.value;
+        reinterpret_cast<float4*>(firsts)[quad] = x.first;
+        reinterpret_cast<float4*>(seconds)[quad] = x.second;
         if (bad) atomicAdd(&args.state->skipped[int(name)], bad);  // hardly ever
     }
 
-    // The rows that the warp has fetched, as the forward pass has seen them.
-    __device__ __forceinline__ void catch_up(uint4* rows, unsigned stride, size_t n, bool is_active) const {
+    template <ShDtype D>
+    __device__ __forceinline__ void catch_up(uint4* rows, size_t n, bool is_active) const {
         if constexpr (LAZY)
-            catch_up_rows({args.sh_first, args.sh_second, stepped, reach, args.state}, reinterpret_cast<float4*>(rows),
-                          unsigned(n), is_active, args.state->steps - 1, args.frame->sh_degree,
-                          [=](unsigned row) { return row * stride; });
+            catch_up_rows<2>({args.sh_first, args.sh_second, stepped, reach, args.state},
+                             reinterpret_cast<float4*>(rows), unsigned(n), is_active, args.state->steps - 1,
+                             args.frame->sh_degree, [](unsigned row) { return row * STAGED_PARTS<D>; });
+    }
+    template <ShDtype D>
+    __device__ __forceinline__ void put(uint4*, int group, float4 weight, float3 by_color) const {
+        float4* own = weights_of_warp() + lane_index() * WEIGHT_PARTS;
+        own[group] = weight;
+        if (group == 0) own[SH_GROUPS] = make_float4(by_color.x, by_color.y, by_color.z, 0.0f);
     }
 
-    template <ShDtype D, class F>
-    __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned active, F row_part) const {
+    __device__ __forceinline__ void put_nothing() const {
+        float4* own = weights_of_warp() + lane_index() * WEIGHT_PARTS;
+#pragma unroll
+        for (unsigned part = 0; part < WEIGHT_PARTS; part++) own[part] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    template <ShDtype D>
+    __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned active, const uint4* rows) const {
         static_assert(D == ShDtype::f32, "harmonics are trained in single precision");
         const unsigned quads = sh_quads_in_use(args.frame->sh_degree);
         const float rest = args.inputs->sh_rest * constants.first_scale;
         const float constant = args.inputs->sh_constant * constants.first_scale;
+        const float4* weights = weights_of_warp();
+        const float4* staged = reinterpret_cast<const float4*>(rows);
         // Lazy: rows with a gradient move, and those that may not wait any longer.
         const unsigned done = args.state->steps - 1;  // before this step
         unsigned missed = 0, moving = SPARSE ? active : FULL_WARP;
-        float its_reach = 0.0f;
         if constexpr (LAZY) {
             const size_t n = first + lane_index();
             missed = n < count ? done - stepped[n] : 0;
             moving = active | __ballot_sync(FULL_WARP, missed >= LAZY_STEPS);
-            its_reach = reach_after(reach, done)[missed];
             if (n < count && (moving >> lane_index() & 1u)) stepped[n] = done + 1;
         }
-        const float decay1 = exp2f(float(missed) * log2f(float(args.inputs->beta1)));
-        const float decay2 = exp2f(float(missed) * log2f(float(args.inputs->beta2)));
-        for_each_part<32, SH_QUADS>([&](unsigned step, unsigned row, unsigned column) {
-            Late late{};
-            if constexpr (LAZY)
-                late = {__shfl_sync(FULL_WARP, missed, int(row)), __shfl_sync(FULL_WARP, its_reach, int(row)),
-                        __shfl_sync(FULL_WARP, decay1, int(row)), __shfl_sync(FULL_WARP, decay2, int(row))};
-            if (column >= quads || ((SPARSE || column > 0) && !(moving >> row & 1u))) return;
-            if (column == 0) late.missed = 0;
-            const uint4 bits = row_part(step, row);
-            const float4 gradient = make_float4(__uint_as_float(bits.x), __uint_as_float(bits.y),
-                                                __uint_as_float(bits.z), __uint_as_float(bits.w));
-            quad(AdamArrayName::sh, args.sh, args.sh_first, args.sh_second, first * SH_QUADS + step * 32 + lane_index(),
-                 gradient, column == 0 ? constant : rest, rest, late);
-        });
-    }
-    // The lane's own three, where a quad would hold numbers of Gaussians that stand still.
-    __device__ __forceinline__ void own_three(AdamArrayName name, float* values, float* firsts, float* seconds,
-                                              size_t at, const float* gradient, float rate) const {
-        const float penalty = name == AdamArrayName::log_scales ? args.inputs->scale_penalty : 0.0f;
-        unsigned bad = 0;
+        const float log2_beta1 = LAZY ? log2f(float(args.inputs->beta1)) : 0.0f;
+        const float log2_beta2 = LAZY ? log2f(float(args.inputs->beta2)) : 0.0f;
+        // Rows that do not move take no part in the steps.
+        const unsigned steps = FETCHES_ALL ? SH_QUADS : steps_for(moving);
+        const unsigned row_of_lane = FETCHES_ALL ? 0 : place_of_bit(moving, lane_index());
+        const auto part_of = [&](unsigned batch, unsigned k) {
+            if constexpr (!FETCHES_ALL) return row_part(moving, row_of_lane, batch + k);
+            const unsigned within = k % 3 * 32 + lane_index(), row = within / SH_QUADS;
+            return RowPart{true, (batch + k) / 3 * 8 + row, within - row * SH_QUADS};
+        };
+#pragma unroll 1
+        for (unsigned batch = 0; batch < steps; batch += STEPS_UNDER_WAY) {
+            float4 firsts[STEPS_UNDER_WAY], seconds[STEPS_UNDER_WAY];
+            RowPart parts[STEPS_UNDER_WAY];
 #pragma unroll
-        for (size_t n = at; n < at + 3; n++) {
-            const float pull = penalty != 0.0f ? scale_pull(values[n], penalty) : 0.0f;
-            bad += !adam_number(values[n], firsts[n], seconds[n], gradient[n - at] + pull, rate, constants);
+            for (unsigned k = 0; k < STEPS_UNDER_WAY; k++) {
+                parts[k] = part_of(batch, k);
+                parts[k].is_one &= parts[k].column < quads;
+                if (!parts[k].is_one) continue;
+                const size_t at = (first + parts[k].row) * SH_QUADS + parts[k].column;
+                firsts[k] = load_quad(args.sh_first, at);
+                seconds[k] = load_quad(args.sh_second, at);
+            }
+#pragma unroll
+            for (unsigned k = 0; k < STEPS_UNDER_WAY; k++) {
+                const auto [is_one, row, column] = parts[k];
+                const unsigned late = LAZY ? __shfl_sync(FULL_WARP, missed, int(row)) : 0;
+                if (!is_one) continue;
+                const size_t at = (first + row) * SH_QUADS + column;
+                Moving x{staged[row * STAGED_PARTS<D> + column], firsts[k], seconds[k]};
+                if (LAZY && late) {
+                    if (!(active >> row & 1u))  // else it is caught up, and those were not even fetched
+                        x.value = caught_up(load_quad(args.sh, at), x.first, x.second, reach_after(reach, done), late,
+                                            column);
+                    x.first = exp2_approx(float(late) * log2_beta1) * x.first;
+                    x.second = exp2_approx(float(late) * log2_beta2) * x.second;
+                }
+                finish(AdamArrayName::sh, args.sh, args.sh_first, args.sh_second, at, x,
+                       gradient_of_quad(weights, row, column), column == 0 ? constant : rest, rest);
+            }
         }
-        if (bad) atomicAdd(&args.state->skipped[int(name)], bad);
     }
-    __device__ __forceinline__ void threes(size_t first, size_t count, unsigned active, const float* numbers) const {
-        if constexpr (SPARSE) {
-            if (!(active >> lane_index() & 1u)) return;
-            const size_t at = 3 * (first + lane_index());
-            const float* own = numbers + 3 * lane_index();
-            const float scale = constants.first_scale;
-            own_three(AdamArrayName::means, args.means, args.means_first, args.means_second, at, own,
-                      args.inputs->means * scale);
-            own_three(AdamArrayName::log_scales, args.log_scales, args.log_scales_first, args.log_scales_second, at,
-                      own + 96, args.inputs->log_scales * scale);
-            return;
-        }
-        if (lane_index() >= 24) return;
-        const size_t at = first / 4 * 3 + lane_index();
-        const float4* gradient = reinterpret_cast<const float4*>(numbers) + lane_index();
-        const float mean_rate = args.inputs->means * constants.first_scale;
-        const float scale_rate = args.inputs->log_scales * constants.first_scale;
-        quad(AdamArrayName::means, args.means, args.means_first, args.means_second, at, gradient[0], mean_rate,
-             mean_rate);
-        float4 by_scale = gradient[24];
+    // A gradient of log scales with the penalty's, but for what lies behind the last Gaussian and may be anything.
+    __device__ __forceinline__ float4 with_scale_penalty(float4 gradient, float4 value, size_t quad,
+                                                         size_t count) const {
         const float penalty = args.inputs->scale_penalty;
-        if (penalty != 0.0f) {  // but not at what lies behind the last Gaussian, which may be anything
-            const float4 value = reinterpret_cast<const float4*>(args.log_scales)[at];
-            const size_t left = 3 * count - min(3 * count, 4 * at);
-            if (left > 0) by_scale.x += scale_pull(value.x, penalty);
-            if (left > 1) by_scale.y += scale_pull(value.y, penalty);
-            if (left > 2) by_scale.z += scale_pull(value.z, penalty);
-            if (left > 3) by_scale.w += scale_pull(value.w, penalty);
-        }
-        quad(AdamArrayName::log_scales, args.log_scales, args.log_scales_first, args.log_scales_second, at, by_scale,
-             scale_rate, scale_rate);
+        if (penalty == 0.0f) return gradient;
+        const size_t left = 3 * count - min(3 * count, 4 * quad);
+        if (left > 0) gradient.x += scale_pull(value.x, penalty);
+        if (left > 1) gradient.y += scale_pull(value.y, penalty);
+        if (left > 2) gradient.z += scale_pull(value.z, penalty);
+        if (left > 3) gradient.w += scale_pull(value.w, penalty);
+        return gradient;
     }
-    __device__ __forceinline__ void rest(size_t n, size_t count, bool is_visible, bool is_active,
-                                         const GaussianGradient& g) const {
+    // Everything is on its way before the first of it is needed.
+    __device__ __forceinline__ void geometry(size_t first, size_t count, unsigned active, bool is_visible,
+                                             const float* numbers, const GaussianGradient& g) const {
         const StepInputs& inputs = *args.inputs;
+        const unsigned lane = lane_index();
+        const size_t n = first + lane, three = first / 4 * 3 + lane;
+        const bool moves = !SPARSE || (active >> lane & 1u), has_logit = moves && n < count;
+        unsigned three_moves = 15;  // of four neighbouring numbers, up to three of a Gaussian
+        if constexpr (SPARSE) {
+            three_moves = 0;
+            for (unsigned i = 0; i < 4; i++) three_moves |= (active >> min((4 * lane + i) / 3, 31u) & 1u) << i;
+        }
+        const bool has_threes = lane < 24 && three_moves;
+        Moving mean{}, scale{}, quat{};
+        float logit = 0.0f, logit_first = 0.0f, logit_second = 0.0f;
+        if (has_threes) {
+            mean = load(args.means, args.means_first, args.means_second, three);
+            scale = load(args.log_scales, args.log_scales_first, args.log_scales_second, three);
+        }
+        if (moves) quat = load(args.quats, args.quats_first, args.quats_second, n);
+        if (has_logit) {
+            logit = args.logit_opacities[n];
+            logit_first = args.logit_opacities_first[n], logit_second = args.logit_opacities_second[n];
+        }
         if (n < count && is_visible && inputs.collects) add_statistics(*args.frame, args.pull, args.seen, n, g.mean2d);
-        if (SPARSE && !is_active) return;
-        const float rate = inputs.quats * constants.first_scale;
-        quad(AdamArrayName::quats, args.quats, args.quats_first, args.quats_second, n, g.quat, rate, rate);
-        if (n >= count) return;
-        float& logit = args.logit_opacities[n];
-        const float by_logit = inputs.opacity_penalty != 0.0f ? g.logit + opacity_pull(logit, inputs.opacity_penalty)
-                                                              : g.logit;
-        const bool is_good =
-            adam_number(logit, args.logit_opacities_first[n], args.logit_opacities_second[n], by_logit,
-                        inputs.logit_opacities * constants.first_scale, constants);
-        if (!is_good) atomicAdd(&args.state->skipped[int(AdamArrayName::logit_opacities)], 1u);
+
+        if (has_threes) {
+            const float4* gradient = reinterpret_cast<const float4*>(numbers) + lane;
+            const float rate = inputs.means * constants.first_scale;
+            finish(AdamArrayName::means, args.means, args.means_first, args.means_second, three, mean, gradient[0],
+                   rate, rate, three_moves);
+            const float scale_rate = inputs.log_scales * constants.first_scale;
+            finish(AdamArrayName::log_scales, args.log_scales, args.log_scales_first, args.log_scales_second, three,
+                   scale, with_scale_penalty(gradient[24], scale.value, three, count), scale_rate, scale_rate,
+                   three_moves);
+        }
+        if (moves) {
+            const float rate = inputs.quats * constants.first_scale;
+            finish(AdamArrayName::quats, args.quats, args.quats_first, args.quats_second, n, quat, g.quat, rate, rate);
+        }
+        if (has_logit) {
+            const float penalty = inputs.opacity_penalty, rate = inputs.logit_opacities * constants.first_scale;
+            const float by_logit = penalty != 0.0f ? g.logit + opacity_pull(logit, penalty) : g.logit;
+            if (!adam_number(logit, logit_first, logit_second, by_logit, rate, constants))
+                atomicAdd(&args.state->skipped[int(AdamArrayName::logit_opacities)], 1u);
+            args.logit_opacities[n] = logit;
+            args.logit_opacities_first[n] = logit_first, args.logit_opacities_second[n] = logit_second;
+        }
     }
 };
 
 template <ProjectBackwardPolicy P, Moves M>
-__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 6) project_backward_adam(ProjectBackwardAdamArgs args) {
+__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, 5) project_backward_adam(ProjectBackwardAdamArgs args) {
     static_assert(P.sh_bwd == ShBackward::staged, "only staged rows go to Adam as whole runs");
     const AdamConstants constants = adam_constants(*args.adam.inputs, *args.adam.state);
     backward_of_thread<P>(args.backward, StepWithGradients<M>{args.adam, constants, args.stepped, args.reach});

@@ -15,6 +15,7 @@
 // what a lane has first at an even place.
 enum Term : int { T_0, T_U, T_V, T_UU, T_UV, T_VV, T_RED, T_GREEN, T_BLUE, MOMENTS };
 enum Moment : int { M_0 = 0, M_U, M_V, M_UU = 4, M_UV, M_VV, M_RED, M_GREEN, M_BLUE = 10 };
+constexpr int M_ABSOLUTE_X = 9, M_ABSOLUTE_Y = 11;  // if wanted, else spare
 __device__ constexpr int place_of(int term) { return term + (term > T_V) + (term > T_GREEN); }
 constexpr int SUM_ROW = 12;  // numbers a splat
 static_assert(place_of(T_V) == M_V && place_of(T_UU) == M_UU && place_of(T_RED) == M_RED && place_of(T_BLUE) == M_BLUE);
@@ -115,6 +116,15 @@ __device__ __forceinline__ float reduce_scatter(float (&terms)[MOMENTS]) {
     halve_terms<2>(terms, 2);
     halve_terms<1>(terms, 1);
     return terms[0];
+}
+
+// Any number of terms, halved at each offset; held as halve({0, 0, N}, lane, 16, N) says.
+template <int OFFSET = 16, int LEFT = 0, int N>
+__device__ __forceinline__ float reduce_all(float (&terms)[N]) {
+    constexpr int TERMS = LEFT ? LEFT : N;
+    halve_terms<TERMS>(terms, OFFSET);
+    if constexpr (OFFSET > 1) return reduce_all<OFFSET / 2, (TERMS + 1) / 2>(terms);
+    else return terms[0];
 }
 
 // Two splats, 9 + 5 + 3 + 2 + 1 shuffles; held as pair_holding says.

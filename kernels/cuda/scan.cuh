@@ -1,8 +1,10 @@
 // Sums that run across threads, and across the blocks of one launch.
 //
 // A warp and a block scan with shuffles. Blocks pass their sums on by decoupled look-back (Merrill and Garland 2016):
-// each takes a part of the work by ticket, publishes its own total at once, adds up what the parts before it have
-// published, and then publishes the sum including its own, at which later parts stop looking.
+// each takes a part of the work by ticket, publishes its own total at once, and adds up what the parts before it have
+// published. Parts come in groups: the last of a group publishes the group's total, and then, once it knows that, the
+// sum of all groups up to its own, at which later parts stop looking. So a part asks those before it in its group and
+// the nearest groups: two short ways in place of one through all parts.
 //
 // One word of 64 bits is the whole message, so relaxed accesses are enough: value | tag | state. The tag is that of
 // the launch; a word with another tag is left over from before and counts as empty. So look-back buffers are zeroed
@@ -65,50 +67,52 @@ __device__ __forceinline__ unsigned exclusive_block_sum(unsigned value, unsigned
 
 // ---- Across blocks -------------------------------------------------------------------------------------------------
 
+// In a look-back buffer a part has row `row_of_part`, and a group of SIZE parts the row behind its last.
+template <unsigned SIZE>
+__device__ __forceinline__ unsigned row_of_part(unsigned part) { return part + part / SIZE; }
+template <unsigned SIZE>
+__device__ __forceinline__ unsigned row_of_group(unsigned group) { return group * (SIZE + 1) + SIZE; }
+
+constexpr unsigned SCAN_GROUP = 32;  // parts, where a warp looks back
+
+// For one whole warp: the sum of the last of `count` words that are STEP apart, back to one that is a prefix or to the
+// first; `words` is where the next one would be. Waits for what is not published, a word a lane at a time.
+template <unsigned STEP>
+__device__ __forceinline__ unsigned long long warp_sum_back(const unsigned long long* words, unsigned count,
+                                                            unsigned long long tag) {
+    unsigned long long sum = 0;
+    for (unsigned done = 0; done < count;) {
+        const unsigned mine = done + lane_index();  // lane 0 has the nearest; what lies before the first is a prefix
+        const unsigned long long word =
+            mine < count ? load_relaxed(words - size_t(mine + 1) * STEP) : (tag | LOOK_BACK_PREFIX);
+        const unsigned ready = __ballot_sync(FULL_WARP, is_published(word, tag));
+        const unsigned ends = ready & __ballot_sync(FULL_WARP, is_prefix(word));
+        // Past a prefix nothing counts, published or not.
+        const unsigned last = ends ? static_cast<unsigned>(__ffs(static_cast<int>(ends))) - 1 : 31;
+        const unsigned counted = (2u << last) - 1;
+        if ((ready & counted) != counted) continue;
+        sum += warp_sum(lane_index() <= last ? look_back_value(word) : 0ull);
+        if (ends) break;
+        done += 32;
+    }
+    return sum;
+}
+
 // For one whole warp of the block that has part `part`: lets later parts know its total.
 __device__ __forceinline__ void publish_total(unsigned long long* words, unsigned part, unsigned long long total,
                                               unsigned long long tag) {
-    if (lane_index() == 0) store_relaxed(&words[part], total | tag | (part == 0 ? LOOK_BACK_PREFIX : LOOK_BACK_TOTAL));
+    if (lane_index() == 0) store_relaxed(&words[row_of_part<SCAN_GROUP>(part)], total | tag | LOOK_BACK_TOTAL);
 }
 
-// For the same warp, after that: the sum of all parts before, and publishes the sum with its own. `words` [parts].
-// 64 parts are looked at at a time, two a lane: their answers take as long to come as one.
+// For the same warp, after that: the sum of all parts before. `words` [row_of_part(parts) + 1].
 __device__ __forceinline__ unsigned long long look_back(unsigned long long* words, unsigned part,
                                                         unsigned long long total, unsigned long long tag) {
-    constexpr unsigned EACH = 2;
-    unsigned long long before = 0;
-    for (unsigned looked_at = 0; looked_at < part;) {
-        // Lane 0 has the nearest parts; what lies before the first is an empty prefix.
-        const unsigned nearest = looked_at + 1 + EACH * lane_index();
-        unsigned long long word[EACH];
-        bool is_ready = false;
-        while (!__all_sync(FULL_WARP, is_ready)) {
-            if (is_ready) continue;
-#pragma unroll
-            for (unsigned k = 0; k < EACH; k++)
-                word[k] = nearest + k <= part ? load_relaxed(&words[part - nearest - k]) : (tag | LOOK_BACK_PREFIX);
-            is_ready = true;
-            // Past a prefix nothing counts, published or not.
-            bool is_open = true;
-#pragma unroll
-            for (unsigned k = 0; k < EACH; k++) {
-                is_ready = is_ready && (!is_open || is_published(word[k], tag));
-                is_open = is_open && !(is_published(word[k], tag) && is_prefix(word[k]));
-            }
-        }
-        unsigned long long sum = 0;
-        bool is_open = true;
-#pragma unroll
-        for (unsigned k = 0; k < EACH; k++) {
-            if (is_open) sum += look_back_value(word[k]);
-            is_open = is_open && !is_prefix(word[k]);
-        }
-        const unsigned ends = __ballot_sync(FULL_WARP, !is_open);
-        const unsigned last = ends ? static_cast<unsigned>(__ffs(static_cast<int>(ends))) - 1 : 31;
-        before += warp_sum(lane_index() <= last ? sum : 0ull);
-        if (ends) break;
-        looked_at += 32 * EACH;
-    }
-    if (part != 0 && lane_index() == 0) store_relaxed(&words[part], (before + total) | tag | LOOK_BACK_PREFIX);
+    const unsigned group = part / SCAN_GROUP, in_group = part % SCAN_GROUP;
+    const unsigned long long nearest = warp_sum_back<1>(words + row_of_part<SCAN_GROUP>(part), in_group, tag);
+    unsigned long long* group_word = words + row_of_group<SCAN_GROUP>(group);
+    const bool publishes = in_group == SCAN_GROUP - 1 && lane_index() == 0;
+    if (publishes) store_relaxed(group_word, (nearest + total) | tag | (group ? LOOK_BACK_TOTAL : LOOK_BACK_PREFIX));
+    const unsigned long long before = nearest + warp_sum_back<SCAN_GROUP + 1>(group_word, group, tag);
+    if (publishes && group) store_relaxed(group_word, (before + total) | tag | LOOK_BACK_PREFIX);
     return before;
 }

@@ -19,10 +19,20 @@ __device__ __forceinline__ void store_sh_quad(void* row, int i, float4 v) {
         static_cast<float4*>(row)[i] = v;
 }
 
-// Stores the gradient of group G, weight[k] times that of the colour in row k, and returns Σ_k (colour gradient ·
-// row k) ∇Y_k, what the group adds to the gradient of the direction.
-template <int G, ShDtype D>
-__device__ __forceinline__ float3 finish_sh_group(void* gradient, const ShGroup& group, int rows, float3 direction,
+// The gradient of row k is weight[k] times that of the colour; this stores rows 4 group … 4 group + 3.
+template <ShDtype D>
+__device__ __forceinline__ void store_sh_gradient(void* gradient, int group, float4 weight, float3 c) {
+    store_sh_quad<D>(gradient, 3 * group, make_float4(weight.x * c.x, weight.x * c.y, weight.x * c.z, weight.y * c.x));
+    store_sh_quad<D>(gradient, 3 * group + 1,
+                     make_float4(weight.y * c.y, weight.y * c.z, weight.z * c.x, weight.z * c.y));
+    store_sh_quad<D>(gradient, 3 * group + 2,
+                     make_float4(weight.z * c.z, weight.w * c.x, weight.w * c.y, weight.w * c.z));
+}
+
+// Hands out the weights of group G by put(G, weight, by_color), and returns Σ_k (colour gradient · row k) ∇Y_k, what
+// the group adds to the gradient of the direction.
+template <int G, class Put>
+__device__ __forceinline__ float3 finish_sh_group(Put put, const ShGroup& group, int rows, float3 direction,
                                                   float3 by_color) {
     float4 weight = make_float4(0.0f, 0.0f, 0.0f, 0.0f), pull = weight;
     if (rows > 0) {
@@ -34,10 +44,7 @@ __device__ __forceinline__ float3 finish_sh_group(void* gradient, const ShGroup&
             pull.y = pull.z = pull.w = 0.0f;
         }
     }
-    const float3 c = by_color;
-    store_sh_quad<D>(gradient, 3 * G, make_float4(weight.x * c.x, weight.x * c.y, weight.x * c.z, weight.y * c.x));
-    store_sh_quad<D>(gradient, 3 * G + 1, make_float4(weight.y * c.y, weight.y * c.z, weight.z * c.x, weight.z * c.y));
-    store_sh_quad<D>(gradient, 3 * G + 2, make_float4(weight.z * c.z, weight.w * c.x, weight.w * c.y, weight.w * c.z));
+    put(G, weight, by_color);
     return sh_derivative<G>(direction, pull);
 }
 
@@ -46,9 +53,10 @@ __device__ __forceinline__ ShGroup read_sh_group(const void* row, int rows) {
     return rows ? load_sh_group<G, D, ShLoad::float4>(row) : ShGroup{};
 }
 
-// Gradients of a row of harmonics, and that of the direction it is seen in. `gradient` may be `row`.
-template <ShBackward B, ShDtype D>
-__device__ __forceinline__ float3 sh_backward(const void* row, void* gradient, int degree, float3 direction,
+// The gradient of the direction that a row of harmonics is seen in; what makes those of the row goes to `put`, which
+// may overwrite what was read.
+template <ShBackward B, ShDtype D, class Put>
+__device__ __forceinline__ float3 sh_backward(const void* row, Put put, int degree, float3 direction,
                                               float3 by_color) {
     const int r0 = rows_in_use<0>(degree), r1 = rows_in_use<1>(degree), r2 = rows_in_use<2>(degree),
               r3 = rows_in_use<3>(degree);
@@ -56,15 +64,15 @@ __device__ __forceinline__ float3 sh_backward(const void* row, void* gradient, i
     if constexpr (B == ShBackward::regs) {
         const ShGroup g0 = read_sh_group<0, D>(row, r0), g1 = read_sh_group<1, D>(row, r1),
                       g2 = read_sh_group<2, D>(row, r2), g3 = read_sh_group<3, D>(row, r3);
-        by_direction = finish_sh_group<0, D>(gradient, g0, r0, direction, by_color);
-        by_direction += finish_sh_group<1, D>(gradient, g1, r1, direction, by_color);
-        by_direction += finish_sh_group<2, D>(gradient, g2, r2, direction, by_color);
-        by_direction += finish_sh_group<3, D>(gradient, g3, r3, direction, by_color);
+        by_direction = finish_sh_group<0>(put, g0, r0, direction, by_color);
+        by_direction += finish_sh_group<1>(put, g1, r1, direction, by_color);
+        by_direction += finish_sh_group<2>(put, g2, r2, direction, by_color);
+        by_direction += finish_sh_group<3>(put, g3, r3, direction, by_color);
     } else {
-        by_direction = finish_sh_group<0, D>(gradient, read_sh_group<0, D>(row, r0), r0, direction, by_color);
-        by_direction += finish_sh_group<1, D>(gradient, read_sh_group<1, D>(row, r1), r1, direction, by_color);
-        by_direction += finish_sh_group<2, D>(gradient, read_sh_group<2, D>(row, r2), r2, direction, by_color);
-        by_direction += finish_sh_group<3, D>(gradient, read_sh_group<3, D>(row, r3), r3, direction, by_color);
+        by_direction = finish_sh_group<0>(put, read_sh_group<0, D>(row, r0), r0, direction, by_color);
+        by_direction += finish_sh_group<1>(put, read_sh_group<1, D>(row, r1), r1, direction, by_color);
+        by_direction += finish_sh_group<2>(put, read_sh_group<2, D>(row, r2), r2, direction, by_color);
+        by_direction += finish_sh_group<3>(put, read_sh_group<3, D>(row, r3), r3, direction, by_color);
     }
     return by_direction;
 }

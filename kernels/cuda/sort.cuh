@@ -1,23 +1,23 @@
 // A stable radix sort of (key, payload) pairs whose number is read from device memory: nothing waits for the host.
 //
-// Least significant digit first, 8 bits a pass, one pass over the data each (Adinets and Merrill 2022, "Onesweep").
-// `histogram` counts every digit of every pass beforehand; its last block turns counts into the start of each bin.
-// A `sort_pass` block takes a part of threads × items pairs by ticket, ranks them by digit inside each warp and
-// across warps, gathers them in shared memory in sorted order, learns by look-back (scan.cuh) how many of each digit
-// the parts before it hold, and writes runs of equal digits side by side.
+// Least significant digit first, one pass over the data each (Adinets and Merrill 2022, "Onesweep"). `histogram` counts
+// every digit of every pass beforehand. Blocks of `sort_pass` stay and take parts of the pairs by ticket: a block ranks
+// its pairs by digit inside each warp and across warps, gathers them in shared memory in sorted order, learns by
+// look-back (scan.cuh) how many of each digit the parts before hold, and writes runs of equal digits side by side.
+// Parts are smaller where no block has to take more of them for that. Digits that few sets of keys need may be left to a
+// pass that does nothing without them: `rare_bins`.
 //
-// sort_pass: P.threads a block (256 to 1024), launched for the capacity; blocks without work return. Shared: one word
-// a pair (two for 8-byte keys), at least 256 words a warp, and 1 KB. histogram: 512 threads, any number of blocks: they
-// share what there is. Shared: 1 KB a byte of the key.
+// sort_pass: P.threads a block (256 to 1024, at least one a bin), any number of blocks. Shared: a key and a word a
+// pair, at least a word a bin and warp, and a word a bin. histogram: 512 threads, any number of blocks: they share what
+// there is. Shared: a word a bin and byte of the key.
 //
-// Policy: key_bytes, 2, 4 or 8; threads and items, the part; blocks, how many shall be resident; iota, the payload of
-// the first pass is the position itself and is not read. Any bit range from bit 0: `passes` digits, the last with fewer
-// bits where the range ends. Read bin.cuh next.
+// Policy: key_bytes, 2, 4 or 8; bins, 256 or 512, for digits of up to 8 or 9 bits; threads and items, the largest part;
+// blocks, how many shall be resident; window, how many parts a look-back asks at a time; iota, in the first pass the
+// payload is the position and is not read, and `base` is taken from the keys; gathers, in the last pass 8 bytes that
+// belong to each payload are brought into order too. Any bit range from bit 0. Read bin.cuh next.
 #pragma once
 #include "frame.cuh"
 #include "scan.cuh"
-
-constexpr unsigned DIGIT_BITS = 8, BINS = 1u << DIGIT_BITS;
 
 template <int BYTES>
 struct KeyOf {
@@ -32,151 +32,173 @@ struct KeyOf<8> {
     using type = unsigned long long;
 };
 
+// The digit of `bits` bits that stands at `shift`.
+template <class Key>
+__device__ __forceinline__ unsigned digit_at(Key key, unsigned shift, unsigned bits) {
+    return static_cast<unsigned>(key >> shift) & ((1u << bits) - 1);
+}
+
 // ---- Histograms ----------------------------------------------------------------------------------------------------
 
 constexpr unsigned HISTOGRAM_THREADS = 512;
 
 struct HistogramPolicy {
     int key_bytes = 4;
+    int bins = 256;
 };
 
 struct HistogramArgs {
     Frame* frame;
     const void* __restrict__ keys;      // [*count]
     const unsigned* __restrict__ count;
-    unsigned* bins;                     // [passes][256] zero when allocated; left zero
-    unsigned* bin_starts;               // out [passes][256] pairs with a lower digit
-    unsigned passes;                    // at most 8
-    unsigned ticket;                    // which of Frame::tickets counts blocks that have finished
+    const unsigned* __restrict__ base;  // is taken from each key; null: nothing is
+    unsigned* bins;                     // in, out [passes][P.bins] what is counted is added; project.cuh clears them
+    unsigned passes;                    // at most P.key_bytes
+    unsigned digit_bits;                // of each pass
 };
 
-// One digit of a key that stands at `shift`.
-template <class Key>
-__device__ __forceinline__ unsigned digit_at(Key key, unsigned shift) {
-    return static_cast<unsigned>(key >> shift) & (BINS - 1);
+// Adds 1 to the bin of each digit of a key; `bins` is shared, [passes][BINS].
+template <unsigned BINS, unsigned MOST_PASSES, class Key>
+__device__ __forceinline__ void count_digits(unsigned* bins, Key key, unsigned passes, unsigned digit_bits) {
+#pragma unroll
+    for (unsigned pass = 0; pass < MOST_PASSES; pass++)
+        if (pass < passes) atomicAdd(&bins[pass * BINS + digit_at(key, digit_bits * pass, digit_bits)], 1u);
 }
 
-// Turns the launch's counts of one digit into the start of each bin, and leaves the counts zero. Has two barriers.
-__device__ __forceinline__ void start_bins(unsigned* bins, unsigned* bin_starts, unsigned* warp_sums) {
-    const bool has_bin = threadIdx.x < BINS;
-    const unsigned held = has_bin ? atomicExch(&bins[threadIdx.x], 0u) : 0, inclusive = inclusive_warp_sum(held);
-    if (has_bin && lane_index() == 31) warp_sums[warp_index()] = inclusive;
-    __syncthreads();
-    if (has_bin) {
-        unsigned before = inclusive - held;
-        for (unsigned w = 0; w < warp_index(); w++) before += warp_sums[w];
-        bin_starts[threadIdx.x] = before;
-    }
-    __syncthreads();
-}
-
-// Adds a block's shared bins [passes][256] to those of the launch; the last block to do so writes bin_starts and
-// leaves the bins zero. `warp_sums` is shared, eight words. At least 256 threads.
-__device__ __forceinline__ void publish_bins(const unsigned* shared_bins, unsigned* bins, unsigned* bin_starts,
-                                             unsigned passes, unsigned* finished, unsigned* warp_sums) {
-    __shared__ bool is_last;
+// Adds a block's shared bins [passes][BINS] to those of the launch.
+template <unsigned BINS>
+__device__ __forceinline__ void publish_bins(const unsigned* shared_bins, unsigned* bins, unsigned passes) {
     __syncthreads();
     for (unsigned i = threadIdx.x; i < passes * BINS; i += blockDim.x)
         if (shared_bins[i]) atomicAdd(&bins[i], shared_bins[i]);
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(finished, 1u) == gridDim.x - 1;
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
-    for (unsigned pass = 0; pass < passes; pass++) start_bins(bins + pass * BINS, bin_starts + pass * BINS, warp_sums);
 }
 
 template <HistogramPolicy P>
 __global__ void __launch_bounds__(HISTOGRAM_THREADS) histogram(HistogramArgs args) {
     using Key = typename KeyOf<P.key_bytes>::type;
-    constexpr unsigned MOST_PASSES = P.key_bytes, UNROLL = 8;
-    __shared__ unsigned shared_bins[MOST_PASSES * BINS], warp_sums[BINS / 32];
+    constexpr unsigned BINS = P.bins, MOST_PASSES = P.key_bytes, UNROLL = 8;
+    __shared__ unsigned shared_bins[MOST_PASSES * BINS];
     for (unsigned i = threadIdx.x; i < args.passes * BINS; i += HISTOGRAM_THREADS) shared_bins[i] = 0;
     __syncthreads();
     const Key* keys = static_cast<const Key*>(args.keys);
-    const unsigned count = *args.count;
+    const unsigned count = *args.count, base = args.base ? *args.base : 0;
     const size_t stride = size_t(gridDim.x) * HISTOGRAM_THREADS * UNROLL;
-    for (size_t first = size_t(blockIdx.x) * HISTOGRAM_THREADS * UNROLL; first < count; first += stride) {
+    for (size_t first = size_t(blockIdx.x) * HISTOGRAM_THREADS; first < count; first += stride) {
         Key key[UNROLL];
-        bool exists[UNROLL];
 #pragma unroll
         for (unsigned k = 0; k < UNROLL; k++) {
-            const size_t i = first + k * HISTOGRAM_THREADS + threadIdx.x;
-            exists[k] = i < count;
-            key[k] = exists[k] ? keys[i] : Key(0);
+            const size_t i = first + size_t(k) * gridDim.x * HISTOGRAM_THREADS + threadIdx.x;
+            key[k] = i < count ? Key(keys[i] - base) : Key(0);
         }
-#pragma unroll 1
-        for (unsigned pass = 0; pass < args.passes; pass++)
 #pragma unroll
-            for (unsigned k = 0; k < UNROLL; k++)
-                if (exists[k]) atomicAdd(&shared_bins[pass * BINS + digit_at(key[k], DIGIT_BITS * pass)], 1u);
+        for (unsigned k = 0; k < UNROLL; k++) {
+            const size_t i = first + size_t(k) * gridDim.x * HISTOGRAM_THREADS + threadIdx.x;
+            if (i < count) count_digits<BINS, MOST_PASSES>(shared_bins, key[k], args.passes, args.digit_bits);
+        }
     }
-    unsigned* finished = &args.frame->tickets[args.ticket];
-    publish_bins(shared_bins, args.bins, args.bin_starts, args.passes, finished, warp_sums);
+    publish_bins<BINS>(shared_bins, args.bins, args.passes);
 }
 
 // ---- One pass ------------------------------------------------------------------------------------------------------
 
 struct SortPolicy {
     int key_bytes = 4;
+    int bins = 256;
     int threads = 512;
-    int items = 8;   // pairs a thread, a multiple of 8
-    int blocks = 2;  // that shall fit a multiprocessor: bounds the registers
+    int items = 8;    // pairs a thread, even
+    int blocks = 2;   // that shall fit a multiprocessor: bounds the registers
+    int window = 8;   // parts or groups
     bool iota = false;
+    bool gathers = false;
 };
 
 struct SortArgs {
     Frame* frame;
-    const void* __restrict__ keys_in;          // [*count]
-    const unsigned* __restrict__ payloads_in;  // [*count]; unused with iota
-    void* keys_out;                            // [*count], or null where only the payloads matter
-    unsigned* payloads_out;                    // [*count]
+    const void* __restrict__ keys_in;           // [*count]
+    const unsigned* __restrict__ payloads_in;   // [*count]; unused with iota
+    void* keys_out;                             // [*count], or null where only the payloads matter
+    unsigned* payloads_out;                     // [*count]
     const unsigned* __restrict__ count;
-    const unsigned* __restrict__ bin_starts;   // [256] of this pass
-    unsigned long long* look_back;             // [parts][256]; several passes may share it
-    unsigned shift;                            // first bit of the digit
-    unsigned digit_bits;                       // 1 … 8
-    unsigned launch;                           // below LAUNCHES, another one for each launch that shares look_back
-    unsigned ticket;                           // which of Frame::tickets counts parts
+    const unsigned* __restrict__ base;          // iota: is taken from each key; null: nothing is
+    const unsigned* __restrict__ bins;          // [P.bins] pairs with each digit
+    // [P.bins] of a last pass that does nothing if no key has a digit there: given to that pass, and to the one before,
+    // which then writes no keys, and otherwise its payloads to `payloads_rare`. Null: there is no such pass.
+    const unsigned* __restrict__ rare_bins;
+    unsigned* payloads_rare;                    // [*count]
+    const uint2* __restrict__ gather_in;        // gathers: by payload
+    uint2* gather_out;                          // gathers: [*count] in order
+    unsigned long long* look_back;              // [parts and their groups][P.bins]; several passes may share it
+    unsigned shift;                             // first bit of the digit
+    unsigned digit_bits;                        // 1 … 9
+    unsigned launch;                            // below LAUNCHES, another one for each launch that shares look_back
+    unsigned ticket;                            // which of Frame::tickets counts parts
 };
 
-// For thread d of part `part`: pairs with digit d in all parts before. Sixteen parts are asked at a time: their answers
-// take as long to come as one.
-__device__ __forceinline__ unsigned look_back_at_bin(const unsigned long long* words, unsigned part, unsigned bin,
-                                                     unsigned long long tag) {
-    constexpr unsigned WINDOW = 16;
-    unsigned before = 0;
-    for (unsigned next = part; next > 0;) {
-        unsigned long long word[WINDOW];
-#pragma unroll
-        for (unsigned k = 0; k < WINDOW; k++)
-            word[k] = k < next ? load_relaxed(&words[size_t(next - 1 - k) * BINS + bin]) : 0;
-        bool goes_on = true;
+constexpr unsigned SORT_GROUP = 16;  // parts, where each thread of a block looks back
+
+// Sum of the last of `count` words that are STEP apart, back to one that is a prefix or to the first; `words` is where
+// the next one would be. Waits for what is not published. Several words are asked for at a time: their answers take as
+// long to come as one. Values are below 2^32.
+template <unsigned STEP, unsigned WINDOW>
+__device__ __forceinline__ unsigned sum_back(const unsigned long long* words, unsigned count, unsigned long long tag) {
+    const unsigned as_total = static_cast<unsigned>((tag | LOOK_BACK_TOTAL) >> 32);
+    const unsigned as_prefix = static_cast<unsigned>((tag | LOOK_BACK_PREFIX) >> 32);
+    unsigned sum = 0;
+    for (unsigned done = 0; done < count;) {
+        unsigned value[WINDOW], state[WINDOW];
 #pragma unroll
         for (unsigned k = 0; k < WINDOW; k++) {
-            goes_on = goes_on && next > 0 && is_published(word[k], tag);
-            if (!goes_on) continue;
-            before += static_cast<unsigned>(look_back_value(word[k]));
-            next--;
-            if (is_prefix(word[k])) next = 0;
+            const bool exists = done + k < count;
+            const unsigned long long word = exists ? load_relaxed(words - size_t(done + k + 1) * STEP) : 0;
+            value[k] = static_cast<unsigned>(word);
+            state[k] = exists ? static_cast<unsigned>(word >> 32) : as_prefix;
         }
+        unsigned ends = 1u << WINDOW, gaps = 1u << WINDOW;
+#pragma unroll
+        for (unsigned k = 0; k < WINDOW; k++) {
+            if (state[k] == as_prefix) ends |= 1u << k;
+            else if (state[k] != as_total) gaps |= 1u << k;
+        }
+        const unsigned end = static_cast<unsigned>(__ffs(static_cast<int>(ends)));  // counts from 1
+        const unsigned gap = static_cast<unsigned>(__ffs(static_cast<int>(gaps)));
+        const unsigned taken = min(min(end, gap - 1), WINDOW);
+#pragma unroll
+        for (unsigned k = 0; k < WINDOW; k++)
+            if (k < taken) sum += value[k];
+        if (end < gap) break;
+        done += taken;
     }
+    return sum;
+}
+
+// For the thread that has a digit: pairs with it in all parts before part `part`, which has `held` of them and has
+// published that. `words` are the digit's, a row of BINS apart.
+template <unsigned BINS, unsigned WINDOW>
+__device__ __forceinline__ unsigned pairs_before(unsigned long long* words, unsigned part, unsigned held,
+                                                 unsigned long long tag) {
+    const unsigned group = part / SORT_GROUP, in_group = part % SORT_GROUP;
+    const unsigned long long* word = words + size_t(row_of_part<SORT_GROUP>(part)) * BINS;
+    const unsigned nearest = sum_back<BINS, WINDOW>(word, in_group, tag);
+    unsigned long long* group_word = words + size_t(row_of_group<SORT_GROUP>(group)) * BINS;
+    const bool is_last = in_group == SORT_GROUP - 1;
+    if (is_last) store_relaxed(group_word, (nearest + held) | tag | (group ? LOOK_BACK_TOTAL : LOOK_BACK_PREFIX));
+    const unsigned before = nearest + sum_back<(SORT_GROUP + 1) * BINS, WINDOW>(group_word, group, tag);
+    if (is_last && group) store_relaxed(group_word, (before + held) | tag | LOOK_BACK_PREFIX);
     return before;
 }
 
-// Ranks some items of each lane of a warp among the warp's pairs with the same digit: item after item, lane after
-// lane. `ranks` [256] holds how many of each digit came before, and is brought up to date.
-constexpr unsigned RANKED_TOGETHER = 8;
+// Ranks COUNT items of each lane of a warp among the warp's pairs with the same digit: item after item, lane after
+// lane. `ranks` [bins] holds how many of each digit came before, and is brought up to date.
+template <unsigned COUNT>
 __device__ __forceinline__ void rank_by_digit(const unsigned* digit, unsigned* place, unsigned digit_bits,
                                               unsigned* ranks) {
     // Lanes with the same digit, bit by bit; several items at a time hide the latency of the votes.
-    unsigned peers[RANKED_TOGETHER];
+    unsigned peers[COUNT];
 #pragma unroll
-    for (unsigned i = 0; i < RANKED_TOGETHER; i++) peers[i] = FULL_WARP;
+    for (unsigned i = 0; i < COUNT; i++) peers[i] = FULL_WARP;
     for (unsigned bit = 0; bit < digit_bits; bit++) {
 #pragma unroll
-        for (unsigned i = 0; i < RANKED_TOGETHER; i++) {
+        for (unsigned i = 0; i < COUNT; i++) {
             const bool is_set = digit[i] >> bit & 1u;
             const unsigned votes = __ballot_sync(FULL_WARP, is_set);
             peers[i] &= is_set ? votes : ~votes;
@@ -184,7 +206,7 @@ __device__ __forceinline__ void rank_by_digit(const unsigned* digit, unsigned* p
     }
     const unsigned lower_lanes = (1u << lane_index()) - 1;
 #pragma unroll
-    for (unsigned i = 0; i < RANKED_TOGETHER; i++) {
+    for (unsigned i = 0; i < COUNT; i++) {
         const unsigned before = ranks[digit[i]], lower = static_cast<unsigned>(__popc(peers[i] & lower_lanes));
         __syncwarp();
         if (lower == 0) ranks[digit[i]] = before + static_cast<unsigned>(__popc(peers[i]));
@@ -199,10 +221,11 @@ struct Bin {
     unsigned begin;  // where they begin in the sorted part
 };
 
-// Turns the warps' counts of each digit (`ranks` [warps][256]) into sums over the warps before, publishes the part's
-// totals, and writes where each digit begins to `begins` [256]. Has one barrier, and needs one after it.
-template <unsigned WARPS>
-__device__ __forceinline__ Bin take_bins(unsigned* ranks, unsigned* begins, unsigned* warp_sums,
+// Turns the warps' counts of each digit (`ranks` [warps][BINS]) into sums over the warps before, publishes the part's
+// totals where there is such a digit, and writes where each digit begins to `begins` [BINS]. Has one barrier, and needs
+// one after it.
+template <unsigned WARPS, unsigned BINS>
+__device__ __forceinline__ Bin take_bins(unsigned* ranks, unsigned* begins, unsigned* warp_sums, bool has_digit,
                                          unsigned long long* word, unsigned long long state) {
     Bin bin{0, 0};
     if (threadIdx.x < BINS) {
@@ -212,7 +235,7 @@ __device__ __forceinline__ Bin take_bins(unsigned* ranks, unsigned* begins, unsi
             ranks[w * BINS + threadIdx.x] = bin.held;
             bin.held += in_warp;
         }
-        store_relaxed(word, bin.held | state);
+        if (has_digit) store_relaxed(word, bin.held | state);
         const unsigned inclusive = inclusive_warp_sum(bin.held);
         if (lane_index() == 31) warp_sums[warp_index()] = inclusive;
         bin.begin = inclusive - bin.held;
@@ -230,79 +253,104 @@ __device__ __forceinline__ Bin take_bins(unsigned* ranks, unsigned* begins, unsi
 template <SortPolicy P>
 __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) {
     using Key = typename KeyOf<P.key_bytes>::type;
-    constexpr unsigned THREADS = P.threads, WARPS = THREADS / 32, ITEMS = P.items, PART = THREADS * ITEMS;
-    constexpr unsigned WORDS = PART * (P.key_bytes == 8 ? 2 : 1), BUFFER = WORDS > WARPS * BINS ? WORDS : WARPS * BINS;
-    static_assert(THREADS >= BINS && THREADS % 32 == 0 && ITEMS % RANKED_TOGETHER == 0);
-    // First the ranks of each warp by digit, then the sorted keys, then the sorted payloads.
+    constexpr unsigned BINS = P.bins, THREADS = P.threads, WARPS = THREADS / 32;
+    constexpr unsigned ITEMS = P.items, FEWER = ITEMS * 3 / 4, FEW = ITEMS / 2;
+    constexpr unsigned PAIRS = THREADS * ITEMS, KEY_WORDS = PAIRS * P.key_bytes / 4;
+    constexpr unsigned BUFFER = max_of(KEY_WORDS + PAIRS, WARPS * BINS);
+    static_assert(THREADS >= BINS && THREADS % 32 == 0 && ITEMS % 2 == 0);
+    // First the ranks of each warp by digit, then the sorted keys and payloads.
     __shared__ __align__(16) unsigned buffer[BUFFER];
     __shared__ unsigned bin_offsets[BINS], warp_sums[BINS / 32], shared_part;
 
     Frame& frame = *args.frame;
-    const unsigned count = *args.count;
-    if (size_t(blockIdx.x) * PART >= count) return;
-    if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
-    for (unsigned i = threadIdx.x; i < WARPS * BINS; i += THREADS) buffer[i] = 0;
-    __syncthreads();
-    const unsigned part = shared_part, held = min(count - part * PART, PART);
+    const unsigned count = *args.count, base = P.iota && args.base ? *args.base : 0;
+    const bool has_digit = threadIdx.x < 1u << args.digit_bits;
+    const unsigned in_bin = has_digit ? args.bins[threadIdx.x] : 0;
+    const bool is_rare = args.rare_bins && args.rare_bins[0] != count;
+    if (args.rare_bins == args.bins && !is_rare) return;
+    unsigned all;
+    const unsigned bin_start = exclusive_block_sum<WARPS>(in_bin, bin_offsets, all);
+    Key* keys_out = args.rare_bins && !is_rare ? nullptr : static_cast<Key*>(args.keys_out);
+    unsigned* payloads_out = is_rare ? args.payloads_rare : args.payloads_out;
     const unsigned long long tag = look_back_tag(frame.epoch, args.launch);
+    // As few as still make no block come back more often.
+    const unsigned step = gridDim.x * THREADS, turns = count ? (count - 1) / (step * ITEMS) + 1 : 1;
+    const unsigned items = count <= turns * step * FEW ? FEW : count <= turns * step * FEWER ? FEWER : ITEMS;
+    const unsigned size = THREADS * items;
+    for (;;) {
+        if (threadIdx.x == 0) shared_part = atomicAdd(&frame.tickets[args.ticket], 1u);
+        for (unsigned i = threadIdx.x; i < WARPS * BINS / 4; i += THREADS)
+            reinterpret_cast<uint4*>(buffer)[i] = make_uint4(0, 0, 0, 0);
+        __syncthreads();
+        const unsigned part = shared_part;
+        if (size_t(part) * size >= count) return;
+        const unsigned first = part * size, held = min(count - first, size);
 
-    // A warp has 32 × ITEMS pairs in a row; item i of a lane is the pair 32 i + lane of them. Pairs beyond the last
-    // take the largest digit, so that they end up behind all others.
-    const unsigned in_part = warp_index() * 32 * ITEMS + lane_index();
-    const Key* keys_in = static_cast<const Key*>(args.keys_in) + size_t(part) * PART;
-    Key key[ITEMS];
-    unsigned payload[ITEMS], place[ITEMS], digit[ITEMS];
-    const unsigned digit_mask = (1u << args.digit_bits) - 1;
+        // A warp has 32 × items pairs in a row; item i of a lane is the pair 32 i + lane of them. Pairs beyond the last
+        // take the largest digit, so that they end up behind all others.
+        const unsigned in_part = warp_index() * 32 * items + lane_index();
+        const unsigned end = min(held, (warp_index() + 1) * 32 * items);
+        const Key* keys_in = static_cast<const Key*>(args.keys_in) + first;
+        Key key[ITEMS];
+        unsigned payload[ITEMS], place[ITEMS], digit[ITEMS];
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) key[i] = in_part + 32 * i < held ? keys_in[in_part + 32 * i] : Key(~Key(0));
+        for (unsigned i = 0; i < ITEMS; i++)
+            key[i] = in_part + 32 * i < end ? Key(keys_in[in_part + 32 * i] - base) : Key(~Key(0));
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) digit[i] = digit_at(key[i], args.shift) & digit_mask;
-    unsigned* ranks = buffer + warp_index() * BINS;
+        for (unsigned i = 0; i < ITEMS; i++) digit[i] = digit_at(key[i], args.shift, args.digit_bits);
+        unsigned* ranks = buffer + warp_index() * BINS;
+        if (items == ITEMS) rank_by_digit<ITEMS>(digit, place, args.digit_bits, ranks);
+        else if (items == FEWER) rank_by_digit<FEWER>(digit, place, args.digit_bits, ranks);
+        else rank_by_digit<FEW>(digit, place, args.digit_bits, ranks);
 #pragma unroll
-    for (unsigned first = 0; first < ITEMS; first += RANKED_TOGETHER)
-        rank_by_digit(digit + first, place + first, args.digit_bits, ranks);
-#pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) {
-        const unsigned at = in_part + 32 * i;
-        if constexpr (P.iota) payload[i] = part * PART + at;
-        else payload[i] = at < held ? args.payloads_in[size_t(part) * PART + at] : 0;
-    }
-    __syncthreads();
+        for (unsigned i = 0; i < ITEMS; i++) {
+            const unsigned at = in_part + 32 * i;
+            if constexpr (P.iota) payload[i] = first + at;
+            else payload[i] = at < end ? args.payloads_in[first + at] : 0;
+        }
+        __syncthreads();
 
-    unsigned long long* word = args.look_back + size_t(part) * BINS + threadIdx.x;
-    const unsigned long long state = tag | (part == 0 ? LOOK_BACK_PREFIX : LOOK_BACK_TOTAL);
-    const Bin bin = take_bins<WARPS>(buffer, bin_offsets, warp_sums, word, state);
-    __syncthreads();
+        unsigned long long* words = args.look_back + threadIdx.x;
+        unsigned long long* word = words + size_t(row_of_part<SORT_GROUP>(part)) * BINS;
+        const Bin bin = take_bins<WARPS, BINS>(buffer, bin_offsets, warp_sums, has_digit, word, tag | LOOK_BACK_TOTAL);
+        __syncthreads();
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) place[i] += ranks[digit[i]] + bin_offsets[digit[i]];
-    __syncthreads();
-    Key* sorted_keys = reinterpret_cast<Key*>(buffer);
+        for (unsigned i = 0; i < ITEMS; i++)
+            if (i < items) place[i] += ranks[digit[i]] + bin_offsets[digit[i]];
+        __syncthreads();
+        Key* sorted_keys = reinterpret_cast<Key*>(buffer);
+        unsigned* sorted_payloads = buffer + KEY_WORDS;
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) sorted_keys[place[i]] = key[i];
-    if (threadIdx.x < BINS) {
-        const unsigned before = look_back_at_bin(args.look_back, part, threadIdx.x, tag);
-        if (part != 0) store_relaxed(word, (before + bin.held) | tag | LOOK_BACK_PREFIX);
-        bin_offsets[threadIdx.x] = args.bin_starts[threadIdx.x] + before - bin.begin;
-    }
-    __syncthreads();
+        for (unsigned i = 0; i < ITEMS; i++)
+            if (i < items) sorted_keys[place[i]] = key[i];
+#pragma unroll
+        for (unsigned i = 0; i < ITEMS; i++)
+            if (i < items) sorted_payloads[place[i]] = payload[i];
+        if (has_digit)
+            bin_offsets[threadIdx.x] =
+                bin_start + pairs_before<BINS, P.window>(words, part, bin.held, tag) - bin.begin;
+        __syncthreads();
 
-    // The pair at place j of the part goes to j + what its digit was moved by.
-    Key* keys_out = static_cast<Key*>(args.keys_out);
-    unsigned target[ITEMS];
+        // The pair at place j of the part goes to j + what its digit was moved by.
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) {
-        const unsigned j = i * THREADS + threadIdx.x;
-        const Key k = sorted_keys[j];
-        target[i] = bin_offsets[digit_at(k, args.shift) & digit_mask] + j;
-        if (keys_out && j < held) keys_out[target[i]] = k;
-    }
-    __syncthreads();
+        for (unsigned two = 0; two < ITEMS; two += 2) {
+            uint2 gathered[2];
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) buffer[place[i]] = payload[i];
-    __syncthreads();
+            for (unsigned i = 0; P.gathers && i < 2; i++) {
+                const unsigned j = (two + i) * THREADS + threadIdx.x;
+                if (j < held) gathered[i] = args.gather_in[sorted_payloads[j]];
+            }
 #pragma unroll
-    for (unsigned i = 0; i < ITEMS; i++) {
-        const unsigned j = i * THREADS + threadIdx.x;
-        if (j < held) args.payloads_out[target[i]] = buffer[j];
+            for (unsigned i = 0; i < 2; i++) {
+                const unsigned j = (two + i) * THREADS + threadIdx.x;
+                if (j >= held) continue;
+                const Key k = sorted_keys[j];
+                const unsigned target = bin_offsets[digit_at(k, args.shift, args.digit_bits)] + j;
+                if (keys_out) keys_out[target] = k;
+                payloads_out[target] = sorted_payloads[j];
+                if constexpr (P.gathers) args.gather_out[target] = gathered[i];
+            }
+        }
+        __syncthreads();
     }
 }

@@ -61,16 +61,11 @@ __device__ __forceinline__ Place place_in_tile() {
     return {(warp & 1) * 8 + (lane & 7), (warp >> 1) * 4 * ROWS + (lane >> 3) * ROWS};
 }
 
-// The centre of the upper of two rows, and whether the thread's one pixel is in the lower one. From the tile's corner.
+// The centre of a thread's pixel, or of the upper of its two, from the tile's corner.
 struct Spot {
     float x, y;
-    float is_lower;  // 0 or 1; only if PAIRED
 };
-template <bool PAIRED>
-__device__ __forceinline__ Spot spot_of(Place place) {
-    const int y = PAIRED ? place.y & ~1 : place.y;
-    return {float(place.x) + 0.5f, float(y) + 0.5f, float(place.y - y)};
-}
+__device__ __forceinline__ Spot spot_of(Place place) { return {float(place.x) + 0.5f, float(place.y) + 0.5f}; }
 
 // ---- Staged splats and their alpha ----------------------------------------------------------------------------------
 //
@@ -90,11 +85,11 @@ __device__ __forceinline__ Whitened whitened(const Splat& s) {
 
 struct alignas(16) Staged {
     float a, u0, b, v0;
-    float c, opacity, red, green;  // opacity, or its logarithm to base 2 with log2_opacity
-    float blue;
-    unsigned index;  // in the tile's list
-    float depth;     // only if wanted
-    unsigned slot;   // NO_SLOT if there is nothing to add gradients to
+    float c, opacity;  // opacity, or its logarithm to base 2 with log2_opacity
+    unsigned index;    // in the tile's list
+    unsigned slot;     // NO_SLOT if there is nothing to add gradients to
+    float red, green, blue;
+    float depth;  // only if wanted
 };
 static_assert(sizeof(Staged) == 48);
 constexpr unsigned NO_SLOT = 0xffffffffu;
@@ -113,34 +108,39 @@ __device__ __forceinline__ Staged staged_splat(const Splat& s, int tile_x, int t
 }
 // One that no pixel is hit by.
 __device__ __forceinline__ Staged empty_splat() {
-    return {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, -FLOAT_MAX, 0.0f, 0.0f, 0.0f, 0u, 0.0f, NO_SLOT};
+    return {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, -FLOAT_MAX, 0u, NO_SLOT, 0.0f, 0.0f, 0.0f, 0.0f};
 }
 // What lane `lane` holds.
 __device__ __forceinline__ Staged handed_out(const Staged& own, int lane) {
     const auto number = [lane](float x) { return __shfl_sync(FULL_WARP, x, lane); };
     return {number(own.a), number(own.u0), number(own.b), number(own.v0), number(own.c), number(own.opacity),
-            number(own.red), number(own.green), number(own.blue), __shfl_sync(FULL_WARP, own.index, lane),
-            number(own.depth), __shfl_sync(FULL_WARP, own.slot, lane)};
+            __shfl_sync(FULL_WARP, own.index, lane), __shfl_sync(FULL_WARP, own.slot, lane),
+            number(own.red), number(own.green), number(own.blue), number(own.depth)};
+}
+// The one at an address in shared memory, in whole loads of 16 bytes.
+__device__ __forceinline__ Staged staged_at(unsigned address) {
+    const auto x = load_shared<float4>(address), y = load_shared<float4>(address + 16),
+               z = load_shared<float4>(address + 32);
+    return {x.x, x.y, x.z, x.w, y.x, y.y, __float_as_uint(y.z), __float_as_uint(y.w), z.x, z.y, z.z, z.w};
 }
 
-// u, v and alpha of the pixels of one thread. Forward and backward call this with the same policy and round alike: a
-// lower row's v is that of the row above it less c, whether one thread has both rows or two threads one each.
+// u, v and alpha of the pixels of one thread. Forward and backward call this with the same policy and round alike,
+// whether one thread has two rows or two threads one each.
 template <int ROWS>
 struct Evaluated {
     float u;
     float v[ROWS];
     float alpha[ROWS];  // opacity times falloff, not capped
 };
-template <Exponential EXP, bool LOG2_OPACITY, int ROWS, bool PAIRED>
+template <Exponential EXP, bool LOG2_OPACITY, int ROWS>
 __device__ __forceinline__ Evaluated<ROWS> evaluate(const Staged& s, const Spot& spot) {
     Evaluated<ROWS> e;
     e.u = __fmaf_rn(-s.a, spot.x, s.u0);
     const float column = LOG2_OPACITY ? __fmaf_rn(-e.u, e.u, s.opacity) : __fmul_rn(-e.u, e.u);
-    e.v[0] = __fmaf_rn(-s.b, spot.x, __fmaf_rn(-s.c, spot.y, s.v0));
-    if constexpr (ROWS == 2) e.v[1] = __fadd_rn(e.v[0], -s.c);
-    if constexpr (PAIRED) e.v[0] = __fmaf_rn(-s.c, spot.is_lower, e.v[0]);
+    const float above = __fmaf_rn(-s.b, spot.x, s.v0);
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {
+        e.v[row] = __fmaf_rn(-s.c, spot.y + float(row), above);
         const float power = __fmaf_rn(-e.v[row], e.v[row], column);
         const float falloff = EXP == Exponential::ex2 ? exp2_approx(power) : expf(__fmul_rn(LN_2, power));
         e.alpha[row] = LOG2_OPACITY ? falloff : __fmul_rn(s.opacity, falloff);

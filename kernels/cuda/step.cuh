@@ -28,6 +28,13 @@ struct alignas(16) StepInputs {
     float opacity_penalty, scale_penalty;
     unsigned collects;           // not 0: add to the statistics of density control
     unsigned sequence;           // of the step; its result goes to slot sequence % RESULT_SLOTS
+    // Of exposure.cuh: which photograph this is, and the learning rate of its map.
+    unsigned photograph;
+    float exposure_rate;
+    // Of noise.cuh: how large random steps are, and the sigmoid that spares opaque Gaussians.
+    float noise, noise_centre, noise_steepness;
+    unsigned noise_iteration;
+    unsigned long long noise_seed;
 };
 
 // Kept on the device; the host writes it before the first step and to continue after a refusal.

@@ -5,10 +5,11 @@
 //     x = w (ρ t ± sqrt(1 − ρ²) sqrt(1 − t²)),
 // widest at t = ±ρ. A tile row, from its first to its last row of pixel centres, is met at the t nearest to those.
 //
-// Most splats have a row or two, which their lane takes alone. Where a warp has a larger one, `visit_rows` gives each
-// lane one tile row of one of the warp's splats, so that a splat of hundreds of rows costs its warp what it must and no
-// lane waits for another. Everything is written with operations that the
-// compiler may not contract: both callers see the same bits.
+// Most splats have a row or two and a tile or two in each: their lane finds them alone, and they are passed on as bits
+// of a Footprint, so that nobody need find them again. Of a larger one the Extent is passed on, and `visit_rows` gives
+// each lane one tile row of one of the warp's splats, so that a splat of hundreds of rows costs its warp what it must
+// and no lane waits for another. Everything is written with operations that the compiler may not contract: both callers
+// see the same bits.
 //
 // Policy values of bounds: row_span, as above; aabb_o, the box w × h; circle3s, the square of half width
 // ceil(3 sigma_max) whatever the opacity, which cuts tails (2023).
@@ -17,7 +18,7 @@
 
 enum class Bounds : int { row_span, aabb_o, circle3s };
 
-// What the two passes know of a splat, 32 bytes: one memory sector.
+// What the tiles of a splat follow from, 32 bytes: one memory sector.
 struct alignas(16) Extent {
     float x, y;                 // mean, px
     float half_width;           // w, px
@@ -25,9 +26,19 @@ struct alignas(16) Extent {
     float correlation;          // ρ
     float inverse_half_height;  // 1/h, 1/px
     unsigned rows;              // tile rows: first | one past the last << 16
-    unsigned tiles;             // row_span: how many. Otherwise the columns, packed like the rows
+    unsigned columns;           // tile columns of all rows together, packed likewise
 };
 static_assert(sizeof(Extent) == 32);
+
+// The tiles of a splat, 8 bytes: a bit each if they lie within 4 rows of 8.
+constexpr unsigned FOOTPRINT_ROWS = 4, FOOTPRINT_COLUMNS = 8;
+struct alignas(8) Footprint {
+    unsigned corner;  // first row | first column << 16. Without bits: how many tiles, and an Extent says which
+    unsigned bits;    // bit 8 r + c: row r and column c from the corner
+};
+__device__ __forceinline__ unsigned count_of(Footprint f) {
+    return f.bits ? static_cast<unsigned>(__popc(f.bits)) : f.corner;
+}
 
 __device__ __forceinline__ Extent load_extent(const Extent* extents, unsigned slot) {
     const float4* halves = reinterpret_cast<const float4*>(extents + slot);
@@ -37,7 +48,7 @@ __device__ __forceinline__ Extent load_extent(const Extent* extents, unsigned sl
 __device__ __forceinline__ void store_extent(Extent* extents, unsigned slot, const Extent& e) {
     float4* halves = reinterpret_cast<float4*>(extents + slot);
     halves[0] = make_float4(e.x, e.y, e.half_width, e.spread);
-    halves[1] = make_float4(e.correlation, e.inverse_half_height, __uint_as_float(e.rows), __uint_as_float(e.tiles));
+    halves[1] = make_float4(e.correlation, e.inverse_half_height, __uint_as_float(e.rows), __uint_as_float(e.columns));
 }
 
 // Ranges of tile rows and columns: both ends fit 16 bits.
@@ -105,32 +116,41 @@ __device__ __forceinline__ void visit_rows(const Extent& mine, unsigned rows_end
                              0u};
             columns = row_span(its, row, tile_columns);
         } else {
-            columns = of_owner(mine.tiles);
+            columns = of_owner(mine.columns);
         }
         visit(base, owner, row, place < total ? columns : 0u);
     }
 }
 
-// The number of tiles of each lane's splat; the whole warp calls. A lane without a splat has empty `rows`.
+// The tiles of each lane's splat; the whole warp calls. A lane without a splat has empty `rows`.
 template <Bounds B>
-__device__ __forceinline__ unsigned count_tiles(const Extent& mine, int tile_columns) {
-    constexpr unsigned FEW_ROWS = 4;
+__device__ __forceinline__ Footprint find_tiles(const Extent& mine, int tile_columns) {
     const unsigned row_count = length_of(mine.rows);
-    if constexpr (B != Bounds::row_span) return row_count * length_of(mine.tiles);
-    if (!__any_sync(FULL_WARP, row_count > FEW_ROWS)) {
-        unsigned tiles = 0;
-        for (unsigned k = 0; k < row_count; k++)
-            tiles += length_of(row_span(mine, first_of(mine.rows) + static_cast<int>(k), tile_columns));
-        return tiles;
+    bool is_small = row_count <= FOOTPRINT_ROWS && length_of(mine.columns) <= FOOTPRINT_COLUMNS;
+    unsigned bits = 0;
+    for (unsigned k = 0; is_small && k < row_count; k++) {
+        const int row = first_of(mine.rows) + static_cast<int>(k);
+        const unsigned columns = B == Bounds::row_span ? row_span(mine, row, tile_columns) : mine.columns;
+        const unsigned length = length_of(columns);
+        if (length == 0) continue;
+        // What is rounded row by row may lie a tile outside of what is rounded for all rows.
+        const unsigned begin = static_cast<unsigned>(first_of(columns) - first_of(mine.columns));
+        is_small = begin < FOOTPRINT_COLUMNS && length <= FOOTPRINT_COLUMNS - begin;
+        if (is_small) bits |= ((1u << length) - 1) << (FOOTPRINT_COLUMNS * k + begin);
     }
-    const unsigned rows_end = inclusive_warp_sum(row_count), rows_begin = rows_end - row_count;
+    const unsigned corner = static_cast<unsigned>(first_of(mine.rows) | first_of(mine.columns) << 16);
+    const Footprint small{bits ? corner : 0, bits};
+    if (!__any_sync(FULL_WARP, !is_small)) return small;
+    if constexpr (B != Bounds::row_span) return is_small ? small : Footprint{row_count * length_of(mine.columns), 0};
+    const unsigned large_rows = is_small ? 0 : row_count;
+    const unsigned rows_end = inclusive_warp_sum(large_rows), rows_begin = rows_end - large_rows;
     unsigned tiles = 0;
-    visit_rows<B>(mine, rows_end, row_count, tile_columns, [&](unsigned base, unsigned, int, unsigned columns) {
+    visit_rows<B>(mine, rows_end, large_rows, tile_columns, [&](unsigned base, unsigned, int, unsigned columns) {
         const unsigned sum = inclusive_warp_sum(length_of(columns));
         const unsigned begin = max(rows_begin, base), end = min(rows_end, base + 32);  // of this splat, in this call
         const unsigned before = __shfl_sync(FULL_WARP, sum, static_cast<int>((begin - base - 1) & 31u));
         const unsigned through = __shfl_sync(FULL_WARP, sum, static_cast<int>((end - base - 1) & 31u));
         if (end > begin) tiles += begin > base ? through - before : through;
     });
-    return tiles;
+    return is_small ? small : Footprint{tiles, 0};
 }

@@ -120,6 +120,21 @@ __device__ __forceinline__ void add_pair(float* address, float2 values, [[maybe_
 #endif
 }
 
+// Where something lies in the block's shared memory: half as long as a pointer, and needs no sum to load from.
+template <class T>
+__device__ __forceinline__ unsigned shared_address(const T* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+template <class T>
+__device__ __forceinline__ T load_shared(unsigned address) {
+    return *static_cast<const T*>(__cvta_shared_to_generic(address));
+}
+// Without a branch, which the compiler would make of more than a store.
+__device__ __forceinline__ void store_shared_if(unsigned stores, unsigned address, unsigned value) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.shared.u32 [%1], %2; }"
+                 ::"r"(stores), "r"(address), "r"(value) : "memory");
+}
+
 // Starts to copy 16 bytes from global to shared memory without passing through registers; before sm_80, copies them.
 // The thread has its own copies after `wait_for_copies`, its warp after a __syncwarp that follows.
 __device__ __forceinline__ void copy_16_async(uint4* shared, const uint4* global) {

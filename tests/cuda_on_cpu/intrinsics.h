@@ -328,6 +328,15 @@ CUDA_ON_CPU_CONVERT(ru, ceilf)
 
 // ---- What kernels/cuda/warp.cuh defines for a GPU ----------------------------------------------------------------
 
+template <class T> unsigned shared_address(const T* pointer) {
+    return static_cast<unsigned>(reinterpret_cast<const char*>(pointer) - cuda_on_cpu::running->block->shared);
+}
+template <class T> T load_shared(unsigned address) {
+    return *reinterpret_cast<const T*>(cuda_on_cpu::running->block->shared + address);
+}
+inline void store_shared_if(unsigned stores, unsigned address, unsigned value) {
+    if (stores) *reinterpret_cast<unsigned*>(cuda_on_cpu::running->block->shared + address) = value;
+}
 template <class T> T* dynamic_shared() { return reinterpret_cast<T*>(cuda_on_cpu::running->block->dynamic_shared); }
 template <class T> T load_relaxed(const T* address, WHERE) {
     cuda_on_cpu::poll(where);

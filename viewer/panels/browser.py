@@ -19,7 +19,8 @@ from splatscope.viewer.style import DIM, WARN, Item, inside
 from splatscope.viewer.widgets import Panel, Ui, button, count
 
 WIDTH, HEIGHT = 720, 520  # points
-KINDS = {"folder": "folder", "capture": "capture", "model": "model", "splats": ""}
+BELOW, NOTE = 34, 26  # of it below the list: the path; and a line, if there is something to say
+KINDS = {"folder": "folder", "photographs": "photographs", "capture": "capture", "model": "model", "splats": ""}
 SUFFIX = ".ply"
 
 
@@ -52,7 +53,7 @@ class BrowserWindow(Panel):
                 button(style, "Home", lambda: self._enter(Path.home()))
                 button(style, "Here", lambda: self._enter(Path.cwd()), tip="The folder splatscope was started in")
                 self._place = dpg.add_text("")
-            with inside(dpg.add_child_window(height=-px(82), border=True)) as self._list:
+            with inside(dpg.add_child_window(height=-px(BELOW), border=True)) as self._list:
                 pass
             with inside(dpg.add_group(horizontal=True)):
                 self.path_box = self.ui.field(
@@ -180,6 +181,8 @@ class BrowserWindow(Panel):
     def _say(self, text: str, warn: bool = False) -> None:
         dpg.configure_item(self._note, color=WARN if warn else DIM)
         dpg.set_value(self._note, text)
+        dpg.configure_item(self._note, show=bool(text))
+        dpg.configure_item(self._list, height=-self.style.px(BELOW + (NOTE if text else 0)))
 
 
 def spoken_size(size: int) -> str:

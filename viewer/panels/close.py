@@ -8,7 +8,7 @@ from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.style import inside
 from splatscope.viewer.widgets import Panel, button, count
 
-WIDTH, HEIGHT = 430, 138  # points
+WIDTH, HEIGHT = 430, 114  # points
 LIVE = ("running", "paused", "stopping")
 
 
@@ -24,7 +24,7 @@ class CloseWindow(Panel):
         with inside(self._window):
             self._text = dpg.add_text("", wrap=self.style.px(WIDTH - 30))
             with inside(dpg.add_group(horizontal=True)):
-                button(self.style, "Save and close", dpg.stop_dearpygui, width=150, primary=True)
+                button(self.style, "Save and close", lambda: dpg.stop_dearpygui(), width=150, primary=True)
                 button(self.style, "Go on training", self._go_on, width=150, tip="Esc does the same")
 
     def ask(self) -> None:

@@ -19,7 +19,9 @@ from splatscope.viewer.schedule_figures import (
     Analyst,
     FrameFigures,
     ratio_of,
+    ratio_text,
     scheduled_as,
+    simulator_error,
     spoken_checks,
     spoken_prediction,
     spoken_recording,
@@ -54,7 +56,7 @@ class SchedulePanel(Panel):
         super().__init__(ui)
         self._analyst = Analyst()
         self._shown = "length"
-        self._choice, self._custom = HERE, [132, 8]
+        self._choice, self._custom = HERE, [132, 6]
         self._serial = -1
         self._recorded: RecordedFrame | None = None
 
@@ -63,8 +65,12 @@ class SchedulePanel(Panel):
         with inside(dpg.add_group(show=False)) as self._whole:
             self._build_buttons()
             self._build_machine()
-            labels = ("Imbalance", "Even share", "Heaviest tile", "Gini", "Predicted", "Measured")
+            labels = (
+                "Imbalance", "Even share", "Heaviest tile", "Max / mean", "Gini", "Idle area", "Predicted", "Measured",
+                "At once", "Simulator",
+            )  # fmt: skip
             self._facts = Facts(self.style, labels, 2, 84)
+            self._facts.show("Simulator", "")
             self._explain()
             self._history = History(self.style, HISTORY_HEIGHT, ("imbalance", "activity, predicted"))
             self._heading("Tiles by rank, splats each")
@@ -118,6 +124,21 @@ class SchedulePanel(Panel):
             "Splats of the heaviest tile over an even share of all splats for each block that runs at once. Above 1, "
             "the heaviest tile outlasts the others if it is not split.",
         )
+        tooltip(
+            style,
+            self._facts.item("Idle area"),
+            "Share of the machine's time that no order of whole tiles can use: it waits for the heaviest one.",
+        )
+        tooltip(
+            style,
+            self._facts.item("At once"),
+            "K: blocks that run at the same time, multiprocessors times what each has room for.",
+        )
+        tooltip(
+            style,
+            self._facts.item("Simulator"),
+            "Its makespan for the recorded frame, given the splats listed, over the recorded one.",
+        )
         activity = "Share of the time in which a multiprocessor has a block to run, mean over all: "
         tooltip(style, self._facts.item("Predicted"), f"{activity}by the model, as tiles are scheduled now.")
         tooltip(
@@ -131,15 +152,13 @@ class SchedulePanel(Panel):
         with inside(dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as table:
             dpg.bind_item_theme(table, style.facts)
             dpg.add_table_column(label="schedule", init_width_or_weight=1.0)
-            for label, wide in (("speed-up", 58), ("active", NUMBER_WIDTH), ("chunks", NUMBER_WIDTH)):
+            for label, wide in (("speed-up", 62), ("active", NUMBER_WIDTH), ("chunks", NUMBER_WIDTH)):
                 dpg.add_table_column(label=label, width_fixed=True, init_width_or_weight=style.px(wide))
             self._rows: dict[str, tuple[Item, list[Item]]] = {}
             for name, label in VARIANTS.items():
                 with inside(dpg.add_table_row()):
                     chosen = dpg.add_selectable(label=label, user_data=name, callback=lambda _, __, n: self._show(n))
                     numbers = [dpg.add_text("") for _ in range(3)]
-                    for item in numbers:
-                        dpg.bind_item_font(item, style.mono)
                     self._rows[name] = (chosen, numbers)
         tooltip(style, table, "Predicted makespan of each against the order of the grid; click to see one below.")
 
@@ -199,19 +218,25 @@ class SchedulePanel(Panel):
         dpg.set_value(self._source, PREDICTED if recorded is None else RECORDED)
         dpg.configure_item(self._save, show=recorded is not None)
         dpg.set_value(self._check_text, "" if recorded is None else spoken_checks(recorded))
+        error = None if recorded is None else simulator_error(recorded)
+        self._facts.show("Simulator", "" if error is None else f"{error:+.1%}")
 
     def _show_figures(self, figures: FrameFigures, picture: Picture) -> None:
         even, grid = figures.even, figures.of("grid")
         now = figures.of(scheduled_as(picture.request.policy.schedule))
-        self._facts.show("Imbalance", f"{even.ratio:.2f}")
+        machine = figures.on.machine
+        self._facts.show("Imbalance", ratio_text(even.ratio))
         self._facts.show("Even share", f"{even.share:,.0f}")
         self._facts.show("Heaviest tile", count(even.heaviest))
+        self._facts.show("Max / mean", f"{even.max_over_mean:.1f}")
         self._facts.show("Gini", f"{even.gini:.2f}")
+        self._facts.show("Idle area", f"{even.idle_area:.0%}")
+        self._facts.show("At once", f"{machine.workers:,}")
         self._facts.show("Predicted", f"{now.activity:.1%}")
         self._history.add(1, now.activity)
         for variant in figures.variants:
             gain = grid.makespan / variant.makespan if variant.makespan else 1.0
-            texts = f"{gain:5.2f} x", f"{variant.activity:5.0%}", f"{variant.chunks:5,}" if variant.chunks else "    –"
+            texts = f"{gain:.2f} x", f"{variant.activity:.0%}", f"{variant.chunks:,}" if variant.chunks else "–"
             colors = (GOOD if gain > 1.01 else WARN if gain < 0.99 else TEXT, TEXT, DIM)
             for item, text, color in zip(self._rows[variant.name][1], texts, colors, strict=True):
                 dpg.set_value(item, text)

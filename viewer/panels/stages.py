@@ -43,6 +43,12 @@ class StagesPanel(Panel):
         self._picture = StageTable(self.style, "Picture")
         self._training = StageTable(self.style, "Training step")
         with inside(dpg.add_group(show=False)) as self._tools:
+            self._pace = dpg.add_text("", color=DIM)
+            tooltip(
+                self.style,
+                self._pace,
+                "What the window takes of its own thread: input, panels, upload and drawing. Pictures are not in it.",
+            )
             self._build_tools()
 
     def _build_tools(self) -> None:
@@ -87,6 +93,7 @@ class StagesPanel(Panel):
         self._update_tools(status)
 
     def _update_tools(self, status: EngineStatus) -> None:
+        dpg.set_value(self._pace, str(self.session.pace))
         against = list(presets(status.backend))
         if self.session.previous_policy is not None:
             against.insert(0, PREVIOUS)
@@ -167,7 +174,7 @@ class StageTable:
                 bar = dpg.add_progress_bar(width=-1, height=style.px(17)) if stage else dpg.add_spacer()
                 numbers = [dpg.add_text("", color=color) for color in (TEXT, DIM, DIM)]
                 for item in numbers:
-                    dpg.bind_item_font(item, style.mono)
+                    dpg.bind_item_font(item, style.figures)
                 if not stage:
                     dpg.bind_item_font(name, style.bold)
                 self._rows[stage] = (bar, numbers)
@@ -219,7 +226,7 @@ class ComparisonTable:
                 (figure(change.after_ms), TEXT),
                 (difference, color_of(change)),
             ):
-                dpg.bind_item_font(dpg.add_text(text, color=color), self._style.mono)
+                dpg.bind_item_font(dpg.add_text(text, color=color), self._style.figures)
 
 
 def color_of(change: StageChange) -> Color:

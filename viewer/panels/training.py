@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import EngineStatus, Picture, TrainingStatus
+from splatscope.viewer.messages import EngineStatus, MemoryUse, Picture, TrainingStatus, Trouble
 from splatscope.viewer.panels.recipe import RecipeForm
 from splatscope.viewer.plots import CurvePlot
 from splatscope.viewer.session import CAN_START
 from splatscope.viewer.style import ACCENT, DIM, GOOD, STATE_COLORS, TEXT, WARN, Item, inside
 from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, duration, labelled, tooltip
 
+GIB = 2**30
+ROUND = 1000  # iterations; "run to" offers the next multiple
 BUTTONS: dict[str, tuple[str, ...]] = {
     "ready": ("start", "step"),
     "running": ("pause", "stop"),
@@ -36,7 +38,7 @@ class TrainingPanel(Panel):
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
-        self._state = ""
+        self._state, self._troubled = "", False  # shown
         self._form = RecipeForm(ui)
 
     def build(self) -> None:
@@ -60,9 +62,13 @@ class TrainingPanel(Panel):
             with inside(dpg.add_group(horizontal=True)):
                 self._throw = button(style, "Throw it away", self._reset, 120)
                 button(style, "Keep it", lambda: self._ask(False), 90, primary=True)
+        self._build_trouble()
         self._form.build()
+        self._progress = dpg.add_progress_bar(width=-1, height=style.px(20), show=False)
+        self._memory = dpg.add_progress_bar(width=-1, height=style.px(20), show=False)
+        self._memory_tip = tooltip(style, self._memory, "")
+        self._memory_note = dpg.add_text("", color=WARN, wrap=0, show=False)
         with inside(dpg.add_group(show=False)) as self._figures:
-            self._progress = dpg.add_progress_bar(width=-1, height=style.px(20))
             self._facts = Facts(style, ("Loss", "Splats", "PSNR", "SSIM", "Speed", "Left"), 2, 74)
             self._price = Facts(style, ("View cost",), 1, 74)
             self._loss_plot = CurvePlot(style, "loss", ACCENT)
@@ -89,6 +95,20 @@ class TrainingPanel(Panel):
             case _:
                 return button(style, "Reset…", lambda: self._ask(True), 74, tip="Throw the run away and begin anew")
 
+    def _build_trouble(self) -> None:
+        """What is offered when a run has paused by itself."""
+        style = self.style
+        with inside(dpg.add_group(show=False)) as self._trouble:
+            self._trouble_text = dpg.add_text("", wrap=0, color=WARN)
+            self._back = button(style, "Go back", self.session.go_back, 230, primary=True)
+            tooltip(style, self._back, "The newest checkpoint before; what came after it is trained again")
+            with inside(dpg.add_group(horizontal=True)):
+                self._keep = button(
+                    style, "Keep paused", self.session.keep_paused, 112, tip="Look around first; all stays as it is"
+                )
+                button(style, "Stop", self.session.stop_training, 112, tip="Save and end the run")
+            dpg.add_spacer(height=style.px(4))
+
     def _build_shares(self) -> None:
         style, session = self.style, self.session
         with labelled(style, "While moving"):
@@ -99,19 +119,28 @@ class TrainingPanel(Panel):
                 )
             )  # fmt: skip
             tooltip(style, self._fps, "What is aimed at while the view moves; the picture's resolution gives way.")
-        with inside(dpg.add_group(show=False)) as self._share_row, labelled(style, "View share"):
-            self._share = self.ui.field(
-                dpg.add_slider_int(
-                    min_value=2, max_value=90, format="at most %d %%", clamped=True, width=-1,
-                    callback=lambda _, percent: session.set_view_share(0.01 * percent),
+        with inside(dpg.add_group(show=False)) as self._share_row:
+            with labelled(style, "Training keeps"):
+                self._share = self.ui.field(
+                    dpg.add_slider_int(
+                        min_value=10, max_value=98, format="at least %d %% of the time", clamped=True, width=-1,
+                        callback=lambda _, percent: session.set_view_share(1.0 - 0.01 * percent),
+                    )
+                )  # fmt: skip
+                tooltip(
+                    style,
+                    self._share,
+                    "The rest is what pictures of a still view may take; 60 % while it moves, or that if it is more. "
+                    "View cost is what they do take.",
                 )
-            )  # fmt: skip
-            tooltip(
-                style,
-                self._share,
-                "Of the time while training, what pictures of a still view may take; 60 % while it moves, or this "
-                "if it is more. View cost is what they do take.",
-            )
+            with labelled(style, "Pictures"):
+                self._rate = self.ui.field(
+                    dpg.add_slider_int(
+                        min_value=1, max_value=60, format="at most %d a second", clamped=True, width=-1,
+                        callback=lambda _, rate: session.set_view_rate(float(rate)),
+                    )
+                )  # fmt: skip
+                tooltip(style, self._rate, "While training, and as far as the share of the time allows.")
 
     def _run_until(self) -> None:
         self.session.train_until(dpg.get_value(self._until))
@@ -124,31 +153,56 @@ class TrainingPanel(Panel):
         self.session.reset_training()
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        training = status.training
-        if training.state != self._state:
-            self._show_state(training.state)
+        training, trouble = status.training, self.session.trouble
+        if (training.state, trouble is not None) != (self._state, self._troubled):
+            self._show_state(training.state, trouble)
         note = training.note or HINTS.get(training.state, "")
         dpg.set_value(self._note, note)
         dpg.configure_item(self._note, show=bool(note))
         self._form.update(status.recipe)
+        self._show_memory(training.memory)
         dpg.set_value(self._fps, round(self.session.moving_fps))
-        dpg.set_value(self._share, round(100 * self.session.view_share))
+        dpg.set_value(self._share, round(100 * (1.0 - self.session.view_share)))
+        dpg.set_value(self._rate, round(self.session.view_rate))
         dpg.configure_item(self._share_row, show=training.state != "none")
         where = f"Iteration {count(training.iteration)} is reached. What is saved in {training.out_dir} stays there."
         dpg.set_value(self._question_text, where)
         shown = training.state not in ("none", "ready") or training.iteration > 0
-        dpg.configure_item(self._figures, show=shown)
+        for item in (self._progress, self._figures):
+            dpg.configure_item(item, show=shown)
         if shown:
             self._show_figures(training, status.splat_count)
 
-    def _show_state(self, state: str) -> None:
-        self._state = state
+    def _show_state(self, state: str, trouble: Trouble | None) -> None:
+        self._state, self._troubled = state, trouble is not None
         dpg.set_value(self._word, "nothing to train" if state == "none" else state)
         dpg.configure_item(self._word, color=STATE_COLORS[state])
         for of, row in self._rows.items():
-            dpg.configure_item(row, show=of == state)
-        dpg.configure_item(self._until_row, show=state in CAN_START)
+            dpg.configure_item(row, show=of == state and trouble is None)
+        dpg.configure_item(self._until_row, show=state in CAN_START and trouble is None)
+        if state in CAN_START and dpg.get_value(self._until) <= self.session.status.training.iteration:
+            dpg.set_value(self._until, (self.session.status.training.iteration // ROUND + 1) * ROUND)
+        dpg.configure_item(self._trouble, show=trouble is not None)
+        if trouble is not None:
+            dpg.set_value(self._trouble_text, trouble.text)
+            dpg.configure_item(self._back, label=trouble.back_label)
         self._ask(False)
+
+    def _show_memory(self, use: MemoryUse | None) -> None:
+        """In use now, and what the run is foreseen to need."""
+        if use is None or use.total == 0:
+            for item in (self._memory, self._memory_note):
+                dpg.configure_item(item, show=False)
+            return
+        dpg.configure_item(self._memory, show=True)
+        dpg.configure_item(self._memory_note, show=use.needed > use.total)
+        share, needed, total = use.used / use.total, use.needed / GIB, use.total / GIB
+        dpg.set_value(self._memory, min(1.0, share))
+        ahead = f"{needed:.1f} foreseen" if use.ends else f"room for {1e-6 * use.fits:.1f} M splats"
+        shown = f"{use.name} {use.used / GIB:.1f} of {total:.1f} GiB, {ahead}"
+        dpg.configure_item(self._memory, overlay=shown)
+        dpg.set_value(self._memory_tip, f"In use by everything on this machine. For this run {use.text}")
+        dpg.set_value(self._memory_note, use.text)
 
     def _show_figures(self, training: TrainingStatus, splats: int) -> None:
         facts = self._facts

@@ -1,0 +1,85 @@
+"""Pictures for the viewport: which one is on the screen, which one is on its way, what they cost.
+
+While training runs, a GPU is handed the picture behind the steps it has been given and goes on with steps behind the
+picture; the picture is taken when it is there. Otherwise it is waited for. Belongs to the engine's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.app.governor import Governor
+from splatscope.app.instruments import Instruments
+from splatscope.app.photographs import PhotographShelf
+from splatscope.app.pictures import compose, lay_over
+from splatscope.kernels.api import Backend, LiveBackend
+from splatscope.kernels.types import Frame, Gaussians
+from splatscope.viewer.messages import Picture, ViewRequest
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """A picture that a backend works on."""
+
+    shown: Any  # kernels.api.PendingShow; None: `made` is there already
+    made: tuple[NDArray[np.uint8], Frame] | None
+    request: ViewRequest
+    began: float  # time.perf_counter()
+    host_seconds: float  # spent so far, waiting for the GPU not included unless there is nothing else to do
+
+
+class PictureFeed:
+    """See the module's text."""
+
+    def __init__(self, governor: Governor, instruments: Instruments) -> None:
+        self.governor = governor
+        self._instruments = instruments
+        self.shown: object = None  # what the newest picture, finished or not, depends on
+        self._begun: _Begun | None = None
+        self._serial = 0
+
+    @property
+    def busy(self) -> bool:
+        """True while a picture is on its way."""
+        return self._begun is not None
+
+    @property
+    def ready(self) -> bool:
+        """True if `finish` does not wait for the GPU."""
+        return self._begun is not None and (self._begun.shown is None or self._begun.shown.ready)
+
+    def begin(self, backend: Backend, gaussians: Gaussians, request: ViewRequest) -> None:
+        """Starts a picture; one that cannot be started ahead is finished at once. Nothing may be on its way."""
+        began = time.perf_counter()
+        shown = made = None
+        if isinstance(backend, LiveBackend):
+            shown = backend.begin_show(gaussians, request.camera, request.settings, request.policy)
+        else:
+            frame = backend.render(gaussians, request.camera, request.settings, request.policy)
+            made = compose(frame, request), frame
+        self._begun = _Begun(shown, made, request, began, time.perf_counter() - began)
+
+    def finish(self, backend: Backend, shelf: PhotographShelf | None) -> Picture:
+        """Takes the picture, waiting if it is not there; `shelf` has the photograph it is compared with."""
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        start = time.perf_counter()
+        if begun.made is not None:
+            rgba, frame = begun.made
+        else:
+            rgba, frame = begun.shown.finish()
+            lay_over(rgba, frame, begun.request)
+        beside = None
+        if begun.request.photograph and shelf:
+            beside = shelf.beside(begun.request.photograph, rgba, begun.request.camera)
+        end = time.perf_counter()
+        self._instruments.add_picture(backend, frame, begun.began)
+        seconds = max(begun.host_seconds + end - start, 1e-3 * sum(frame.stage_ms.values()))
+        self.governor.note(begun.began, seconds)
+        self._serial += 1
+        return Picture(rgba, frame, begun.request, self._serial, 1e3 * seconds, beside)

@@ -1,0 +1,71 @@
+"""Opening a capture whose cameras may have to be found first: in the terminal, with a bar and a line for each stage.
+
+The search itself is `assets/sfm.py`; in the window `opening.py` does the same beside the pictures.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from splatscope.app.sentences import duration
+from splatscope.assets.capture import Capture
+from splatscope.assets.formats import open_capture
+from splatscope.assets.sfm import CameraSearch, FoundCameras, NoCamerasError, SearchProgress
+
+POLL_SECONDS = 0.2
+
+
+def open_or_find(path: Path, images: str, begun: Path | None = None) -> Capture:
+    """`open_capture`, after a search for cameras where there are none. Raises InputError; Ctrl-C ends the search.
+
+    `begun` are splats that training goes on with: cameras that are found now do not fit them.
+    """
+    try:
+        return open_capture(path, images)
+    except NoCamerasError as error:
+        if begun is not None:
+            raise error.lost(begun) from error
+        _search_in_terminal(error.folder)
+    return open_capture(path, images)
+
+
+def found_sentence(found: FoundCameras, seconds: float) -> str:
+    """What came of a search."""
+    text = f"Found the cameras of {found.placed} of {len(found.names)} photographs in {duration(seconds)}"
+    return f"{text}; points fit to {found.error:.2f} px. They are kept in {found.model}."
+
+
+def _search_in_terminal(folder: Path) -> None:
+    console = Console(stderr=False, highlight=False, soft_wrap=True)
+    start, search = time.perf_counter(), CameraSearch(folder)
+    console.print(f"Finding where the photographs in {folder} were taken; Ctrl-C stops, and what is done is kept.")
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), console=console, disable=not console.is_terminal)
+    try:
+        with bar:
+            line = _Line(console, bar, bar.add_task("", total=None))
+            while not search.wait(POLL_SECONDS):
+                line.show(search.poll())
+        found = search.result()
+    finally:
+        search.close()
+    console.print(found_sentence(found, time.perf_counter() - start))
+
+
+class _Line:
+    """The bar, and a line whenever a stage is over."""
+
+    def __init__(self, console: Console, bar: Progress, task: TaskID) -> None:
+        self._console, self._bar, self._task = console, bar, task
+        self._newest: SearchProgress | None = None
+
+    def show(self, progress: SearchProgress) -> None:
+        before, self._newest = self._newest, progress
+        if before is not None and before.stage != progress.stage:
+            self._console.print(f"{before.sentence()}.")
+        self._bar.update(
+            self._task, description=progress.sentence(), completed=progress.done, total=progress.total or None
+        )

@@ -1,0 +1,292 @@
+"""Cameras for a bare folder of photographs: structure from motion by pycolmap, once, kept in the user's cache.
+
+What is kept goes by the photographs' names and contents, so a folder that was moved or copied is known again; nothing
+is ever written into it. The work is done by another process (`sfm_worker.py`), which can be ended at any time and goes
+on later where it was. `formats.py` opens what is known already and raises `NoCamerasError` where a search would help.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import platformdirs
+
+from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.photographs import Photographs, counted
+from splatscope.assets.sfm_worker import FEWEST_PLACED, laid_out_name
+from splatscope.kernels.errors import InputError
+
+FOLDERS = ("", "images", "input")  # of a bare capture, where its photographs may lie
+_READ = 1 << 16  # bytes at the start and at the end of a photograph that tell it from others
+_KEPT_DAYS = 30  # that a search which was broken off can be gone on with
+_END_SECONDS = 5.0  # until a process that was asked to end is ended
+_NAMED = 3
+_HOW = "Take 20 or more sharp pictures that overlap by two thirds, moving around the scene rather than turning in place"
+
+Stage = Literal["reading", "features", "matching", "placing"]
+
+
+class NoCamerasError(InputError):
+    """A folder of photographs whose cameras nobody has looked for yet; `CameraSearch` finds them."""
+
+    def __init__(self, path: Path, folder: Path, count: int) -> None:
+        super().__init__(
+            f"{path} holds {counted(range(count))} without cameras. `splatscope train {path}`, or opening it in the "
+            f"window, finds where they were taken."
+        )
+        self.path, self.folder = path, folder  # what was to be opened; where the photographs lie
+
+    def lost(self, begun: Path) -> InputError:
+        """For who goes on with splats: cameras found anew stand in a world of their own."""
+        return InputError(
+            f"The cameras that were found for {self.path} are no longer in {_cache()}, and new ones would not fit the "
+            f"splats of {begun}. Begin a new run, or give a capture with the cameras that belong to them."
+        )
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """How far a search is."""
+
+    stage: Stage = "reading"
+    done: int = 0
+    total: int = 0
+
+    def sentence(self) -> str:
+        """For people."""
+        match self.stage:
+            case "reading":
+                return f"Reading photographs: {self.done:,} of {self.total:,}"
+            case "features":
+                return f"Finding features: {self.done:,} of {self.total:,} photographs"
+            case "matching":
+                return f"Matching: {self.done:,} of {self.total:,} pairs"
+            case _:
+                return f"Placing cameras: {self.done:,} of {self.total:,} registered so far"
+
+
+@dataclass(frozen=True)
+class FoundCameras:
+    """What a search found."""
+
+    model: Path  # a COLMAP model, whose names of photographs are not those on disk
+    names: dict[str, str]  # name in the model -> name below the folder, of all photographs
+    placed: int
+    error: float  # px, mean reprojection
+    others: tuple[int, ...]  # photographs in smaller models
+
+    def remark(self) -> str:
+        """What was left out, in one sentence; empty if nothing was."""
+        missing = len(self.names) - self.placed
+        if not missing:
+            return ""
+        apart = f", of which {' and '.join(map(str, self.others))} fit together among themselves" if self.others else ""
+        return f"Cameras were found for {self.placed} of {len(self.names)} photographs; {missing} are left out{apart}."
+
+
+def bare_photographs(path: Path, images: str) -> tuple[Path, int] | None:
+    """The folder of photographs that `path` stands for, and how many there are; None if there are none."""
+    for name in dict.fromkeys((images, *FOLDERS)):
+        folder = path / name
+        # Right in it: subfolders alone do not make a folder one of photographs.
+        if folder.is_dir() and any(child.suffix.lower() in EXTENSIONS for child in folder.iterdir()):
+            return folder, len(Photographs(folder).paths)
+    return None
+
+
+def known_cameras(folder: Path) -> FoundCameras | None:
+    """What an earlier search in these photographs found."""
+    with suppress(OSError, InputError):
+        return _read_found(_cache() / _content_key(folder))
+    return None
+
+
+class CameraSearch:
+    """One search, in a process of its own. `poll` it until `over`; `close` it whatever happens."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begins, or goes on with one that was broken off. Raises InputError if there is too little to begin with."""
+        self.folder = folder
+        photographs = Photographs(folder)
+        self._names = list(photographs.paths)
+        if len(self._names) < FEWEST_PLACED:
+            raise InputError(
+                f"{folder} holds {counted(self._names)}; cameras can be found from {FEWEST_PLACED} on. {_HOW}."
+            )
+        self._key = _content_key(folder)
+        self._work = _cache() / f"{self._key}.work"
+        self._newest = SearchProgress(total=len(self._names))
+        self._told: dict[str, Any] = {}
+        self._lock = _hold(self._work, folder)
+        try:
+            _remove_old(_cache(), self._work)
+            paths = [os.path.abspath(path) for path in photographs.paths.values()]
+            (self._work / "job.json").write_text(json.dumps(paths), encoding="utf-8")
+            self._log = (self._work / "log.txt").open("wb")
+        except OSError as error:
+            raise _unwritable(self._work, error) from error
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "splatscope.assets.sfm_worker", str(self._work)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C is ours to act on
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            with suppress(ValueError):
+                told = json.loads(line)
+                if "stage" in told:
+                    self._newest = SearchProgress(**told)
+                else:
+                    self._told = told
+
+    def poll(self) -> SearchProgress:
+        """The newest; at once."""
+        return self._newest
+
+    @property
+    def over(self) -> bool:
+        """True once `result` does not wait."""
+        return self._process.poll() is not None and not self._reader.is_alive()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits at most so long; True once it is over."""
+        deadline = time.monotonic() + seconds
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            self._reader.join(max(0.0, deadline - time.monotonic()))
+        return self.over
+
+    def result(self) -> FoundCameras:
+        """Keeps what was found. Raises InputError, in one sentence, if that is nothing."""
+        told = self._told
+        if "placed" not in told:
+            raise InputError(self._why_not(told.get("problem", "")))
+        names = {laid_out_name(number, Path(name)): name for number, name in enumerate(self._names)}
+        figures = {"placed": len(told["placed"]), "error": told["error"], "others": told["others"], "names": names}
+        place = _cache() / self._key
+        try:
+            (self._work / "model" / "found.json").write_text(json.dumps(figures), encoding="utf-8")
+            shutil.rmtree(place, ignore_errors=True)
+            os.replace(self._work / "model", place)
+        except OSError as error:
+            raise _unwritable(place, error) from error
+        self.close()
+        shutil.rmtree(self._work, ignore_errors=True)
+        found = _read_found(place)
+        assert found is not None
+        return found
+
+    def _why_not(self, problem: str) -> str:
+        what = f"No cameras were found for the {len(self._names)} photographs in {self.folder}"
+        if problem == "unreadable":
+            few = self._told.get("readable") or "none"
+            return f"{what}: {few} of them can be read, and {FEWEST_PLACED} are needed. Copy or export them again."
+        if problem == "no pair":
+            return f"{what}: not two of them show enough of the same. {_HOW}."
+        if problem == "no model":
+            return (
+                f"{what}: some show the same, but from places too close together, or too little of it to tell where "
+                f"they were taken. {_HOW}."
+            )
+        with suppress(OSError):
+            if shutil.disk_usage(self._work).free < 1 << 24:
+                return f"{what}: the disk that holds {self._work.parent} is full; free some space and try again."
+        return (
+            f"{what}: the search ended early (status {self._process.returncode}). Try again, which goes on where it "
+            f"was; {self._work / 'log.txt'} has what pycolmap said."
+        )
+
+    def close(self) -> None:
+        """Ends the process if it still runs. What it has done so far is kept for the next search."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._log.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _cache() -> Path:
+    return Path(platformdirs.user_cache_dir("splatscope", appauthor=False)) / "cameras"
+
+
+def _content_key(folder: Path) -> str:
+    """A name for these photographs wherever they lie: their names, sizes, beginnings and ends."""
+    digest = hashlib.sha256()
+    for name, path in Photographs(folder).paths.items():
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape") + file.read(_READ))
+                file.seek(max(0, size - _READ))
+                digest.update(file.read(_READ))
+        except OSError as error:
+            raise InputError(f"The image {path} cannot be read: {error.strerror}.") from error
+    return digest.hexdigest()[:32]
+
+
+def _read_found(place: Path) -> FoundCameras | None:
+    """What is kept there; None if that is nothing, or damaged."""
+    try:
+        kept = json.loads((place / "found.json").read_text(encoding="utf-8"))
+        return FoundCameras(place, kept["names"], kept["placed"], kept["error"], tuple(kept["others"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _hold(work: Path, folder: Path) -> int | None:
+    """Makes the folder ours alone, until it is closed; None where the system has no such locks."""
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(work, error) from error
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    held = os.open(work, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        raise InputError(f"Cameras for {folder} are being found already; wait until that search is over.") from error
+    except OSError:  # a file system without locks
+        pass
+    return held
+
+
+def _remove_old(cache: Path, work: Path) -> None:
+    """Searches broken off long ago."""
+    for other in cache.glob("*.work"):
+        with suppress(OSError):
+            if other != work and time.time() - other.stat().st_mtime > _KEPT_DAYS * 86400:
+                shutil.rmtree(other)
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{place} cannot be written: {error.strerror or 'the system refused it'}. Cameras are kept there."
+    )

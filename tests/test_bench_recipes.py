@@ -1,0 +1,95 @@
+"""Whole runs as a benchmark: rows that say what was trained, tables that compare only what can be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from splatscope.app.bench import BenchOptions, run_bench
+from splatscope.app.bench_recipe_tables import seconds_to, training_table
+from splatscope.kernels.errors import InputError
+from tests.small_capture import write_blender_set
+
+
+def test_recipes_run_whole_and_their_table_goes_into_a_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("splatscope.kernels.api.gpu_is_present", lambda: False)
+    write_blender_set(tmp_path / "ring")
+    readme = tmp_path / "README.md"
+    readme.write_text("a <!-- bench:train -->old<!-- /bench:train --> b")
+    settings = ("initial.random_count=200", "test_interval=20")
+    run_bench(
+        BenchOptions(
+            train=tmp_path / "ring",
+            recipe=("inria", "fast"),
+            iterations=40,
+            set=settings,
+            out=tmp_path / "runs.json",
+            readme=readme,
+        )
+    )
+    stored = json.loads((tmp_path / "runs.json").read_text())
+    rows = stored["training_runs"]
+    assert [row["recipe"] for row in rows] == ["inria", "fast"]
+    for row in rows:
+        assert (row["iterations"], row["views"], row["held_out"], row["width"]) == (40, 18, 6, 72)
+        assert [scoring[0] for scoring in row["curve"]] == [20, 40]
+        assert row["curve"][-1][2] == row["psnr"] > 10
+        assert sum(row["seconds"].values()) < row["whole_seconds"] + 1e-3
+    text = readme.read_text()
+    assert text.startswith("a <!-- bench:train -->\n| capture |")
+    assert "| ring, 72×56 | splatscope fast initial.random_count=200 test_interval=20 | 40 |" in text
+    assert "[runs.json](runs.json)" in text
+    assert "ring 72×56, splatscope inria" in capsys.readouterr().out
+
+
+def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there are inria, .*gsplat"):
+        run_bench(BenchOptions(train=tmp_path, recipe=("best",)))
+    with pytest.raises(InputError, match="--train"):
+        run_bench(BenchOptions(recipe=("fast",)))
+
+
+def row_of(recipe: str, psnr: float, seed: int = 0, trainer: str = "splatscope", **other: Any) -> dict[str, Any]:
+    """A run that rises by 1 dB a second until it is at `psnr` after 10 s."""
+    curve = [[1000 * i, float(i), psnr - 10 + i, 0.9, 100 * i] for i in range(1, 11)]
+    named = {"trainer": trainer, "recipe": recipe, "settings": [], "seed": seed, "capture": "lego", "width": 800}
+    scores = {"height": 800, "iterations": 10_000, "splats": 1000, "psnr": psnr, "ssim": 0.9, "training_seconds": 10.0}
+    return {**named, **scores, "curve": curve, "whole_seconds": 15.0, "peak_gib": 1.5, **other}
+
+
+def file_of(*runs: dict[str, Any], gpu: str = "NVIDIA H200") -> dict[str, Any]:
+    machine = {"gpu": gpu, "driver": "580", "torch": "2.11"}
+    return {"run": {"date": "2026-11-30T00:00:00"}, "machine": machine, "training_runs": list(runs)}
+
+
+def test_seconds_to_quality_are_measured_against_our_own_default() -> None:
+    ours = file_of(row_of("inria", 36.0), row_of("fast", 37.0), row_of("fast", 38.0, seed=1), row_of("mcmc", 35.0))
+    theirs = file_of(row_of("default", 35.75, trainer="gsplat 1.5.3")) | {"remarks": ["Loss kernels are ours."]}
+    table = training_table([("a.json", ours), ("b.json", theirs)])
+    cells = {line.split(" | ")[1]: line.rstrip(" |").split(" | ") for line in table.splitlines() if "lego" in line}
+    assert cells["splatscope inria"][-2:] == ["10.0", "10.0"]
+    assert cells["splatscope fast"][-2:] == ["8.5", "8.5"]  # 9 and 8 s
+    assert "37.50 (37.00–38.00 of 2 seeds)" in cells["splatscope fast"]
+    assert cells["splatscope mcmc"][-2:] == ["not reached", "not reached"]
+    assert cells["gsplat 1.5.3 default"][-2:] == ["10.0", "not reached"]
+    assert "Loss kernels are ours." in table
+    assert seconds_to(row_of("fast", 36.0), 33.2) == 8
+
+
+def test_another_size_or_a_changed_default_is_no_goal() -> None:
+    changed = row_of("inria", 36.0, settings=["sh_degree=1"])
+    small = row_of("inria", 36.0, width=400)
+    table = training_table([("a.json", file_of(changed, small, row_of("fast", 37.0)))])
+    fast = next(line for line in table.splitlines() if "splatscope fast" in line)
+    assert fast.endswith("| – | – |")
+
+
+def test_runs_of_different_machines_do_not_share_a_table() -> None:
+    files = [("a", file_of(row_of("fast", 36.0))), ("b", file_of(row_of("fast", 36.0), gpu="NVIDIA L4"))]
+    with pytest.raises(InputError, match="different machines, NVIDIA H200 and NVIDIA L4"):
+        training_table(files)
