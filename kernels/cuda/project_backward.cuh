@@ -471,13 +471,9 @@ __device__ __forceinline__ void backward_of_thread(const ProjectBackwardArgs& ar
     }
 }
 
-// Six blocks on a multiprocessor: with fewer registers a thread would spill some. Turing has no shared memory for as
-// many, and would spill at six.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr int PROJECT_BACKWARD_BLOCKS = 4;
-#else
-constexpr int PROJECT_BACKWARD_BLOCKS = 6;
-#endif
+// Six blocks on a multiprocessor: with fewer registers a thread would spill some. Before Ampere shared memory has no room
+// for as many, and six would spill.
+constexpr int PROJECT_BACKWARD_BLOCKS = RESIDENT_THREADS < 1536 ? 4 : 6;
 
 template <ProjectBackwardPolicy P>
 __global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, PROJECT_BACKWARD_BLOCKS) project_backward(ProjectBackwardArgs args) {
