@@ -59,6 +59,7 @@ def way_back(trainer: Trainer) -> Path | None:
     """The newest checkpoint of the run before its present iteration; None if there is none."""
     from splatscope.training.checkpoint import checkpoints
 
+    trainer.wait_for_files()  # one that is being written counts
     earlier = [path for iteration, path in checkpoints(trainer.out_dir).items() if iteration < trainer.iteration]
     return earlier[-1] if earlier else None
 

@@ -190,10 +190,14 @@ class Trainer:
         yield from self._report()
         yield Finished(self.iteration)
 
+    def wait_for_files(self) -> None:
+        """Returns once everything that is due is on disk, or is known not to be."""
+        self._writer.finished(wait=True)
+
     def save(self) -> Path:
         """Writes the splats of this iteration, with rows up to the run's full degree, the scores so far and a
         checkpoint, all before it returns the path of the splats. Raises InputError if one cannot be written."""
-        self._writer.finished(wait=True)
+        self.wait_for_files()
         snapshot = self.snapshot()
         path = self._write_splats(snapshot)
         self._write_metrics()
