@@ -176,11 +176,11 @@ def _gathers(visible: int, instances: int, device: Any) -> dict[str, Callable[[]
     """Copies of rows in random order, of the sizes of this frame."""
     import torch
 
-    extents, splats = torch.empty((visible, 8), device=device), torch.empty((visible, 12), device=device)
+    footprints, splats = torch.empty((visible, 2), device=device), torch.empty((visible, 12), device=device)
     order = torch.randperm(visible, device=device, dtype=torch.int32)
     slots = torch.randint(max(visible, 1), (instances,), device=device, dtype=torch.int32)
-    sorted_extents, listed_splats = torch.empty_like(extents), torch.empty((instances, 12), device=device)
+    in_order, listed_splats = torch.empty_like(footprints), torch.empty((instances, 12), device=device)
     return {
-        "gather of extents by depth": lambda: torch.index_select(extents, 0, order, out=sorted_extents),
+        "gather of footprints by depth": lambda: torch.index_select(footprints, 0, order, out=in_order),
         "gather of splats by list": lambda: torch.index_select(splats, 0, slots, out=listed_splats),
     }

@@ -40,11 +40,12 @@ def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> 
     row = 192 if policy.project.sh_dtype == "f32" else 96  # of harmonics
     entry = made_for.key_bytes + 4
     stages = {
-        # Means of all; the other parameters and the harmonics of the visible; splat, extent, tile count, depth.
-        "project": 12 * count + visible * (32 + row + 48 + 32 + 8),
-        # A histogram, four passes over (key, slot); the first reads no slots, the last writes no keys.
+        # Means and half axes of all; the other parameters and the harmonics of the visible; splat, footprint, depth.
+        "project": 24 * count + visible * (20 + row + 48 + 8 + 4),
+        # A histogram, three passes over (key, slot); the first reads no slots, the last writes no keys but footprints.
         "depth_sort": 60 * visible if policy.sort.sort == "two_stage" else 0,
-        "emit": 40 * visible + entry * pairs,
+        # Footprint and slot in, place and tiles out and in again; pairs.
+        "emit": 44 * visible + entry * pairs,
         "tile_sort": 2 * entry * pairs * made_for.key_passes,
         "ranges": made_for.key_bytes * pairs + 4 * made_for.tiles,
         "blend": 4 * pairs + 48 * visible + 20 * pixels,

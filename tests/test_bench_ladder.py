@@ -263,7 +263,7 @@ def test_every_kernel_between_projection_and_blending_is_timed_by_itself(
     ]
     assert set(row["beside"]) == {
         "an empty pair of events",
-        "gather of extents by depth",
+        "gather of footprints by depth",
         "gather of splats by list",
     }
     print_ablation("tiny", {"part": "sort", "step": "best", **copy.deepcopy(row)})
