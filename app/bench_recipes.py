@@ -45,23 +45,24 @@ def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str
         raise InputError(f"There is no recipe {unknown[0]!r} to run; there are {', '.join((*PRESETS, *PEERS))}.")
     name = options.capture.resolve().name
     results: dict[str, Any] = {"run": describe_run(f"splatscope bench --train {name} {_words(options)}")}
-    runs = []
+    runs = results["training_runs"] = []
+    file = None
     for recipe in options.recipes:
         for seed in options.seeds:
             backend = make_backend("auto")  # anew, so that memory is this run's
             results.setdefault("machine", describe_device(backend.name))
             if recipe in PRESETS:
                 runs.append(run_recipe(options, recipe, seed, backend))
-                continue
-            del backend
-            from splatscope.app.bench_peer_train import REMARK, run_gsplat
+            else:
+                del backend
+                from splatscope.app.bench_peer_train import REMARK, run_gsplat
 
-            runs.append(run_gsplat(options.capture, options.resolution, options.iterations, recipe, seed))
-            results["remarks"] = [REMARK]
-    results["training_runs"] = runs
-    if options.out is None:
-        return None, results
-    return write_results(results_path(options.out, results, ("train", name)), results), results
+                runs.append(run_gsplat(options.capture, options.resolution, options.iterations, recipe, seed))
+                results["remarks"] = [REMARK]
+            if options.out is not None:  # after each, so that a session cut short leaves what it has
+                file = file or results_path(options.out, results, ("train", name))
+                write_results(file, results)
+    return file, results
 
 
 def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any) -> dict[str, Any]:

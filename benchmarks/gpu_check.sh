@@ -74,7 +74,7 @@ for tool in ncu nsys compute-sanitizer nvcc cuobjdump; do
 done
 
 if wanted tests; then
-    part "device tests" 180 bash -c "set -o pipefail; '$python' -m pytest -v -p no:cacheprovider --durations=5 \
+    part "device tests" 330 bash -c "set -o pipefail; '$python' -m pytest -v -p no:cacheprovider --durations=15 -o faulthandler_timeout=60 \
         tests/test_*_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
 fi
 
