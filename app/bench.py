@@ -1,8 +1,8 @@
 """`splatscope bench`: its options, and who does what they ask for.
 
 The CPU: `bench_cpu.py`. A GPU: `bench_ladder.py` times every step, `bench_ablate.py` takes one stage apart,
-`bench_peers.py` puts other rasterisers beside ours. Whole training runs: `bench_recipes.py`. Importing this module must
-stay cheap: --help needs it.
+`benchmarks/peers.py` puts other rasterisers beside ours. Whole training runs: `bench_recipes.py`. Importing this module
+must stay cheap: --help needs it.
 """
 
 from __future__ import annotations

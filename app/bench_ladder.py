@@ -1,6 +1,6 @@
 """`splatscope bench --ladder`: every step of the ladder on the GPU, forward and backward, stage by stage.
 
-Steps, and other rasterisers where asked for (`bench_peers.py`), take turns repetition by repetition, on the same
+Steps, and other rasterisers where asked for (`benchmarks/peers.py`), take turns repetition by repetition, on the same
 splats, camera and image gradient. How time is taken: `bench_gpu.py`; what is drawn: `bench_scenes.py`; tables:
 `bench_tables.py` and `bench_readme.py`.
 """
@@ -21,8 +21,8 @@ from splatscope.kernels.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from splatscope.app.bench_peers import Peer
     from splatscope.app.bench_scenes import Loaded, Subject
+    from splatscope.benchmarks.peers import Peer
     from splatscope.kernels.pipeline import Plan, Scene
     from splatscope.kernels.policy import Policy
     from splatscope.kernels.renderer import Renderer
@@ -39,13 +39,13 @@ class LadderOptions:
     steps: tuple[str, ...] = ()  # all unless given
     repeat: int = 20
     toggles: bool = False  # also `best` with each toggle at each of its other values
-    versus: tuple[str, ...] = ()  # names of bench_peers.PEERS, or all
+    versus: tuple[str, ...] = ()  # names of benchmarks.peers.PEERS, or all
     out: Path | None = None  # JSON
 
 
 def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
     """Measures, prints, and writes JSON if told where: (the file, the results). Raises InputError."""
-    from splatscope.app.bench_peers import find_peers
+    from splatscope.benchmarks.peers import find_peers
     from splatscope.kernels.cuda import need_gpu
 
     if options.repeat < 1:
@@ -110,7 +110,7 @@ class LadderBench:
         """All steps, and the peers, on one scene."""
         import torch
 
-        from splatscope.app.bench_peers import PeerInput, compare
+        from splatscope.benchmarks.peers import PeerInput, compare
         from splatscope.benchmarks.scenes import upstream_gradient
 
         loaded = subject.load()

@@ -24,12 +24,9 @@ from torch import Tensor
 from splatscope.app.bench_recipes import peak_gib, reset_peak, row_of_scores
 from splatscope.assets.formats import open_capture
 from splatscope.assets.ply import write_ply
-from splatscope.kernels.arguments import struct_layout
+from splatscope.benchmarks.peer_loss import Loss
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.launcher import Launcher
-from splatscope.kernels.passes import frame_dtype, source
 from splatscope.kernels.renderer import KernelStore
-from splatscope.kernels.training_step import loss_kernels
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.training import metrics
 from splatscope.training.config import DataConfig, InitialConfig
@@ -37,7 +34,7 @@ from splatscope.training.dataset import Dataset
 from splatscope.training.initial import initial_points, splats_from_points
 from splatscope.training.stopwatch import Stopwatch
 
-SH_DEGREE, SH_INTERVAL, DSSIM_WEIGHT = 3, 1000, 0.2
+SH_DEGREE, SH_INTERVAL = 3, 1000
 MEANS_RATE, MEANS_DECAY = 1.6e-4, 0.01  # times the scene's extent; what is left of it at the end
 RATES = {"scales": 5e-3, "quats": 1e-3, "opacities": 5e-2, "sh0": 2.5e-3, "shN": 2.5e-3 / 20}
 TEST_INTERVAL = 1000
@@ -58,60 +55,6 @@ class Recipe:
 
 
 RECIPES = {"gsplat": Recipe(0.1, 1.0, 0.0), "gsplat-mcmc": Recipe(0.5, 0.1, 0.01)}
-
-
-class Loss:
-    """Our loss kernels behind torch.autograd, for pictures of one size over one background."""
-
-    def __init__(self, camera: Camera, kernels: KernelStore) -> None:
-        step = source("step.cuh").text
-        kinds = {name: struct_layout(step, name).dtype for name in ("StepInputs", "StepState", "StepResult")}
-        self._kernels, self._launcher = kernels("loss.cuh", loss_kernels(False, False)), Launcher()
-        shape, threads = (camera.height, camera.width, 3), 128
-        self._rows = 24
-        self._blocks = -(-3 * camera.width // threads) * -(-camera.height // self._rows)
-        fields: Any = kinds["StepResult"].fields
-        frame, self._host_inputs = np.zeros(1, frame_dtype()), np.zeros(1, kinds["StepInputs"])
-        frame["width"], frame["height"] = camera.width, camera.height
-        self._host_inputs["dssim_weight"] = DSSIM_WEIGHT
-        self._frame, self._state = _bytes(frame), _bytes(np.zeros(1, kinds["StepState"]))
-        self._results = _bytes(np.zeros(64, kinds["StepResult"]))
-        self._derivatives = torch.empty((3, *shape), device="cuda")
-        self._sums = torch.empty((self._blocks, 2), device="cuda")
-        self._gradient = torch.empty(shape, device="cuda")
-        self._loss_at = fields["loss"][1]
-        self._inputs: dict[int, Tensor] = {}  # by the address of the photograph
-
-    def __call__(self, image: Tensor, photograph: Tensor) -> Tensor:
-        """The loss of a picture [H, W, 3] against bytes [H, W, 3]."""
-        return _LossFunction.apply(image, photograph, self)  # pyright: ignore[reportReturnType]
-
-    def value_and_gradient(self, image: Tensor, photograph: Tensor) -> tuple[Tensor, Tensor]:
-        at = photograph.data_ptr()
-        if at not in self._inputs:
-            self._host_inputs["target"] = at
-            self._inputs[at] = _bytes(self._host_inputs)
-        shared = {"frame": self._frame, "inputs": self._inputs[at], "image": image, "derivatives": self._derivatives}
-        shared |= {"sums": self._sums, "rows": self._rows}
-        own = {"state": self._state, "results": self._results, "reach": None, "gradient": self._gradient}
-        values = (shared, shared | own | {"sum_count": self._blocks})
-        names = loss_kernels(False, False)
-        for name, blocks, arguments in zip(names, (self._blocks, self._blocks + 1), values, strict=True):
-            kernel = self._kernels[name]
-            self._launcher.launch(kernel, (blocks,), (128,), kernel.arguments.pack(**arguments))
-        loss = self._results[self._loss_at : self._loss_at + 4].view(torch.float32)[0]
-        return loss.clone(), self._gradient
-
-
-class _LossFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, image: Tensor, photograph: Tensor, loss: Loss) -> Tensor:  # pyright: ignore
-        value, ctx.gradient = loss.value_and_gradient(image, photograph)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore
-        return ctx.gradient * upstream, None, None
 
 
 class GsplatRun:
@@ -272,7 +215,3 @@ def _scores(
     count = len(training.splats["means"])
     scored = {"psnr": float(psnr), "ssim": float(ssim), "splats": count, "training_seconds": round(seconds, 3)}
     return {"iteration": iteration, **scored}
-
-
-def _bytes(record: np.ndarray) -> Tensor:
-    return torch.from_numpy(record.view(np.uint8).copy()).cuda()

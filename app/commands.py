@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from splatscope.app import cli
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 if TYPE_CHECKING:
     from splatscope.assets.capture import Capture
@@ -190,5 +191,8 @@ def _render(options: cli.Render) -> None:
         save_frame_stats(options.stats, frame, request, backend.name)
         written.append(options.stats)
     unusable = f", {frame.skipped:,} skipped: a value not finite, or no rotation" if frame.skipped else ""
-    print(f"{frame.visible:,} of {scene.gaussians.count:,} splats visible, {frame.instances:,} instances{unusable}.")
+    print(
+        f"{frame.visible:,} of {counted(scene.gaussians.count, 'splat')} visible, "
+        f"{counted(frame.instances, 'instance')}{unusable}."
+    )
     print("Wrote " + ", ".join(str(path) for path in written))

@@ -17,6 +17,7 @@ from splatscope.assets.ply import write_ply
 from splatscope.assets.ply_table import open_vertices, read_comments
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
+from splatscope.kernels.words import counted
 
 
 def run_convert(options: cli.Convert) -> None:
@@ -42,7 +43,7 @@ def run_convert(options: cli.Convert) -> None:
     extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     write_ply(target, gaussians, comments, opened.offset, text=options.encoding == "ascii")
     pruned = opened.gaussians.count - gaussians.count
-    words = f"{gaussians.count:,} splats, SH degree {gaussians.sh_degree}"
+    words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
     words += f"; not kept: {', '.join(extra[:8])}{' …' if len(extra) > 8 else ''}" if extra else ""
     print(f"Wrote {target}: {words}.")

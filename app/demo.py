@@ -11,6 +11,7 @@ from splatscope.app import cli
 from splatscope.app.commands import display_is_present, make_trainer
 from splatscope.app.training_setup import default_out
 from splatscope.assets.demo.generate import demo_capture_folder
+from splatscope.kernels.words import counted
 from splatscope.training.config import DensifyConfig, TrainConfig
 
 WINDOW_ITERATIONS = 7_000
@@ -76,7 +77,7 @@ def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, consol
     total = sum(frame.stage_ms.values())
     stages = ", ".join(f"{name} {ms:.1f}" for name, ms in frame.stage_ms.items())
     console.print(
-        f"{frame.visible:,} splats visible, {frame.instances:,} instances, {total:.1f} ms a picture ({stages}); "
-        f"busiest tile lists {int(frame.tile_counts.max()):,}."
+        f"{counted(frame.visible, 'splat')} visible, {counted(frame.instances, 'instance')}, {total:.1f} ms a "
+        f"picture ({stages}); busiest tile lists {int(frame.tile_counts.max()):,}."
     )
     console.print("Look at " + ", ".join(str(path) for path in written))

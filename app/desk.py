@@ -6,6 +6,7 @@ The engine makes one for each capture it opens and asks it from its own thread. 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -45,12 +46,14 @@ class CaptureDesk:
         self._note = note
         self._on_news = on_news
         self._shelf_of: object = None
+        self._runs = 0  # begun so far
         self._begin_anew(factory)
 
     def _begin_anew(self, factory: TrainerFactory) -> None:
         """A run that has not begun; everything stays as it is if it cannot be made."""
         session = TrainingSession(factory(self.capture, self._backend), self._note)
         self.factory, self.session = factory, session
+        self._runs += 1
         self.recipe = factory.recipe() if isinstance(factory, RunPlan) and factory.begin is None else None
         config = session.trainer.config
         self.checkup: tuple[Finding, ...] = examine(self.capture, config).findings
@@ -61,9 +64,33 @@ class CaptureDesk:
             views = (*self.capture.views, *self.capture.test_views)
             self.shelf = PhotographShelf(views, background, alpha, self._on_news)
 
+    def _begin_instead(self, factory: TrainerFactory) -> None:
+        """Another run in place of this one, which is let go of first: a GPU need not have room for both. If the other
+        cannot be made, this one stands again where it stood, from a copy on the host; then raises why."""
+        from splatscope.training.checkpoint import checkpoint_path
+        from splatscope.training.trainer import Beginning, Trainer
+
+        trainer, standing = self.session.trainer, self.session.standing
+        if standing.state == "error":  # nothing can be asked of it any more
+            self._begin_anew(factory)
+            return
+        kept, config, out = trainer.snapshot(), trainer.config, trainer.out_dir
+        self.session.let_go()
+        del self.session, trainer
+        if (forget := getattr(self._backend, "forget", None)) is not None:
+            forget()
+        gc.collect()  # steps and their buffers know each other
+        try:
+            self._begin_anew(factory)
+        except BaseException:
+            begin = Beginning(checkpoint_path(out, kept.iteration), kept, iteration=kept.iteration)
+            self.session = TrainingSession(Trainer(self.capture, config, self._backend, out, begin), self._note)
+            self.session.standing = standing
+            raise
+
     def obey(self, command: Command) -> bool:
         """Carries out what is asked of the run; True if it is another run now. Raises InputError if it cannot be."""
-        session = self.session
+        runs = self._runs
         match command:
             case messages.ResetTraining():
                 self.reset()
@@ -72,20 +99,22 @@ class CaptureDesk:
             case messages.GoBack():
                 self.go_back()
             case messages.StartTraining():
-                session.start(command.until)
+                self.session.start(command.until)
             case messages.PauseTraining():
-                session.pause()
+                self.session.pause()
             case messages.StepTraining():
-                session.step()
+                self.session.step()
             case messages.StopTraining():
-                session.stop()
+                self.session.stop()
             case _:
                 raise AssertionError(command)
-        return self.session is not session
+        return self._runs != runs
 
     def go_back(self) -> None:
         """Stands at the newest checkpoint, or at the run's beginning if there is none. Raises InputError while it is
-        running, and for a checkpoint that cannot be read."""
+        running, and for a checkpoint that cannot be read. A second request, while nothing is wrong, is none."""
+        if not self.session.troubled:
+            return
         path = way_back(self.session.trainer)
         if path is None:
             self.reset()
@@ -95,11 +124,11 @@ class CaptureDesk:
         from splatscope.training.checkpoint import read_checkpoint
         from splatscope.training.trainer import Beginning
 
-        checkpoint, old = read_checkpoint(path), self.session
+        checkpoint = read_checkpoint(path)
         begin = Beginning(path, checkpoint, iteration=checkpoint.iteration)
-        plan = replace(self.factory, out=old.trainer.out_dir, begin=begin)
-        old.let_go()
-        self._begin_anew(plan)
+        plan = self.factory
+        self._begin_instead(replace(plan, out=self.session.trainer.out_dir, begin=begin))
+        self.factory = plan  # a reset still means its beginning
         self.session.state = "paused"
         self._note("info", f"The run is at iteration {checkpoint.iteration:,} again, that of {path}.")
 
@@ -109,7 +138,7 @@ class CaptureDesk:
             raise InputError("Training is running; pause it before it is reset.")
         if not self.session.has_begun:
             return
-        self._begin_anew(self.factory.again() if isinstance(self.factory, RunPlan) else self.factory)
+        self._begin_instead(self.factory.again() if isinstance(self.factory, RunPlan) else self.factory)
         self._note("info", f"The run is at its beginning again; it will write to {self.session.trainer.out_dir}.")
 
     def set_recipe(self, wish: SetRecipe) -> None:

@@ -38,6 +38,7 @@ from splatscope.kernels.api import Backend, BackendName, make_backend, why_not_g
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera, Gaussians
+from splatscope.kernels.words import counted
 from splatscope.viewer import messages
 from splatscope.viewer.messages import Command, EngineStatus, LogLine, Picture, ViewRequest
 
@@ -53,9 +54,9 @@ class EngineConfig:
 
     backend: BackendName = "auto"
     images: str = "images"
-    view_share: float = 0.25  # of the time while training, at most this much goes to pictures of a still camera
+    view_share: float = 0.1  # of the time while training, at most this much goes to pictures of a still camera
     moving_share: float = 0.6  # the same while the camera moves
-    view_rate: float = 30.0  # pictures a second while training, at most
+    view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still camera
     nvtx: bool = False  # names for profilers
 
 
@@ -68,7 +69,7 @@ class Engine:
         self._news = threading.Condition()  # guards the fields below, up to the status
         self._request: ViewRequest | None = None
         self._commands: deque[Command] = deque()
-        self._closing = False
+        self._closing = self._saving = False
         self._photographs_came = False
         self._picture: Picture | None = None
         self._status = EngineStatus(busy="starting…")
@@ -112,6 +113,8 @@ class Engine:
             self._closing = True
             self._news.notify_all()
         self._thread.join(timeout)
+        if self._saving:  # on a slow disk
+            self._thread.join()
 
     def request_view(self, request: ViewRequest) -> None:
         """Replaces the wanted picture."""
@@ -209,6 +212,7 @@ class Engine:
             print(self._hunt.stop())
         session = self._session
         if session is not None and session.state in ("running", "paused", "stopping"):
+            self._saving = True
             try:
                 print(f"Training stopped at iteration {session.trainer.iteration}; saved {session.trainer.save()}")
             except InputError as error:
@@ -265,6 +269,9 @@ class Engine:
             raise InputError(
                 "Nothing to train is open; open a capture (a COLMAP folder or transforms_train.json) first."
             )
+        if isinstance(command, messages.ResetTraining | messages.GoBack):  # which let go of the splats there are
+            self._viewed = self._survey = None
+            self._instruments.drop_comparison()
         if self._desk.obey(command):
             self._show_anew(self._desk)
 
@@ -296,7 +303,7 @@ class Engine:
         self._survey = None
         for warning in info.warnings:
             self._note("warning", warning)
-        self._note("info", f"Opened {path}: {self._need_gaussians().count:,} splats.")
+        self._note("info", f"Opened {path}: {counted(self._need_gaussians().count, 'splat')}.")
         if command.then_train:
             self._control_training(messages.StartTraining())
 

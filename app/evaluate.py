@@ -21,6 +21,7 @@ from splatscope.assets.recentre import rebased
 from splatscope.kernels.api import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import RenderSettings
+from splatscope.kernels.words import counted
 from splatscope.training.config import DataConfig, TrainConfig
 from splatscope.training.dataset import fixed_background, split_views
 from splatscope.training.evaluation import ViewScore, mean, score_views, write_results
@@ -49,7 +50,7 @@ def run_eval(options: cli.Eval) -> None:
     background = fixed_background(capture, data)
     rounding = "rendered to 8 bits" if options.precision == "8bit" else "float render, not rounded"
     first = f"{protocol.words}; over RGB {', '.join(f'{c:g}' for c in background)}; {rounding}"
-    console.print(f"{splats.path}: {splats.gaussians.count:,} splats\n{first}")
+    console.print(f"{splats.path}: {counted(splats.gaussians.count, 'splat')}\n{first}")
     _, missing = find_lpips()
     if missing:
         console.print(missing)
@@ -73,7 +74,7 @@ def run_eval(options: cli.Eval) -> None:
     }
     write_results(out, method, scores, details, folder)
     words = _figures(means["PSNR"], means["SSIM"], means.get("LPIPS"))
-    console.print(f"Mean of {len(scores)} views: {words}\nWrote {out / 'results.json'}, {folder}")
+    console.print(f"Mean of {counted(len(scores), 'view')}: {words}\nWrote {out / 'results.json'}, {folder}")
 
 
 def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool) -> Protocol:
@@ -86,15 +87,17 @@ def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool)
             if data.eval or capture.test_views or not is_known
             else tuple(sorted((*training, *held_out), key=_name))
         )
-        return Protocol(trained, f"{len(trained)} training views")
+        return Protocol(trained, counted(len(trained), "training view"))
     if capture.test_views:
-        return Protocol(held_out, f"the set's own {len(held_out)} test views")
+        return Protocol(held_out, f"the set's own {counted(len(held_out), 'test view')}")
     if not held_out:
         raise InputError(f"{capture.path} has no views to score.")
     if is_known and not data.eval:
-        return Protocol(held_out, f"{len(held_out)} views, {every}, but trained on too: the run held out none")
+        return Protocol(
+            held_out, f"{counted(len(held_out), 'view')}, {every}, but trained on too: the run held out none"
+        )
     known = "held out" if is_known else "held out if the run held out any"
-    return Protocol(held_out, f"{len(held_out)} views, {every}, {known}")
+    return Protocol(held_out, f"{counted(len(held_out), 'view')}, {every}, {known}")
 
 
 def _open_splats(options: cli.Eval) -> SplatFile:

@@ -15,6 +15,7 @@ from splatscope.app.sentences import duration
 from splatscope.assets.capture import Capture
 from splatscope.assets.formats import open_capture
 from splatscope.assets.sfm import CameraSearch, FoundCameras, NoCamerasError, SearchProgress
+from splatscope.kernels.words import counted
 
 POLL_SECONDS = 0.2
 
@@ -35,7 +36,7 @@ def open_or_find(path: Path, images: str, begun: Path | None = None) -> Capture:
 
 def found_sentence(found: FoundCameras, seconds: float) -> str:
     """What came of a search."""
-    text = f"Found the cameras of {found.placed} of {len(found.names)} photographs in {duration(seconds)}"
+    text = f"Found the cameras of {found.placed} of {counted(len(found.names), 'photograph')} in {duration(seconds)}"
     return f"{text}; points fit to {found.error:.2f} px. They are kept in {found.model}."
 
 

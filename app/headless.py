@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from splatscope.app.memory import memory_use
 from splatscope.app.sentences import back_label, duration, sentence
 from splatscope.app.session import way_back
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 from splatscope.training import events
 from splatscope.training.errors import NotFiniteError
 
@@ -25,15 +27,20 @@ if TYPE_CHECKING:
 
 
 class _StopRequest:
-    """Turns the first Ctrl-C (or a terminate signal) into a flag, so that no step is cut in half."""
+    """Turns the first Ctrl-C (or a terminate signal, or the end of the terminal) into a flag, so that no step is cut in
+    half."""
 
     def __init__(self) -> None:
         self.asked = False
+        self._terminals = [number for number in (1, 2) if os.isatty(number)]
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> _StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            ends = [signal.SIGINT, signal.SIGTERM]
+            if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+                ends.append(signal.SIGHUP)
+            for number in ends:
                 self._previous[number] = signal.signal(number, self._take)
         return self
 
@@ -45,6 +52,9 @@ class _StopRequest:
         if self.asked:  # a second Ctrl-C means now
             raise KeyboardInterrupt
         self.asked = True
+        if sys.platform != "win32" and number == signal.SIGHUP:  # nobody reads on; writing would fail
+            for terminal in self._terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
 
 
 def train_in_terminal(trainer: Trainer) -> None:
@@ -81,7 +91,7 @@ def train_in_terminal(trainer: Trainer) -> None:
         raise SystemExit(130)
     trained, whole = trainer.seconds["training"] - trained_before, time.perf_counter() - start
     console.print(
-        f"Trained {trainer.iteration:,} iterations in {duration(whole)}, {duration(trained)} of it in steps; "
+        f"Trained {counted(trainer.iteration, 'iteration')} in {duration(whole)}, {duration(trained)} of it in steps; "
         f"{trainer.out_dir}"
     )
     sys.stdout.flush()
@@ -128,7 +138,7 @@ class _Line:
             case events.Prepared():
                 for warning in event.warnings:
                     self._console.print(f"warning: {warning}")
-            case events.SaveFailed(what="splats"):
+            case events.SaveFailed() if "splats" in event.what:
                 self.unsaved = event
             case events.Saved():
                 self.unsaved = None
@@ -146,7 +156,7 @@ class _Line:
             self._rate = (event.iteration - self._rate_start[1]) / seconds
             self._rate_start = (trained, event.iteration)
         rate = f"{self._rate:6.1f} it/s" if self._rate else "     – it/s"
-        figures = f"{rate}  loss {self._loss:.4f}  {event.count:,} splats{self._psnr}"
+        figures = f"{rate}  loss {self._loss:.4f}  {counted(event.count, 'splat')}{self._psnr}"
         self._progress.update(self._task, completed=event.iteration, figures=figures)
         if not self._console.is_terminal and now - self._last_plain > self.PLAIN_SECONDS:
             self._last_plain = now

@@ -21,8 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # names of files may be in no encoding; they are shown as far as possible
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was begun is cleared away
+    ends = [signal.SIGTERM]
+    if sys.platform != "win32":
+        ends.append(signal.SIGHUP)  # a terminal was closed; nohup has it ignored
+    for number in ends if threading.current_thread() is threading.main_thread() else ():
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what was begun is cleared away
     try:
         _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # a full disk under `> file` is noticed here

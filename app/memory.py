@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import MemoryUse
 
 if TYPE_CHECKING:  # torch loads with the trainer
@@ -21,6 +22,8 @@ _FLOAT = 4
 _ROWS = {degree: rows for rows, degree in SH_COEFFICIENTS.items()}
 _GEOMETRY = 3 + 3 + 4 + 1  # floats of a splat beside its harmonics
 _KINDS = 3  # parameters and both moments
+_HARMONICS = 3 * 16  # numbers of a splat on a GPU
+_HARMONIC_BYTES = {"f32": 4, "bf16": 2, "split": 4}  # of one, by sh_dtype (kernels/sh_words.py)
 _BESIDE = 256 + 12  # bytes a splat of a step's own buffers, and its statistics
 _GROWTH = 2.3  # rows on a GPU: 1.3 times those asked for, and the old ones until they are copied (splat_buffers.py)
 _PAIR = 24  # bytes of a (splat, tile) pair, sorted twice over
@@ -43,7 +46,10 @@ def memory_use(trainer: Trainer) -> MemoryUse:
     pixels = max((view.camera.width * view.camera.height for view in views), default=0)
     fixed = photographs + _PIXEL * pixels + (_CONTEXT if on_gpu else 0)
     splat = _FLOAT * (_KINDS + (not on_gpu)) * (_GEOMETRY + 3 * _ROWS[3 if on_gpu else trainer.config.sh_degree])
+    splat -= (_FLOAT - _HARMONIC_BYTES[trainer.sh_dtype]) * _HARMONICS
     each = splat + _BESIDE + _PAIR * max(_PAIRS, trainer.pairs / max(count, 1))
+    # In words they are copied as float32 for scores, files and density control.
+    each += _FLOAT * _HARMONICS if trainer.sh_dtype != "f32" else 0
     each += (_GROWTH - 1) * splat if on_gpu else 0
     splats = max(most or 0, count)  # a run keeps those that it begins with
     needed = fixed + each * splats
@@ -66,10 +72,16 @@ def forecast_sentence(use: MemoryUse) -> str:
     if not use.total:
         return ""
     if not use.ends and use.needed <= use.total:
-        return f"{use.needed / GIB:.1f} GiB for {use.splats:,} splats; {use.total / GIB:.1f} hold about {use.fits:,}."
-    text = f"{use.needed / GIB:.1f} GiB foreseen for {use.splats:,} splats, there are {use.total / GIB:.1f}"
+        return (
+            f"{use.needed / GIB:.1f} GiB for {counted(use.splats, 'splat')}; {use.total / GIB:.1f} hold "
+            f"about {use.fits:,}."
+        )
+    text = f"{use.needed / GIB:.1f} GiB foreseen for {counted(use.splats, 'splat')}, there are {use.total / GIB:.1f}"
     if use.needed > use.total:
-        return f"{text}: growth will stop at about {use.fits:,} splats. Lower max_splats, or train smaller pictures."
+        return (
+            f"{text}: growth will stop at about {counted(use.fits, 'splat')}. Lower max_splats, or train "
+            "smaller pictures."
+        )
     return f"{text}."
 
 

@@ -21,6 +21,7 @@ from splatscope.kernels.policy import toggle_table
 from splatscope.kernels.schedule import imbalance
 from splatscope.kernels.sm_timeline import Recording, checks, lanes
 from splatscope.kernels.types import Gaussians
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import BlendMachine, RecordedFrame, ViewRequest
 from splatscope.viewer.schedule_figures import spoken_overhead
 from splatscope.viewer.schedule_plots import gantt_sheet, ranked_sheet
@@ -70,7 +71,7 @@ def spoken(recorded: RecordedFrame) -> str:
     """One sentence for the log."""
     recording, timeline = recorded.recording, recorded.recording.timeline
     return (
-        f"Recorded {len(recording):,} units in {timeline.makespan / 1e6:.3f} ms: {recording.place} activity "
+        f"Recorded {counted(len(recording), 'unit')} in {timeline.makespan / 1e6:.3f} ms: {recording.place} activity "
         f"{recording.activity:.1%}, idle tail {recording.idle_tail:.1%}; recording adds {spoken_overhead(recorded)} to "
         "blending."
     )

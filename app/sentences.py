@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from splatscope.kernels.words import counted
 from splatscope.training import events
 
 
@@ -9,35 +10,38 @@ def sentence(event: events.Event) -> str | None:
     """One line for people, or None for events that only move a progress bar."""
     match event:
         case events.Loading() if event.done == event.total:
-            return f"Read {event.total} photographs; compiling kernels, or loading them if they are compiled…"
+            return (
+                f"Read {counted(event.total, 'photograph')}; compiling kernels, or loading them if they are compiled…"
+            )
         case events.Prepared():
             held_out = f", {event.held_out_views} held out" if event.held_out_views else ""
             return (
-                f"{event.training_views} views to train on{held_out}, {event.width}x{event.height}; "
-                f"{event.count:,} splats to begin with."
+                f"{counted(event.training_views, 'view')} to train on{held_out}, {event.width}x{event.height}; "
+                f"{counted(event.count, 'splat')} to begin with."
             )
         case events.Forecast():
             text = f"Forecast: about {duration(event.seconds)} ({event.step_ms:.0f} ms a step now)."
             return f"{text} {event.suggestion}".strip()
         case events.GrowthStopped():
             return (
-                f"Iteration {event.iteration:,}: no memory for more than {event.count:,} splats; training goes on "
-                f"with those. {event.reason}"
+                f"Iteration {event.iteration:,}: no memory for more than {counted(event.count, 'splat')}; training "
+                f"goes on with those. {event.reason}"
             )
         case events.Evaluated():
             return (
                 f"Iteration {event.iteration:,}: {event.label} {event.psnr:.2f} dB, SSIM {event.ssim:.4f} "
-                f"({event.views} views)"
+                f"({counted(event.views, 'view')})"
             )
         case events.Saved():
             return f"Iteration {event.iteration:,}: saved {event.path}"
         case events.SaveFailed():
-            return f"Iteration {event.iteration:,}: {event.what} not saved. {event.reason} Training goes on."
+            what = " and ".join(event.what)
+            return f"Iteration {event.iteration:,}: {what} not saved. {event.reason} Training goes on."
         case events.Resumed():
             return f"Going on from iteration {event.iteration:,} of {event.path}. {event.remark}".strip()
         case events.Plateaued():
             return (
-                f"Iteration {event.iteration:,}: {event.scorings} scorings in a row brought no gain over "
+                f"Iteration {event.iteration:,}: {counted(event.scorings, 'scoring')} in a row brought no gain over "
                 f"{event.best:.2f} dB, so the run ends here."
             )
         case events.Finished():

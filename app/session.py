@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,15 @@ def way_back(trainer: Trainer) -> Path | None:
     trainer.wait_for_files()  # one that is being written counts
     earlier = [path for iteration, path in checkpoints(trainer.out_dir).items() if iteration < trainer.iteration]
     return earlier[-1] if earlier else None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a session stands."""
+
+    state: TrainingState
+    trouble: str
+    troubles: int
 
 
 class TrainingSession:
@@ -126,6 +136,20 @@ class TrainingSession:
         """True once anything was asked of the run; until then its recipe can change."""
         return self.state != "ready" or self.trainer.iteration > 0
 
+    @property
+    def standing(self) -> Standing:
+        """What a run that is made again is to show as before."""
+        return Standing(self.state, self._trouble, self._troubles)
+
+    @standing.setter
+    def standing(self, standing: Standing) -> None:
+        self.state, self._trouble, self._troubles = standing.state, standing.trouble, standing.troubles
+
+    @property
+    def troubled(self) -> bool:
+        """True while it stands paused by itself."""
+        return bool(self._trouble)
+
     def stop(self) -> None:
         """Saves what is there and ends the run."""
         if self.state in ("running", "paused"):
@@ -180,6 +204,9 @@ class TrainingSession:
                     self._pause_after = 0
                     self._set_state("paused")
                 changed = True
+            case events.Prepared():
+                for warning in event.warnings[len(self.trainer.capture.warnings) :]:  # the others were there to open it
+                    self._log("warning", warning)
             case events.Loading():
                 self._note = f"Loading photograph {event.done} of {event.total}"
             case events.Evaluating():

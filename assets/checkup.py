@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from splatscope.assets.capture import FEWEST_POINTS, NO_OFFSET, Capture, View
 from splatscope.assets.images import check_decodes
 from splatscope.assets.lens import Lens, as_colmap, straightened
-from splatscope.assets.photographs import counted, left_out
+from splatscope.assets.photographs import left_out
 from splatscope.assets.undistort import seen
 from splatscope.assets.upright import guess_up
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
+from splatscope.kernels.words import counted
 
 FAR_CAMERA = 5.0  # times the median distance to the middle; a camera beyond is an outlier
 FEW_VIEWS = 10
@@ -104,13 +105,15 @@ def _files(capture: Capture) -> Iterator[Finding]:
         yield Finding("missing", _some(census.missing))
     if len(capture.views) < FEW_VIEWS:
         advice = "A scene is covered by about 50 to 300; what only one of them sees has no depth."
-        yield Finding("photographs", f"Only {counted(capture.views)} can be trained on.", True, advice)
+        yield Finding(
+            "photographs", f"Only {counted(len(capture.views), 'photograph')} can be trained on.", True, advice
+        )
 
 
 def _sizes(views: Sequence[View]) -> Iterator[Finding]:
     sizes = Counter((view.camera.width, view.camera.height) for view in views).most_common()
     shown = ", ".join(f"{count} of {width} x {height}" for (width, height), count in sizes[:_NAMED])
-    yield Finding("sizes", shown + (f" and {len(sizes) - _NAMED} more sizes" if len(sizes) > _NAMED else ""))
+    yield Finding("sizes", shown + (f" and {counted(len(sizes) - _NAMED, 'more size')}" if len(sizes) > _NAMED else ""))
 
 
 def _damage(views: Sequence[View]) -> Iterator[Finding]:
@@ -142,7 +145,7 @@ def _lenses(views: Sequence[View]) -> Iterator[Finding]:
             f"become {straight.width} x {straight.height}{blank}"
         )
     if len(lenses) > _NAMED:
-        shown.append(f"and {len(lenses) - _NAMED} more lenses")
+        shown.append(f"and {counted(len(lenses) - _NAMED, 'more lens', 'more lenses')}")
     yield Finding("lenses", "; ".join(shown))
     angles = np.array([_angle(view.camera) for view in views])
     spread = f"{angles.min():.0f}°" if np.ptp(angles) < 1 else f"{angles.min():.0f}° to {angles.max():.0f}°"
@@ -150,13 +153,18 @@ def _lenses(views: Sequence[View]) -> Iterator[Finding]:
     low, high = _ODD_ANGLES
     odd = [view for view, angle in zip(views, angles, strict=True) if not low <= angle <= high]
     if odd:
-        text = f"{counted(odd)} would be {_angle(odd[0].camera):.0f}° wide, for example {odd[0].name}."
+        text = (
+            f"{counted(len(odd), 'photograph')} would be {_angle(odd[0].camera):.0f}° wide, for example {odd[0].name}."
+        )
         yield Finding(
             "angles", text, True, "The focal length is in pixels; check that it belongs to these photographs."
         )
     skewed = [v for v in views if abs(v.camera.fx / v.camera.fy - 1) > 0.1]
     if skewed:
-        text = f"Pixels would not be square (fx and fy differ by over 10%) in {counted(skewed)}, {skewed[0].name}."
+        text = (
+            "Pixels would not be square (fx and fy differ by over 10%) in "
+            f"{counted(len(skewed), 'photograph')}, {skewed[0].name}."
+        )
         yield Finding("lenses", text, True, "Check that the cameras were computed from photographs of this shape.")
 
 
@@ -183,7 +191,8 @@ def _alpha(capture: Capture, views: Sequence[View]) -> Iterator[Finding]:
         "alpha", f"{cut_out} of {len(views)} have an alpha channel, composited over {over} unless asked otherwise"
     )
     if cut_out < len(views):
-        text = f"Only {cut_out} of {len(views)} photographs have an alpha channel."
+        have = "has" if cut_out == 1 else "have"
+        text = f"Only {cut_out} of {counted(len(views), 'photograph')} {have} an alpha channel."
         yield Finding(
             "alpha",
             text,
@@ -204,7 +213,7 @@ def _points(capture: Capture) -> Iterator[Finding]:
     shares = [_share_seen(sample, view.camera) for view in capture.views]
     away = [view.name for view, share in zip(capture.views, shares, strict=True) if share < _FEW_SEEN]
     if away:
-        text = f"Hardly any of the points are seen by {counted(away)}: {_some(away)}."
+        text = f"Hardly any of the points are seen by {counted(len(away), 'photograph')}: {_some(away)}."
         yield Finding("points", text, True, "Their poses are wrong, or they show something else; leave them out.")
 
 
@@ -225,7 +234,7 @@ def _cameras(capture: Capture) -> Iterator[Finding]:
     far = [(d, v.name) for d, v in zip(distances, capture.views, strict=True) if d > FAR_CAMERA * median > 0]
     if far:
         names = [name for _, name in sorted(far, reverse=True)]
-        text = f"{counted(far)} taken {FAR_CAMERA:.0f} times farther out than most: {_some(names)}."
+        text = f"{counted(len(far), 'photograph')} taken {FAR_CAMERA:.0f} times farther out than most: {_some(names)}."
         advice = "They do not count for the extent of the scene; leave them out if their poses are wrong."
         yield Finding("cameras", text, True, advice)
     looked_at = _typical_depth(capture)

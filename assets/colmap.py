@@ -17,6 +17,7 @@ from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, mat
 from splatscope.assets.recentre import recentred
 from splatscope.assets.sfm import FoundCameras
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 _INSIDE_A_DATASET = ("sparse", "distorted", "colmap")  # folders whose photographs lie in a folder above
 _BEFORE_UNDISTORTION = "distorted"  # where Inria's convert.py leaves the models of the photographs in `input`
@@ -54,8 +55,8 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
     if len(models) > 1:
         others = ", ".join(f"{names[m]} ({counts[m]})" for m in models if m != model)
         warnings.append(
-            f"{len(models)} COLMAP models found; using {names[model]} with {counts[model]} photographs, not {others}. "
-            "To use another, open its folder."
+            f"{len(models)} COLMAP models found; using {names[model]} with {counted(counts[model], 'photograph')}, "
+            f"not {others}. To use another, open its folder."
         )
     reconstruction = read_model(model)
     taken = shots(reconstruction, model)
@@ -70,7 +71,8 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
     warnings += [*more, *found_warnings]
     if census.unused:
         warnings.append(
-            f"Not used, for lack of a camera in {model}: {census.unused} of {len(photographs.paths)} photographs in "
+            f"Not used, for lack of a camera in {model}: {census.unused} of "
+            f"{counted(len(photographs.paths), 'photograph')} in "
             f"{folder}. If they matter, run COLMAP again."
         )
     ordered = [model, *(m for m in models if m != model)]
@@ -81,7 +83,8 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
 def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
     """The photographs in `folder` with the cameras that a search found for them. Raises InputError."""
     reconstruction = read_model(found.model)
-    taken = [replace(shot, name=found.names[shot.name]) for shot in shots(reconstruction, found.model)]
+    upright = found.upright or None
+    taken = [replace(s, name=found.names[s.name], upright=upright) for s in shots(reconstruction, found.model)]
     views, warnings, census = match_views(Photographs(folder), taken, str(folder), folders_may_differ=False)
     warnings = [*filter(None, [found.remark()]), *warnings]
     cloud = points(reconstruction, found.model)

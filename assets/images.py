@@ -27,10 +27,12 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp
 # keeps a damaged header from asking for gigabytes.
 Image.MAX_IMAGE_PIXELS = None
 _PIXEL_LIMIT = 1 << 28
+_JPEG = ("JPEG", "MPO")  # the second: with a smaller picture behind the first, as telephones write
 _ORIENTATION = 0x0112  # EXIF tag
 _CAMERA = (0x010F, 0x0110)  # make and model
 _EXIF, _FOCAL_LENGTH = 0x8769, 0x920A  # a table of tags, and one in it
 _QUARTER_TURNS = (5, 6, 7, 8)
+_TURNS = (2, 3, 4, *_QUARTER_TURNS)
 warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
 
 
@@ -42,33 +44,47 @@ class ImageHeader:
     height: int
     has_alpha: bool  # `read_image` will return four channels
     lies_sideways: bool  # its EXIF tag asks for a quarter turn
+    is_tagged: bool = False  # it asks for any turn, or for a mirror
 
 
 def read_header(path: Path | str) -> ImageHeader:
     """Reads the header and nothing else. Raises InputError."""
     with _opened(path) as image:
-        # A PNG may carry its EXIF behind the pixels, and asking for it would decode them. TIFFs Pillow turns itself.
-        tagged = "exif" in image.info if image.format == "PNG" else image.format != "TIFF"
-        orientation = image.getexif().get(_ORIENTATION) if tagged else None
-        return ImageHeader(*image.size, image.has_transparency_data, orientation in _QUARTER_TURNS)
+        orientation = None if image.format == "TIFF" else _orientation(image)  # TIFFs Pillow turns itself
+        sideways, tagged = orientation in _QUARTER_TURNS, orientation in _TURNS
+        return ImageHeader(*image.size, image.has_transparency_data, sideways, tagged)
+
+
+def _orientation(image: Image.Image) -> object:
+    """What the EXIF tag says; a PNG may carry its EXIF behind the pixels, and asking for it would decode them."""
+    return image.getexif().get(_ORIENTATION) if image.format != "PNG" or "exif" in image.info else None
 
 
 def camera_key(path: Path | str) -> tuple[object, ...]:
     """Equal for photographs that one camera took at one zoom, as far as their headers tell. Raises InputError."""
     with _opened(path) as image:
-        if image.format not in ("JPEG", "TIFF", "WEBP"):
-            return image.size
+        lies_sideways = _orientation(image) in _QUARTER_TURNS
+        if image.format not in (*_JPEG, "TIFF", "WEBP"):
+            return (*image.size, lies_sideways)
         tags = image.getexif()
-        lies_sideways = tags.get(_ORIENTATION) in _QUARTER_TURNS
         camera = (tags.get(tag) for tag in _CAMERA)
         return (*image.size, lies_sideways, *camera, str(tags.get_ifd(_EXIF).get(_FOCAL_LENGTH)))
 
 
-def write_turned(path: Path | str, target: Path) -> None:
-    """A copy turned as the photograph's EXIF tag says, which keeps the other tags. Raises InputError."""
+def stored_upright(path: Path | str) -> bool:
+    """Whether the stored pixels are those that `read_image` gives when it turns as the EXIF tag says. Raises
+    InputError."""
     with _opened(path) as image:
-        upright = ImageOps.exif_transpose(image)
-        upright.convert("RGB").save(target, quality=95, exif=upright.getexif())
+        return _orientation(image) not in _TURNS
+
+
+def write_turned(path: Path | str, target: Path) -> None:
+    """A copy turned as the photograph's EXIF tag says; a JPEG keeps its other tags. Raises InputError."""
+    pixels = read_image(path, turned=True)[..., :3]
+    with _opened(path) as image:
+        tags = image.getexif() if image.format in _JPEG else Image.Exif()
+    tags.pop(_ORIENTATION, None)
+    Image.fromarray(np.ascontiguousarray(pixels)).save(target, quality=95, exif=tags)
 
 
 def image_size(path: Path | str) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from splatscope.assets.capture import Census, View
 from splatscope.assets.images import EXTENSIONS, ImageHeader, read_header
 from splatscope.assets.lens import Lens
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 _SAME_SHAPE = 0.02  # relative difference of two aspect ratios that rounding and cropping by pixels explain
 _NAMED = 3  # photographs named in a warning
@@ -34,6 +35,7 @@ class Shot:
     name: str
     lens: Lens
     view_from_world: NDArray[np.float64]  # [4, 4]
+    upright: bool | None = None  # its camera speaks of the photograph as its EXIF tag has it; None: its shape tells
 
 
 class Photographs:
@@ -121,8 +123,8 @@ def pair_views(
     )
     if not views:
         raise InputError(
-            f"Not one of the {counted(notes.missing)} that the cameras name was found, for example "
-            f"{notes.missing[0]}. Looked in {looked_in}, which holds {len(photographs.paths)} images.{hint}"
+            f"Not one of the {counted(len(notes.missing), 'photograph')} that the cameras name was found, for example "
+            f"{notes.missing[0]}. Looked in {looked_in}, which holds {counted(len(photographs.paths), 'image')}.{hint}"
         )
     census = Census(
         registered=len(shots),
@@ -137,8 +139,10 @@ def _view(found: str, path: Path, shot: Shot, header: ImageHeader, notes: _Notes
     """The view of one photograph; its lens, and what the photograph's EXIF tag says, are fitted to each other."""
     lens, width, height = shot.lens, header.width, header.height
     turned = header.lies_sideways and not _same_shape(width, height, lens) and _same_shape(height, width, lens)
+    if shot.upright is not None:
+        turned = shot.upright and header.is_tagged
     if turned:
-        width, height = height, width
+        width, height = (height, width) if header.lies_sideways else (width, height)
         notes.turned.append(found)
     if (width, height) != (lens.width, lens.height):
         sentence = f"{found} is {width} x {height}, its camera {lens.width} x {lens.height}"
@@ -166,45 +170,45 @@ class _Notes:
         result = []
         if self.missing:
             result.append(
-                f"{expected - len(self.missing)} of {expected} photographs found in {folder}, {len(self.missing)} "
-                f"missing, for example {self.missing[0]}; training goes on without them.{hint}"
+                f"{expected - len(self.missing)} of {counted(expected, 'photograph')} found in {folder}, "
+                f"{len(self.missing)} missing, for example {self.missing[0]}; training goes on without them.{hint}"
             )
         if self.damaged:
             result.append(left_out(self.damaged))
         if self.turned:
-            result.append(f"Turned as their EXIF tag says, to fit the camera: {counted(self.turned)}.")
+            result.append(
+                f"Turned as their EXIF tag says, to fit the camera: {counted(len(self.turned), 'photograph')}."
+            )
         if self.resized:
-            result.append(f"Intrinsics rescaled to the real size of {counted(self.resized)}: {self.resized[0]}.")
+            result.append(
+                f"Intrinsics rescaled to the real size of {counted(len(self.resized), 'photograph')}: "
+                f"{self.resized[0]}."
+            )
         if self.reshaped:
             result.append(
-                f"Not shaped like the camera: {counted(self.reshaped)}; {self.reshaped[0]}. Perhaps the "
-                "cameras were computed from other versions of the photographs."
+                f"Not shaped like the camera: {counted(len(self.reshaped), 'photograph')}; {self.reshaped[0]}. "
+                "Perhaps the cameras were computed from other versions of the photographs."
             )
         return result
 
 
 def left_out(damaged: Sequence[str]) -> str:
     """The sentence about photographs that cannot be read, whenever that is noticed."""
-    return f"Left out as damaged: {counted(damaged)}, {_some(damaged)}. Copy or export them again."
+    return f"Left out as damaged: {counted(len(damaged), 'photograph')}, {_some(damaged)}. Copy or export them again."
 
 
 def refuse_if_too_few(damaged: Sequence[str], found: int) -> None:
     """Raises InputError if more than half of the photographs found cannot be read: the rest is no capture."""
     if 2 * len(damaged) > found:
         raise InputError(
-            f"{len(damaged)} of {found} photographs are damaged and cannot be read, {_some(damaged)}, which leaves too "
-            "few. Copy or export them again."
+            f"{len(damaged)} of {counted(found, 'photograph')} {'is' if len(damaged) == 1 else 'are'} damaged and "
+            f"cannot be read, {_some(damaged)}, which leaves too few. Copy or export them again."
         )
 
 
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def counted(items: Collection[object]) -> str:
-    """ "1 photograph", "12 photographs"."""
-    return f"{len(items)} photograph" + ("" if len(items) == 1 else "s")
 
 
 def all_have_alpha(views: Sequence[View]) -> bool:

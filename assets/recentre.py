@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud, View
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
+from splatscope.kernels.words import counted
 
 FAR = 100.0  # distances from the origin, in radii of the scene, beyond which float32 starts to show
 FARTHEST = 1e13  # world units; beyond, float64 has no place for millimetres, and squares leave float32
@@ -51,7 +52,8 @@ def recentred(capture: Capture) -> Capture:
     beyond = ~(np.abs(positions) < FARTHEST).all(axis=1)
     if beyond.any():
         raise InputError(
-            f"{capture.path} has {beyond.sum()} of {len(views)} cameras more than {FARTHEST:g} units from the origin, "
+            f"{capture.path} has {beyond.sum()} of {counted(len(views), 'camera')} more than {FARTHEST:g} units from "
+            "the origin, "
             f"for example that of {views[int(beyond.argmax())].name}; its poses are damaged. Export them again."
         )
     if capture.points is not None:

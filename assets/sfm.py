@@ -23,9 +23,10 @@ from typing import IO, Any, Literal
 import platformdirs
 
 from splatscope.assets.images import EXTENSIONS
-from splatscope.assets.photographs import Photographs, counted
+from splatscope.assets.photographs import Photographs
 from splatscope.assets.sfm_worker import FEWEST_PLACED, laid_out_name
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 FOLDERS = ("", "images", "input")  # of a bare capture, where its photographs may lie
 _READ = 1 << 16  # bytes at the start and at the end of a photograph that tell it from others
@@ -42,8 +43,8 @@ class NoCamerasError(InputError):
 
     def __init__(self, path: Path, folder: Path, count: int) -> None:
         super().__init__(
-            f"{path} holds {counted(range(count))} without cameras. `splatscope train {path}`, or opening it in the "
-            f"window, finds where they were taken."
+            f"{path} holds {counted(count, 'photograph')} without cameras. `splatscope train {path}`, or opening it "
+            f"in the window, finds where they were taken."
         )
         self.path, self.folder = path, folder  # what was to be opened; where the photographs lie
 
@@ -69,9 +70,9 @@ class SearchProgress:
             case "reading":
                 return f"Reading photographs: {self.done:,} of {self.total:,}"
             case "features":
-                return f"Finding features: {self.done:,} of {self.total:,} photographs"
+                return f"Finding features: {self.done:,} of {counted(self.total, 'photograph')}"
             case "matching":
-                return f"Matching: {self.done:,} of {self.total:,} pairs"
+                return f"Matching: {self.done:,} of {counted(self.total, 'pair')}"
             case _:
                 return f"Placing cameras: {self.done:,} of {self.total:,} registered so far"
 
@@ -85,6 +86,7 @@ class FoundCameras:
     placed: int
     error: float  # px, mean reprojection
     others: tuple[int, ...]  # photographs in smaller models
+    upright: bool = False  # it looked at all as their EXIF tags have them; earlier versions heeded quarter turns alone
 
     def remark(self) -> str:
         """What was left out, in one sentence; empty if nothing was."""
@@ -92,7 +94,10 @@ class FoundCameras:
         if not missing:
             return ""
         apart = f", of which {' and '.join(map(str, self.others))} fit together among themselves" if self.others else ""
-        return f"Cameras were found for {self.placed} of {len(self.names)} photographs; {missing} are left out{apart}."
+        return (
+            f"Cameras were found for {self.placed} of {len(self.names)} photographs; {missing} "
+            f"{'is' if missing == 1 else 'are'} left out{apart}."
+        )
 
 
 def bare_photographs(path: Path, images: str) -> tuple[Path, int] | None:
@@ -122,10 +127,11 @@ class CameraSearch:
         self._names = list(photographs.paths)
         if len(self._names) < FEWEST_PLACED:
             raise InputError(
-                f"{folder} holds {counted(self._names)}; cameras can be found from {FEWEST_PLACED} on. {_HOW}."
+                f"{folder} holds {counted(len(self._names), 'photograph')}; cameras can be found from "
+                f"{FEWEST_PLACED} on. {_HOW}."
             )
         self._key = _content_key(folder)
-        self._work = _cache() / f"{self._key}.work"
+        self._work = _cache() / f"{self._key}.upright.work"  # not what an earlier version began without turning
         self._newest = SearchProgress(total=len(self._names))
         self._told: dict[str, Any] = {}
         self._lock = _hold(self._work, folder)
@@ -179,6 +185,7 @@ class CameraSearch:
             raise InputError(self._why_not(told.get("problem", "")))
         names = {laid_out_name(number, Path(name)): name for number, name in enumerate(self._names)}
         figures = {"placed": len(told["placed"]), "error": told["error"], "others": told["others"], "names": names}
+        figures |= {"upright": True}
         place = _cache() / self._key
         try:
             (self._work / "model" / "found.json").write_text(json.dumps(figures), encoding="utf-8")
@@ -193,7 +200,7 @@ class CameraSearch:
         return found
 
     def _why_not(self, problem: str) -> str:
-        what = f"No cameras were found for the {len(self._names)} photographs in {self.folder}"
+        what = f"No cameras were found for the {counted(len(self._names), 'photograph')} in {self.folder}"
         if problem == "unreadable":
             few = self._told.get("readable") or "none"
             return f"{what}: {few} of them can be read, and {FEWEST_PLACED} are needed. Copy or export them again."
@@ -252,7 +259,8 @@ def _read_found(place: Path) -> FoundCameras | None:
     """What is kept there; None if that is nothing, or damaged."""
     try:
         kept = json.loads((place / "found.json").read_text(encoding="utf-8"))
-        return FoundCameras(place, kept["names"], kept["placed"], kept["error"], tuple(kept["others"]))
+        figures = kept["names"], kept["placed"], kept["error"], tuple(kept["others"])
+        return FoundCameras(place, *figures, upright=kept.get("upright", False))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.images import camera_key, read_header, read_image, write_png, write_turned
+from splatscope.assets.images import camera_key, read_image, stored_upright, write_png, write_turned
 from splatscope.assets.lens import colmap_library
 from splatscope.kernels.errors import InputError
 
@@ -111,18 +111,18 @@ def _lay_out(paths: Sequence[Path], folder: Path, tell: _Teller) -> list[list[st
         with suppress(InputError):
             camera = camera_key(path)
             if not place.is_file():
-                _place(path, place)
+                lay_one_out(path, place)
             groups.setdefault(camera, []).append(place.name)
         tell.progress("reading", number + 1, len(paths))
     return list(groups.values())
 
 
-def _place(path: Path, place: Path) -> None:
-    lies_sideways = read_header(path).lies_sideways
+def lay_one_out(path: Path, place: Path) -> None:
+    """Puts the photograph, turned as its EXIF tag says, where pycolmap will find it. Raises InputError."""
     if path.suffix.lower() in _CONVERTED:
-        write_png(place, read_image(path, lies_sideways)[..., :3], compress_level=1)
+        write_png(place, read_image(path, turned=True)[..., :3], compress_level=1)
         return
-    if lies_sideways:  # pycolmap takes it as it is stored, and the scene would lie on its side
+    if not stored_upright(path):  # pycolmap takes it as it is stored: on its side, on its head, or mirrored
         write_turned(path, place)
         return
     try:

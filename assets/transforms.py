@@ -24,6 +24,7 @@ from splatscope.assets.ply import read_point_cloud
 from splatscope.assets.recentre import recentred
 from splatscope.assets.transforms_lens import read_lens
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 TRAIN, TEST, SINGLE = "transforms_train.json", "transforms_test.json", "transforms.json"
 _POINT_FILES = ("points3d.ply", "points3D.ply", "init.ply", "sparse_pc.ply")
@@ -92,7 +93,9 @@ def _read_split(
         shots.append(Shot(name, lens, _view_from_world(frame, place)))
     views, warnings, census = match_views(photographs, shots, str(photographs.folder), folders_may_differ=False)
     if masks:
-        warnings.append(f"{masks} frames name a mask_path, which is not read; put masks into the alpha channel.")
+        warnings.append(
+            f"A mask_path, which is not read, is named by {counted(masks, 'frame')}; put masks into the alpha channel."
+        )
     return views, warnings, census
 
 

@@ -1,12 +1,14 @@
 """Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
 
     python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=lazy_sh]
+                                               [--vs gsplat inria faster_gs faster_gs_fused]
 
 A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
 zero, so that all steps do the same work: Adam moves the same bytes. With --views, steps go round among cameras turned
 about the first, so that splats come into sight and leave it, which is what lazy Adam is about. `gpu` is between events
 around many steps, `wall` the host's clock around the same steps; stages come from a run of their own, whose events cost
-a little. --json writes all of it. Nothing is trained here; the trainer is `training/trainer.py`.
+a little. With --vs, steps of other rasterisers take turns with ours (`train_step_peers.py`). --json writes all of it.
+Nothing is trained here; the trainer is `training/trainer.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from splatscope.benchmarks.peers import PARAMETERS
 from splatscope.benchmarks.scenes import BenchmarkScene, make_scene
+from splatscope.benchmarks.train_step_peers import (
+    PeerSteps,
+    StepPeer,
+    compare_steps,
+    find_step_peers,
+    largest_difference,
+    print_beside,
+)
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.training_step import AdamRates, StepRequest, TrainingStep
 from splatscope.kernels.types import Camera, RenderSettings
@@ -41,13 +52,10 @@ def turned(camera: Camera, angle: float) -> Camera:
 
 def measure(made: BenchmarkScene, policy: Policy, steps: int, views: int, kernels: Any) -> dict[str, Any]:
     """Times of one scene. Raises InputError where there is no room."""
-    pixels = np.random.default_rng(0).integers(0, 256, (made.camera.height, made.camera.width, 3), np.uint8)
     result: dict[str, Any] = {"scene": made.name, "splats": made.gaussians.count}
     for timed in (False, True):
         training = TrainingStep(made.gaussians, policy, timed_every=int(timed), kernels=kernels)
-        cameras = [turned(made.camera, 2 * np.pi * view / views) for view in range(views)]
-        target = training.targets.add(pixels)
-        requests = [StepRequest(camera, RenderSettings(), target, NO_RATES) for camera in cameras]
+        requests = _requests(training, made, views)
         for number in range(max(WARM_UP, 2 * views)):
             training.run(requests[number % views])
         outcomes = training.outcomes(wait=True)[-views:]
@@ -60,6 +68,64 @@ def measure(made: BenchmarkScene, policy: Policy, steps: int, views: int, kernel
         del training
         torch.cuda.empty_cache()
     return result
+
+
+def _cameras(made: BenchmarkScene, views: int) -> list[Camera]:
+    return [turned(made.camera, 2 * np.pi * view / views) for view in range(views)]
+
+
+def _photograph(made: BenchmarkScene) -> np.ndarray:
+    """Noise [H, W, 3], the same for all."""
+    return np.random.default_rng(0).integers(0, 256, (made.camera.height, made.camera.width, 3), np.uint8)
+
+
+def _requests(training: TrainingStep, made: BenchmarkScene, views: int) -> list[StepRequest]:
+    target = training.targets.add(_photograph(made))
+    return [StepRequest(camera, RenderSettings(), target, NO_RATES) for camera in _cameras(made, views)]
+
+
+class OurSteps:
+    """Our steps as a job that takes turns with those of others."""
+
+    name, version = "ours", ""
+
+    def __init__(self, made: BenchmarkScene, policy: Policy, views: int, kernels: Any) -> None:
+        self._made, self._policy, self._views, self._kernels = made, policy, views, kernels
+        self._training: Any = None
+        self._requests: list[StepRequest] = []
+
+    def start(self) -> None:
+        self._training = TrainingStep(self._made.gaussians, self._policy, kernels=self._kernels)
+        self._requests = _requests(self._training, self._made, self._views)
+
+    def run(self, number: int) -> None:
+        self._training.run(self._requests[number % self._views])
+
+    def finish(self) -> float:
+        return self._training.outcomes(wait=True)[-1].loss
+
+    def moved(self) -> float:
+        begun, now = self._made.gaussians, self._training.splats.gaussians()
+        pairs = [(torch.from_numpy(getattr(of, name)) for name in PARAMETERS) for of in (now, begun)]
+        return largest_difference(*pairs)
+
+    def stop(self) -> None:
+        self._training, self._requests = None, []
+
+
+def measure_beside(
+    made: BenchmarkScene, policy: Policy, steps: int, views: int, kernels: Any, peers: list[StepPeer]
+) -> dict[str, dict[str, Any]]:
+    """Our steps and those of others in turns: name -> a row, ours first."""
+    from splatscope.benchmarks.peer_loss import Loss
+
+    cameras, pixels = _cameras(made, views), _photograph(made)
+    theirs = [
+        PeerSteps(peer, made.gaussians, cameras, pixels, lambda: Loss(made.camera, kernels).value_and_gradient)
+        for peer in peers
+    ]
+    jobs = [OurSteps(made, policy, views, kernels), *theirs]
+    return compare_steps(jobs, steps, REPEATS, max(WARM_UP, 2 * views))
 
 
 def _totals(training: TrainingStep, requests: list[StepRequest], steps: int) -> dict[str, Any]:
@@ -115,6 +181,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[], metavar="STAGE.NAME=VALUE")
+    parser.add_argument("--vs", nargs="*", default=[], metavar="NAME", help="other rasterisers, or all")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     from splatscope.kernels.renderer import KernelStore
@@ -124,10 +191,18 @@ def main() -> None:
         key, _, value = setting.partition("=")
         stage, _, toggle = key.partition(".")
         policy = policy.with_value(stage, toggle, value)
+    peers, absent = find_step_peers(tuple(options.vs))
+    for sentence in absent:
+        print(sentence)
     for name in options.scenes:
         torch.cuda.reset_peak_memory_stats()
-        results.append(measure(make_scene(name), policy, options.steps, options.views, kernels))
+        made = make_scene(name)
+        results.append(measure(made, policy, options.steps, options.views, kernels))
         print_table(results[-1])
+        if peers:
+            beside = measure_beside(made, policy, options.steps, options.views, kernels, peers)
+            results[-1]["beside"] = beside
+            print_beside(beside)
         if options.json is not None:
             options.json.write_text(json.dumps(results, indent=1))
 

@@ -58,6 +58,7 @@ class Showing:
             if record["overflow"]:
                 renderer.grow(record)
                 return self._backend.show(*self._asked)
+            renderer.map_choice.note(record)
             counts = _tile_counts(starts, self._asked[1])
             recording = renderer.read_recording()
             return rgba, DeviceFrame.of(self._tensors, counts, record, renderer.stage_times(), recording)
@@ -75,6 +76,7 @@ class CudaBackend:
         self._uploaded: tuple[Gaussians | None, Scene] | None = None  # None for arrays that may change in place
         self._passes = 0
         self._rgba = RgbaConverter()
+        self._ready: set[tuple[Policy, bool, tuple[int, int]]] = set()  # passes whose kernels are known to be there
         self._clock = 0.0  # time.perf_counter() when the GPU's clock was started
 
     def warm_up(self, training: bool = False) -> None:
@@ -84,7 +86,7 @@ class CudaBackend:
             frame, saved = self.forward(splats, camera)
             self.backward(saved, np.ones_like(frame.image))
         else:
-            self.render(splats, camera)
+            self.show(splats, camera)  # what brings a picture to the screen is loaded as well
 
     def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
         """Stages for which a picture would wait for the compiler, which begins beside it. Raises InputError."""
@@ -229,11 +231,20 @@ class CudaBackend:
 
         return CpuBackend()
 
+    def forget(self) -> None:
+        """Lets go of the splats drawn so far and of all that was made for drawing them."""
+        self.renderer.forget()
+        self._uploaded = None
+
     def _begin(self, gaussians: Gaussians, camera: Camera, policy: Policy, training: bool) -> Scene:
         """Before each pass: the scene on the GPU, and whether the compiler will be waited for."""
         self._passes += 1
         scene = self._scene(gaussians, training)
-        self.compiling = not self.renderer.is_ready(policy, training, True, camera)
+        drawn_before = policy, training, camera.tiles
+        if drawn_before not in self._ready:  # to work out which kernels that takes costs more than to launch them
+            self.compiling = not self.renderer.is_ready(policy, training, True, camera)
+            if not self.compiling:
+                self._ready.add(drawn_before)
         return scene
 
     def _draw(

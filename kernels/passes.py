@@ -59,6 +59,12 @@ def instantiation(file: str, kernel: str, policy: Policy, **own: str) -> tuple[s
     return file, f"{kernel}<{aggregate}{{{', '.join(fields)}}}>"
 
 
+def fused_name(project_backward: str, policy: Policy) -> str:
+    """The kernel of projection backward and Adam in one, from the instantiation of projection backward alone."""
+    moves = {"fused": "all"}.get(policy.optimizer.adam, policy.optimizer.adam)
+    return f"{project_backward.replace('<', '_adam<', 1).removesuffix('>')}, Moves::{moves}>"
+
+
 @dataclass(frozen=True)
 class Pass:
     """What decides which kernels run."""
@@ -70,6 +76,7 @@ class Pass:
     gradients: bool = True  # False: the optimiser takes them from registers, and no arrays hold them
     lazy_sh: bool = False  # harmonics may be behind (cuda/lazy.cuh), and the scene says what they have missed
     absolute: bool = False  # the means2d gradient adds up |dL/d(projected mean)| of each pixel (Ye et al. 2024)
+    is_wide: bool = False  # what was chosen for blend.map = adaptive (blend_choice.py)
 
     @property
     def key_bytes(self) -> int:
@@ -94,16 +101,25 @@ class Pass:
         # Compaction serves the backward pass alone.
         mode = {"training": _bool(self.training), "wants_depth": _bool(self.wants_depth)}
         mode |= {} if self.training else {"compaction": "false", "cmask": "false"}
+        # A kernel has one map, and the backward pass is the same whichever the forward pass had.
+        narrow, wide = ({"map": f"Map::{name}"} for name in ("mixed", "columns_8x8"))
+        own_map = narrow if policy.blend.map == "adaptive" else {}
         found = {
             "project": instantiation("project.cuh", "project", policy, lazy_sh=_bool(self.lazy_sh)),
             "offsets": instantiation("bin.cuh", "offsets", policy),
             "emit": instantiation("bin.cuh", "emit", policy, **key),
-            "ranges": instantiation("bin.cuh", "ranges", policy, **key),
-            "blend": instantiation("blend.cuh", "blend", policy, **mode),
+            "ranges": instantiation("ranges.cuh", "ranges", policy, **key),
+            "blend": instantiation("blend.cuh", "blend", policy, **mode, **own_map),
         }
         if self.is_scheduled:
-            found["plan"] = instantiation("schedule.cuh", "plan", policy)
+            if policy.schedule.plan == "ranges":
+                found["ranges"] = instantiation("ranges.cuh", "ranges_plan", policy, **key)
+            else:
+                found["plan"] = instantiation("schedule.cuh", "plan", policy)
             found |= self._of_units("blend", found["blend"])
+        if self.has_choice:
+            of_wide = self._of_units("blend", instantiation("blend.cuh", "blend", policy, **mode, **wide))
+            found |= {f"wide {role}": kernel for role, kernel in of_wide.items()}
         if policy.sort.sorter == "onesweep" or policy.schedule.sched == "lpt":
             sizes = {"threads": str(SORT_THREADS), "items": str(SORT_ITEMS), "blocks": str(SORT_BLOCKS)}
             tiles = {**key, **sizes} | ({"items": str(WIDE_SORT_ITEMS)} if self.key_bytes == 8 else {})
@@ -117,7 +133,7 @@ class Pass:
         if self.training:
             deterministic = _bool(policy.blend_backward.reduce == "deterministic")
             more = {"absolute": "true"} if self.absolute else {}
-            found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy, **more)
+            found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy, **more, **own_map)
             if self.is_scheduled:
                 found |= self._of_units("blend_backward", found["blend_backward"])
             found["project_backward"] = instantiation(
@@ -130,6 +146,16 @@ class Pass:
         """False where tiles are handed out as they lie, all of them whole."""
         schedule = self.policy.schedule
         return (schedule.sched, schedule.chunk) != ("grid", "off") or self.is_recorded
+
+    @property
+    def has_choice(self) -> bool:
+        """True where a frame may be blended by either of two kernels; without a plan nobody counts."""
+        return self.policy.blend.map == "adaptive" and self.is_scheduled
+
+    @property
+    def blends_wide(self) -> bool:
+        """True where it is the one whose warps have 8 x 8 pixels."""
+        return self.has_choice and self.is_wide
 
     @property
     def is_recorded(self) -> bool:
@@ -177,7 +203,8 @@ LAZY = ("first", "second", "stepped", "reach", "state")  # members of LazySh (cu
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Raw parameters in device memory. `sh` holds 16 rows of harmonics by sh_dtype (`sh_words.py`)."""
+    """Raw parameters in device memory. `sh` holds 16 rows of harmonics by sh_dtype (`sh_words.py`): as they are kept,
+    and made of that what was drawn with."""
 
     count: int
     sh_degree: int
@@ -187,6 +214,7 @@ class Scene:
     logit_opacities: Any  # [N]
     sh: dict[str, Any] = field(default_factory=dict)  # [N, 16, 3]
     lazy: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(LAZY))  # for harmonics that may be behind
+    sh_dtype: str = "f32"  # as which harmonics are kept
 
 
 def frame_record(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -30,7 +31,7 @@ from splatscope.kernels.passes import (
     frame_dtype,
     frame_record,
 )
-from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, schedule_dtype
+from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, resident_blocks, schedule_dtype
 from splatscope.kernels.pipeline_sort import (
     ALL_BIN_ROWS,
     SCAN_GROUP,
@@ -52,8 +53,8 @@ EMIT_BLOCKS = 4  # that fit a multiprocessor
 EPOCHS = 1 << 19  # scan.cuh: frames until look-back words must be cleared
 LOOK_BACKS = ("project look-back", "offsets look-back", "sort look-back", "order look-back")
 # Of a block, by blend.map: forward and backward.
-BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 256}
-BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128}
+BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 256, "adaptive": 256}
+BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128, "adaptive": 128}
 GRADIENT_SHAPES = {
     "means": 3,
     "log_scales": 3,
@@ -247,6 +248,14 @@ class _Planner:
         self.tickets += 1
         return self.tickets - 1
 
+    def _parts(self, count: int, rounds: int) -> tuple[int, int, int]:
+        """Parts of so many rounds, rounds of the parts after those, all parts: the last half of what runs at once is
+        cut in four, so that blocks end together."""
+        size, last_rounds = PROJECT_THREADS * rounds, max(rounds // 4, 1)
+        at_once = self.memory.multiprocessors * resident_blocks(self.kernels["project"], PROJECT_THREADS, self.memory)
+        large = max(count // size - at_once // 2, 0)
+        return large, last_rounds, large + -(-(count - large * size) // (PROJECT_THREADS * last_rounds))
+
     def _each(self, count: int, threads: int, most: int) -> int:
         """How many of `count` things a thread takes, as long as so many threads a multiprocessor have work."""
         return min(max(count // (threads * self.memory.multiprocessors), 1), most)
@@ -273,7 +282,7 @@ class _Planner:
         self.slot_lanes = self.take("slot_lanes", (-(-count // 32),), "u4")
         self.sort_bins = self.take("sort bins", (ALL_BIN_ROWS, KEY_BINS), "u4")
         rounds = self._each(count, 20 * PROJECT_THREADS, most=8)
-        parts = -(-count // (PROJECT_THREADS * rounds))
+        large_parts, last_rounds, parts = self._parts(count, rounds)
         self.add(
             "project",
             "project",
@@ -295,6 +304,8 @@ class _Planner:
             look_back=self.take("project look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
             lazy=scene.lazy,
             rounds=rounds,
+            large_parts=large_parts,
+            last_rounds=last_rounds,
             ticket=self.ticket(),
         )
         return splats
@@ -376,8 +387,18 @@ class _Planner:
                 add_sort_pass(self, sorting, "sort tiles", number, source, target)
         self.slots = slots[last]
         self.tile_starts = self.take("tile starts", (made_for.tiles + 1,), "u4")
-        blocks = min(room // (256 * 16 // made_for.key_bytes) + 1, 8 * self.memory.multiprocessors)
-        self.add("ranges", "ranges", blocks, 256, keys=keys[last], tile_starts=self.tile_starts)
+        find = partial(self._find_ranges, keys[last])
+        if made_for.is_scheduled:
+            # By the kernel of 8 x 4 pixels if there are two, so that the same tiles are split whichever runs.
+            self.scheduled = add_plan(self, BLEND_THREADS[self.policy.blend.map], find)
+        else:
+            find(256, blocks_each=8)
+
+    def _find_ranges(self, keys: Any, threads: int, blocks_each: int, **arguments: Any) -> None:
+        """Adds the launch that finds where each tile's list begins."""
+        pairs = threads * 16 // self.made_for.key_bytes  # of a block
+        blocks = min(self.capacity.instances // pairs + 1, blocks_each * self.memory.multiprocessors)
+        self.add("ranges", "ranges", blocks, threads, keys=keys, tile_starts=self.tile_starts, **arguments)
 
     def _sort_tiles_by_torch(self, keys: list[Any], slots: list[Any]) -> None:
         def work() -> None:
@@ -408,9 +429,11 @@ class _Planner:
             "last": self.last,
         }
         threads = BLEND_THREADS[self.policy.blend.map]
-        if self.made_for.is_scheduled:
-            self.scheduled = add_plan(self, threads)
-            add_units(self, "blend", "blend", threads, self.scheduled, arguments)
+        if self.scheduled is not None:
+            role = "blend"
+            if self.made_for.blends_wide:
+                role, threads = "wide blend", BLEND_THREADS["columns_8x8"]
+            add_units(self, "blend", role, threads, self.scheduled, arguments)
         else:
             self.add("blend", "blend", self.made_for.tiles, threads, **arguments)
         return image, transmittance, depth

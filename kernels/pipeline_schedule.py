@@ -22,6 +22,7 @@ from splatscope.kernels.schedule import LEAST_CUT, CostModel, Machine
 from splatscope.kernels.schedule_calibration import calibration_of
 from splatscope.kernels.sm_timeline import Recording, recording_of_gpu
 
+PLAN_THREADS = 1024  # of the block that decides
 TILE_PIXELS = 256
 POLICY_CHUNKS = 1024  # room for chunks of a frame; where it is full, tiles stay whole
 MOST_CHUNKS = 1 << 16  # likewise, where every tile may be split
@@ -115,8 +116,8 @@ def chunk_room(policy: SchedulePolicy, tiles: int) -> int:
     return min(MOST_CHUNKS, int(policy.chunk_k) * (tiles if policy.chunk == "all" else int(policy.chunk_h)))
 
 
-def add_plan(planner: Planner, threads: int) -> Scheduled:
-    """Adds the step that decides the frame's units; `threads` are those of a block of `blend`."""
+def add_plan(planner: Planner, threads: int, find_ranges: Callable[..., None]) -> Scheduled:
+    """Adds what finds where tiles begin and decides the frame's units; `threads` are those of a block of `blend`."""
     made_for, memory, take = planner.made_for, planner.memory, planner.take
     policy, tiles = made_for.policy.schedule, made_for.tiles
     room = chunk_room(policy, tiles)
@@ -128,33 +129,36 @@ def add_plan(planner: Planner, threads: int) -> Scheduled:
         machine_of(planner.kernels["blend"], threads, memory),
         costs_of(policy, made_for.training, memory),
     )
-    planner.add(
-        "schedule",
-        "plan",
-        1,
-        1024,
-        tile_start=planner.tile_starts,
-        tiles=tiles,
-        work=work,
-        schedule=record,
-        units=units,
-        tile_keys=keys,
-        tile_parts=take("tile parts", (tiles,), "u4"),
-        tile_ranks=take("tile ranks", (tiles,), "u4"),
-        split=take("split tiles", (tiles, 4), "u4"),
-        chunks=chunks,
-        chunk_capacity=room,
-        heaviest_tiles=int(policy.chunk_h),
-        parts=int(policy.chunk_k),
-        workers=machine.workers,
-        pace=machine.pace,
-        chunk_cost=costs.chunk,
-        tail_cost=costs.tail,
-        least_gain=costs.least_gain,
-        second_pass=costs.second_pass,
-        least_cut=costs.least_cut,
+    plan = {
+        "tile_start": planner.tile_starts,
+        "tiles": tiles,
+        "work": work,
+        "schedule": record,
+        "units": units,
+        "tile_keys": keys,
+        "tile_parts": take("tile parts", (tiles,), "u4"),
+        "tile_ranks": take("tile ranks", (tiles,), "u4"),
+        "split": take("split tiles", (tiles, 4), "u4"),
+        "chunks": chunks,
+        "chunk_capacity": room,
+        "heaviest_tiles": int(policy.chunk_h),
+        "parts": int(policy.chunk_k),
+        "workers": machine.workers,
+        "pace": machine.pace,
+        "chunk_cost": costs.chunk,
+        "tail_cost": costs.tail,
+        "least_gain": costs.least_gain,
+        "second_pass": costs.second_pass,
+        "least_cut": costs.least_cut,
         **own,
-    )
+    }
+    if policy.plan == "ranges":
+        # A block of so many threads fills a multiprocessor.
+        whole = {"frame": planner.frame, **plan}
+        find_ranges(PLAN_THREADS, blocks_each=1, plan=whole, ticket=planner.ticket())
+    else:
+        find_ranges(256, blocks_each=8)
+        planner.add("schedule", "plan", 1, PLAN_THREADS, **plan)
     arguments = {
         "schedule": record,
         "units": units,
@@ -189,7 +193,7 @@ def add_units(
     policy, records = planner.made_for.policy.schedule, None
     if planner.made_for.is_recorded:
         shape = (scheduled.tiles + scheduled.chunk_room, unit_dtype().itemsize)
-        records = planner.take(f"{role} records", shape, "u1", zeroed=True)
+        records = planner.take(f"{stage} records", shape, "u1", zeroed=True)
     apart = f"{role} chunks"
     for name in (apart, role) if apart in planner.kernels else (role,):
         kernel = planner.kernels[name]

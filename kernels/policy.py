@@ -69,7 +69,8 @@ class ProjectPolicy:
     sh_dtype: Literal["f32", "bf16", "split"] = toggle(
         "f32",
         "Harmonics and their gradients in single precision, or in bfloat16 at half the bytes; split keeps the lower "
-        "halves of the numbers in an array of their own, so that an optimiser loses nothing.",
+        "halves of the numbers in an array of their own, so that an optimiser loses nothing. Training with bf16 keeps "
+        "no more than that, and rounds at random so that small steps are not lost.",
         step="s06_bf16",
         identity="Q",
         cpp="ShDtype",
@@ -134,6 +135,14 @@ class SchedulePolicy:
         identity="R",
         cpp="ChunkPolicy",
     )
+    plan: Literal["ranges", "apart"] = toggle(
+        "ranges",
+        "What is handed out is decided by the block that comes last of those which find where tiles begin, or by a "
+        "kernel of its own.",
+        step="own",
+        identity="B",
+        cpp=None,
+    )
     exact_stop: Switch = toggle(
         "on",
         "A chunk learns what is left of its pixels before it, so that they stop where they would in one walk; training "
@@ -184,10 +193,11 @@ class SchedulePolicy:
 class BlendPolicy:
     """How a tile's list becomes pixels. The backward pass shares what decides which pixel a splat reaches."""
 
-    map: Literal["columns_8x4", "columns_8x8", "mixed"] = toggle(
+    map: Literal["columns_8x4", "columns_8x8", "mixed", "adaptive"] = toggle(
         "mixed",
         "Pixels of a warp: 8 x 4, one a thread in blocks of 256, or 8 x 8, two a thread in blocks of 128; mixed takes "
-        "the first forward and the second backward.",
+        "the first forward and the second backward; adaptive is mixed, but 8 x 8 forward where earlier frames had no "
+        "tile that stands out. Without a plan (grid, no chunks) it stays mixed.",
         step="s06",
         identity="B",
         cpp="Map",
@@ -324,7 +334,7 @@ class BlendBackwardPolicy:
         "The moments of a thread's two rows come from one product each.",
         step="s06",
         identity="B",
-        needs=(Need("on", "blend", "map", ("columns_8x8", "mixed"), "only there a thread has two rows"),),
+        needs=(Need("on", "blend", "map", ("columns_8x8", "mixed", "adaptive"), "only there a thread has two rows"),),
     )
     touched: Switch = toggle(
         "on",
@@ -390,6 +400,7 @@ class OptimizerPolicy:
         needs=(
             *(Need(value, "project_backward", "sh_bwd", ("staged",), _WHOLE_ROWS) for value in _FUSED),
             Need("lazy_sh", "project", "sh_load", ("staged",), "rows are caught up where a warp has them together"),
+            Need("lazy_sh", "project", "sh_dtype", ("f32",), "rows are caught up whole, and others hold halves"),
         ),
     )
 

@@ -1,9 +1,9 @@
 """`Renderer`: the pipeline on a GPU, tensors in and out, the host never waiting.
 
-It keeps one plan, and with launch = graph two captured graphs, for each (scene, image size, policy); the first frame
-of a plan is launched kernel by kernel, later ones replay. Counters stay on the GPU until someone reads them: a frame
-that did not fit its buffers draws nothing and sets a flag there. `complete` reads, grows and draws again. Stages, in
-order: `pipeline.py`. NumPy in and out: `cuda.py`.
+It keeps one plan, and with launch = graph two captured graphs, for each (scene, image size, policy), twice where frames
+have a choice of blend kernels (`blend_choice.py`); the first frame of a plan is launched kernel by kernel, later ones
+replay. Counters stay on the GPU until someone reads them: a frame that did not fit its buffers draws nothing and sets a
+flag there. `complete` reads, grows and draws again. Stages, in order: `pipeline.py`. NumPy in and out: `cuda.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from splatscope.kernels.blend_choice import MapChoice
 from splatscope.kernels.compiler import Kernel, compile_kernels, load, prune_cache
 from splatscope.kernels.cuda_buffers import Capacity, TorchMemory
 from splatscope.kernels.launcher import Event, Graph, Launcher, Marks, Timeline
@@ -27,7 +28,7 @@ from splatscope.kernels.pipeline import Launch, Outputs, Pipeline, Plan, Togethe
 from splatscope.kernels.pipeline_schedule import costs_of, machine_of, read_recording
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule import CostModel, Machine
-from splatscope.kernels.sh_words import words_of
+from splatscope.kernels.sh_words import KEYS, copy_harmonics, made_anew
 from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
 
@@ -128,6 +129,7 @@ class Renderer:
         self.launcher: Any = launcher or Launcher(Timeline() if timed else None, nvtx)
         self.pipeline = Pipeline(self.memory, self.kernels, self.forget)
         self.capacity = Capacity(0, 0)
+        self.map_choice = MapChoice(self.memory.multiprocessors)
         self.stage_ms: dict[str, float] = {}  # newest known time of each stage
         self._plans: OrderedDict[Any, _Prepared] = OrderedDict()
         self._newest: _Prepared | None = None
@@ -152,11 +154,10 @@ class Renderer:
         return True
 
     def renew_words(self, scene: Scene) -> None:
-        """Brings what a scene keeps of its harmonics in 16 bits up to date, after they have changed in place."""
-        for dtype in ("bf16", "split"):
-            if dtype in scene.sh:
-                for name, words in words_of(scene.sh["f32"], dtype).items():
-                    scene.sh[name].copy_(words)
+        """Brings a scene's harmonics in other dtypes up to date, after those that are kept have changed in place."""
+        for dtype in KEYS:
+            if dtype in scene.sh and dtype != scene.sh_dtype:
+                copy_harmonics(scene.sh, scene.sh_dtype, scene.sh, dtype)
 
     def forward(
         self,
@@ -225,6 +226,7 @@ class Renderer:
             outputs = forward()
             record = self.pipeline.read_frame()
             if not record["overflow"]:
+                self.map_choice.note(record)
                 return outputs, record
             self.grow(record)
 
@@ -268,11 +270,12 @@ class Renderer:
             self.capacity = room
 
     def _prepared(self, scene: Scene, camera: Camera, policy: Policy, training: bool, wants_depth: bool) -> _Prepared:
-        key = (scene, camera.width, camera.height, policy, training, wants_depth)
+        is_wide = self.map_choice.is_wide_for(policy)
+        key = (scene, camera.width, camera.height, policy, training, wants_depth, is_wide)
         if key not in self._plans:
             if policy.project.sh_dtype not in scene.sh:
-                scene.sh.update(words_of(scene.sh["f32"], policy.project.sh_dtype))
-            made_for = _pass(policy, training, wants_depth, camera)
+                scene.sh.update(made_anew(scene.sh, scene.sh_dtype, policy.project.sh_dtype))
+            made_for = replace(_pass(policy, training, wants_depth, camera), is_wide=is_wide)
             policy.check("cuda")
             self.kernels.start(made_for)
             plan = self.pipeline.plan(scene, camera.width, camera.height, made_for, self.capacity)

@@ -234,6 +234,21 @@ def length_policy(counts: Any, machine: Machine, model: CostModel, room: int = 1
     return Split(chunks, best_cost, whole.cost)
 
 
+def keeps_grid(counts: Any, machine: Machine, model: CostModel) -> bool:
+    """Whether `length` leaves a frame as it lies: nothing can be split, and no order gains the share of it, epsilon.
+
+    As they lie, each tile is taken to begin when an even share of those before it is done. No order ends before the
+    heaviest tile does, nor before all have had their share.
+    """
+    counts, workers = _checked(counts), machine.workers
+    total, heaviest = int(counts.sum()), int(counts.max(initial=0))
+    enough = (1 - model.least_gain) * unsplit(counts, machine, model).cost
+    if total / workers < enough and heaviest >= model.least_cut:
+        return False
+    reach = int((counts.cumsum() - counts + workers * counts).max(initial=0))
+    return machine.pace * (reach - max(heaviest * workers, total)) <= model.least_gain * total
+
+
 def bin_ends() -> list[float]:
     """The least count that is beyond each bin, from bin 1 on."""
     bits = ((127 * BINS_PER_OCTAVE + np.arange(1, BINS - 1)) << 20).astype(np.int32)
@@ -303,6 +318,8 @@ def variant(
         chunks[tile_order(counts, "lpt")[:h]] = k
         return units_of(counts, Split(np.where(counts > 0, chunks, 1), whole.cost, whole.cost), "lpt", model)
     if name in ("seed", "length"):
+        if name == "length" and keeps_grid(counts, machine, model):
+            return units_of(counts, whole, "grid", model)
         policy = seed_policy if name == "seed" else length_policy
         return units_of(counts, policy(counts, machine, model), "lpt_binned", model)
     raise InputError(f"A schedule is one of {', '.join(VARIANTS)}, got {name!r}.")

@@ -11,33 +11,36 @@ device tell each other: `step_records.py`; the stages before and after: `pipelin
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from splatscope.kernels.blend_choice import MapChoice
 from splatscope.kernels.cuda_buffers import Capacity, TorchMemory
-from splatscope.kernels.errors import InputError
+from splatscope.kernels.errors import NoRoomError
 from splatscope.kernels.launcher import Launcher, Timeline
 from splatscope.kernels.noise import Noise
 from splatscope.kernels.passes import Pass, Scene
 from splatscope.kernels.pipeline import Launch, Pipeline, Plan, Step, run_steps
 from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.queue_depth import MOST, QueueDepth
 from splatscope.kernels.splat_buffers import SHAPES, SplatBuffers
+from splatscope.kernels.step_adam import LAZY_TABLE, catching_up, fused_backward, separate_adam, with_optimiser
 from splatscope.kernels.step_options import ExposureMaps, exposing, record_noise, shaking
 from splatscope.kernels.step_records import StepRecords, step_dtype
 from splatscope.kernels.targets import Target, TargetStore
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 
-IN_FLIGHT = 6  # steps queued before the host waits for the oldest
+UPLOADS = 8  # photographs on their way to the GPU at once
 KEPT_PLANS = 64
 LOSS_THREADS, LOSS_BLOCKS = 128, 6  # a block; blocks resident on a multiprocessor (loss.cuh)
 LEAST_LOSS_ROWS = 24  # of a block: it reads ten more
-ADAM_THREADS, ADAM_CHUNK = 256, 256  # a block; quads it goes through (adam.cuh)
-LAZY_TABLE = 128  # lazy.cuh
 DOES_NOT_FIT = 3  # bits of Frame::overflow
+NEWEST_VIEW = 1 / 16  # weight of the newest view in what the next ones are expected to be like
 _DEFAULT_POLICY = Policy()
 
 
@@ -108,12 +111,6 @@ def _pass(policy: Policy, request: StepRequest) -> Pass:
     return Pass(policy, True, False, rows * columns, is_separate, is_lazy, request.absolute)
 
 
-def fused_name(project_backward: str, policy: Policy) -> str:
-    """The kernel of projection backward and Adam in one, from the instantiation of projection backward alone."""
-    moves = {"fused": "all"}.get(policy.optimizer.adam, policy.optimizer.adam)
-    return f"{project_backward.replace('<', '_adam<', 1).removesuffix('>')}, Moves::{moves}>"
-
-
 @dataclass(frozen=True)
 class _Wanted:
     """Kernels of a step, as a store takes a pass."""
@@ -169,24 +166,28 @@ class TrainingStep:
             from splatscope.kernels.renderer import KernelStore
 
             kernels = KernelStore()
+        policy.check("cuda")
         self.policy = policy
+        self.refusal = ""  # why toggles that were wanted are not used: one sentence, for the caller to take away
         self._wanted: Policy | None = None  # what steps change to once it is compiled
         self.memory = memory or TorchMemory()
         self.launcher: Any = launcher or Launcher()
         self._timeline, self._timed_every = Timeline(), timed_every
         self.pipeline = Pipeline(self.memory, kernels, self.forget)
-        self.splats = SplatBuffers(self.memory, gaussians, rows, self.forget)
-        self.targets = TargetStore(self.memory, target_budget, IN_FLIGHT + 2)
+        self.splats = SplatBuffers(self.memory, gaussians, rows, self.forget, policy.project.sh_dtype)
+        self.targets = TargetStore(self.memory, target_budget, UPLOADS)
         self.exposures: ExposureMaps | None = None  # to be set before the first step
         self.capacity = Capacity(0, 0)
+        self.map_choice = MapChoice(self.memory.multiprocessors, NEWEST_VIEW)
         self.stage_ms: dict[str, float] = {}  # newest known time of each stage
         self._kernels = kernels
         self._plans: OrderedDict[Any, _Prepared] = OrderedDict()
         self._pending: deque[_Pending] = deque()
+        self._depth = QueueDepth()
         self._outcomes: list[StepOutcome] = []
         self._events: list[Any] = []
         self._sequence = 0
-        self._records = StepRecords(self.memory, IN_FLIGHT + 2)
+        self._records = StepRecords(self.memory, MOST + 2)
         self.pipeline.frame, self._inputs = self._records.frame, self._records.inputs
         self._stream = self.memory.stream()
         self._numbers: dict[Policy, int] = {}  # of policies, whose hash is slow
@@ -194,6 +195,7 @@ class TrainingStep:
         self._shared = {"frame": self.pipeline.frame, "inputs": self._inputs}  # of all kernels
         self._state = self.memory.empty("step state", (step_dtype("StepState").itemsize,), "u1")
         self._reach = self.memory.empty("reach", (2, 2, LAZY_TABLE), "f4")
+        self._own = {**self._shared, "state": self._state, "reach": self._reach}
         self._behind = False  # harmonics of some splats
         self.set_steps(0, 0.9, 0.999)
 
@@ -208,17 +210,21 @@ class TrainingStep:
     def want(self, policy: Policy) -> None:
         """Steps change to these toggles as soon as their kernels are compiled, which happens beside them.
 
-        What changes the picture is left as it is: splats are trained for one way of drawing them. Nothing happens if
-        the toggles do not go together.
+        What changes the picture is left as it is: splats are trained for one way of drawing them. Not so how their
+        harmonics are kept: they are brought into the other arrays then. Nothing happens if the toggles do not go
+        together.
         """
         for row in toggle_table("cuda"):
-            if row.identity == "Q":
+            if row.identity == "Q" and row.key != "project.sh_dtype":
                 policy = policy.with_value(row.stage, row.name, self.policy.value(row.stage, row.name))
         self._wanted = policy if policy != self.policy and not policy.problems("cuda") else None
 
     def run(self, request: StepRequest) -> None:
-        """Queues one step. Waits only if IN_FLIGHT are queued already. Raises InputError where there is no room."""
-        while len(self._pending) >= IN_FLIGHT:
+        """Queues one step. Waits only while as many are queued as `QueueDepth` allows. Raises InputError where there is
+        no room."""
+        if not self._pending:
+            self._depth.restart()
+        while len(self._pending) >= self._depth.steps:
             self._finish_oldest()
         self._submit(request)
 
@@ -238,19 +244,8 @@ class TrainingStep:
         if not self._behind:
             return
         self._behind = False
-        kernel, count = self._kernels("lazy.cuh", ["flush_sh"])["flush_sh"], self.splats.count
-        arguments = kernel.arguments.pack(
-            frame=self.pipeline.frame,
-            inputs=self._inputs,
-            state=self._state,
-            sh=self.splats.array("raw", "sh"),
-            first=self.splats.array("first", "sh"),
-            second=self.splats.array("second", "sh"),
-            stepped=self.splats.stepped,
-            reach=self._reach,
-            gaussians=count,
-        )
-        self.launcher.launch(kernel, (-(-count // 128),), (128,), arguments)
+        launch = catching_up(self._kernels, self.splats, self._own)
+        self.launcher.launch(launch.kernel, launch.grid, launch.block, launch.arguments)
 
     def assign(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Other splats, as `SplatBuffers.assign` takes them. Steps in flight should be over."""
@@ -268,7 +263,7 @@ class TrainingStep:
 
     def _submit(self, request: StepRequest) -> None:
         if self._wanted is not None and self._is_compiled(self._wanted, request):
-            self.policy, self._wanted = self._wanted, None
+            self._change_to(self._wanted)
         is_lazy = self.policy.optimizer.adam == "lazy_sh"
         if not is_lazy:
             self.flush()
@@ -290,6 +285,19 @@ class TrainingStep:
             event.record(self._stream)
         self._pending.append(_Pending(request, self._sequence, event))
         self._sequence += 1
+
+    def _change_to(self, policy: Policy) -> None:
+        """Later steps run with these toggles; harmonics stay as they are kept if there is no room to change that."""
+        self._wanted, sh_dtype = None, self.splats.sh_dtype
+        if policy.project.sh_dtype != sh_dtype:
+            self.flush()
+            try:
+                self.splats.keep_harmonics_as(policy.project.sh_dtype)
+            except NoRoomError as error:
+                self.refusal = f"Training goes on with project.sh_dtype = {sh_dtype}. {error}"
+                policy = policy.with_value("project", "sh_dtype", sh_dtype)
+        if not policy.problems("cuda"):
+            self.policy = policy
 
     def _fill(self, row: np.void, request: StepRequest, target: int) -> None:
         """A record of StepInputs, zeros so far."""
@@ -334,8 +342,10 @@ class TrainingStep:
             self._queue_again(result)
             return
         self._pending.popleft()
+        self._depth.finished(time.perf_counter())
         if oldest.event is not None:
             self._events.append(oldest.event)
+        self.map_choice.note(result)
         outcome = StepOutcome(
             oldest.request,
             loss=result["loss"],
@@ -382,9 +392,10 @@ class TrainingStep:
             self._roomy_rows = self.splats.rows
         camera, target = request.camera, request.target
         kind = target.has_coverage, target.has_weights, request.absolute, request.noise is not None
-        key = (camera.width, camera.height, kind, self._policy_number())
+        is_wide = self.map_choice.is_wide_for(self.policy)
+        key = (camera.width, camera.height, kind, self._policy_number(), is_wide)
         if key not in self._plans:
-            self._plans[key] = self._prepare(request)
+            self._plans[key] = self._prepare(request, is_wide)
             if len(self._plans) > KEPT_PLANS:
                 self.memory.wait()
                 self._plans.popitem(last=False)
@@ -400,29 +411,22 @@ class TrainingStep:
     def _is_compiled(self, policy: Policy, request: StepRequest) -> bool:
         """True if a step with this policy need not wait for the compiler, which else begins beside."""
         made_for = _pass(policy, request)
-        wanted = made_for.kernels()
-        if policy.optimizer.adam == "separate":
-            wanted["adam"] = ("adam.cuh", "adam")
-        else:
-            name = fused_name(wanted["project_backward"][1], policy)
-            wanted["project_backward"] = ("project_backward_adam.cuh", name)
-        return self._kernels.start(_Wanted(wanted))
+        return self._kernels.start(_Wanted(with_optimiser(made_for.kernels(), policy)))
 
-    def _prepare(self, request: StepRequest) -> _Prepared:
+    def _prepare(self, request: StepRequest, is_wide: bool) -> _Prepared:
         """Compiles and allocates what is missing for an image size."""
         policy, splats, camera = self.policy, self.splats, request.camera
-        if policy.project.sh_dtype != "f32":
-            raise InputError("Training needs project.sh_dtype = f32; set it and start again.")
-        made_for = _pass(policy, request)
-        arrays = {name: splats.array("raw", name) for name in SHAPES}
-        everything = Scene(splats.rows, 3, sh={"f32": arrays.pop("sh")}, **arrays)
+        made_for = replace(_pass(policy, request), is_wide=is_wide)
+        arrays = {name: splats.array("raw", name) for name in SHAPES if name != "sh"}
+        everything = Scene(splats.rows, 3, sh=splats.harmonics, sh_dtype=splats.sh_dtype, **arrays)
         if made_for.lazy_sh:
             moments = {kind: splats.array(kind, "sh") for kind in ("first", "second")}
             everything.lazy.update(moments, stepped=splats.stepped, reach=self._reach, state=self._state)
         plan = self.pipeline.plan(everything, camera.width, camera.height, made_for, self.capacity)
-        adam = [*plan.backward, self._adam_step(plan)] if made_for.gradients else self._fused_backward(plan)
+        given = self._kernels, policy, splats, self._own, plan
+        adam = [*plan.backward, separate_adam(*given)] if made_for.gradients else fused_backward(*given)
         if request.noise is not None:
-            adam.append(shaking(self._kernels, self._shared, {name: splats.array("raw", name) for name in SHAPES}))
+            adam.append(shaking(self._kernels, self._shared, arrays))
         return _Prepared(plan, [*plan.forward, *self._compared(plan, camera, request.target), *adam])
 
     def _compared(self, plan: Plan, camera: Camera, target: Target) -> list[Step]:
@@ -461,39 +465,3 @@ class TrainingStep:
             Launch("loss", kernels[name], (count,), (LOSS_THREADS,), kernels[name].arguments.pack(**values))
             for name, count, values in zip(names, (blocks, blocks + 1), arguments, strict=True)
         ]
-
-    def _adam_step(self, plan: Plan) -> Step:
-        """Adam from arrays of gradients."""
-        kernel, rows = self._kernels("adam.cuh", ["adam"])["adam"], self.splats.rows
-        numbers = [rows * int(np.prod(shape)) for shape in SHAPES.values()]
-        blocks = sum(-(-count // (4 * ADAM_CHUNK)) for count in (*numbers, rows))
-        arguments = kernel.arguments.pack(**self._adam_arguments(plan))
-        return Launch("adam", kernel, (blocks,), (ADAM_THREADS,), arguments)
-
-    def _fused_backward(self, plan: Plan) -> list[Step]:
-        """The backward pass with Adam in the last of its kernels."""
-        *before, last = plan.backward
-        assert isinstance(last, Launch)
-        name = fused_name(last.kernel.name, self.policy)
-        kernel = self._kernels("project_backward_adam.cuh", [name])[name]
-        values = last.arguments[0]
-        own = {member: values[member] for member in values.dtype.names or ()}
-        backward = {member: int(value) if value.dtype == np.uint64 else value for member, value in own.items()}
-        arguments = kernel.arguments.pack(
-            backward=backward, adam=self._adam_arguments(plan), stepped=self.splats.stepped, reach=self._reach
-        )
-        return [*before, Launch(last.stage, kernel, last.grid, last.block, arguments)]
-
-    def _adam_arguments(self, plan: Plan) -> dict[str, Any]:
-        splats = self.splats
-        return {
-            **self._shared,
-            "state": self._state,
-            **{name: splats.array("raw", name) for name in SHAPES},
-            **{f"{name}_first": splats.array("first", name) for name in SHAPES},
-            **{f"{name}_second": splats.array("second", name) for name in SHAPES},
-            **{f"{name}_gradient": plan.outputs.gradients[name] for name in (*SHAPES, "means2d")},
-            "warp_slots": plan.outputs.warp_slots,
-            "pull": splats.array("statistics", "pull"),
-            "seen": splats.array("statistics", "seen"),
-        }

@@ -61,9 +61,9 @@ INSTANTIATIONS = {
     "bin.cuh": [
         "offsets<OffsetsPolicy{}>",
         *(f"emit<EmitPolicy{{Bounds::{bounds}, {key_bytes}}}>" for bounds in BOUNDS for key_bytes in (2, 4, 8)),
-        *(f"ranges<RangesPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)),
         *SORT_ROLES.values(),
     ],
+    "ranges.cuh": [f"ranges<RangesPolicy{{{key_bytes}}}>" for key_bytes in (2, 4, 8)],
 }
 LAYOUTS = read_source("project.cuh").text
 BINS = 256  # of a pass of the tile sort
@@ -185,6 +185,8 @@ class Stages:
             sort_bins=self.sort_bins,
             sort_bin_count=self.sort_bins.size,
             rounds=self.each,
+            large_parts=1,
+            last_rounds=max(self.each // 4, 1),
             lazy=dict.fromkeys(LAZY),
             ticket=self.ticket(),
             **outputs,

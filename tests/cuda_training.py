@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.api import Backend
 from splatscope.kernels.compiler import Kernel
-from splatscope.kernels.passes import Pass, source
+from splatscope.kernels.passes import Pass, fused_name, source
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.sh_words import KEYS
+from splatscope.kernels.step_adam import adam_name
 from splatscope.kernels.step_options import EXPOSURE_NAMES
 from splatscope.kernels.steps import changed, step
-from splatscope.kernels.training_step import AdamRates, TrainingStep, fused_name, loss_kernels
+from splatscope.kernels.training_step import AdamRates, TrainingStep, loss_kernels
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
 from tests.cuda_loss import LOSS_KINDS
 from tests.cuda_on_cpu.run import build
@@ -35,7 +37,7 @@ OWN = {
     "exposure.cuh": EXPOSURE_NAMES,
     "noise.cuh": ["shake"],
     "loss.cuh": [name for kind in LOSS_KINDS for name in loss_kernels(*kind)],
-    "adam.cuh": ["adam"],
+    "adam.cuh": [adam_name(sh_dtype) for sh_dtype in KEYS],
     "lazy.cuh": ["flush_sh"],
 }
 
@@ -48,7 +50,8 @@ class StepKernels(Kernels):
         plain = [
             name for _, name in (made_for.kernels()["project_backward"] for made_for in passes if made_for.training)
         ]
-        names = [fused_name(name, policy) for name in dict.fromkeys(plain) for policy in (IN_ORDER, LAZY, SPARSE)]
+        names = [fused_name(name, policy) for name in dict.fromkeys(plain) for policy in (IN_ORDER, SPARSE)]
+        names += [fused_name(name, LAZY) for name in dict.fromkeys(plain) if "ShDtype::f32" in name]
         self._own = OWN | {"project_backward_adam.cuh": list(dict.fromkeys(names))}
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]:
@@ -61,7 +64,13 @@ def step_kernels() -> StepKernels:
     camera = random_camera(64, 48)
     viewing = [pass_for(IN_ORDER, camera, training=False, wants_depth=depth) for depth in (False, True)]
     training = pass_for(IN_ORDER, camera, training=True, wants_depth=False)
-    return StepKernels([*viewing, training, replace(training, lazy_sh=True), replace(training, absolute=True)])
+    halved = [replace(training, policy=kept_as(IN_ORDER, sh_dtype)) for sh_dtype in ("bf16", "split")]
+    return StepKernels([*viewing, training, replace(training, lazy_sh=True), replace(training, absolute=True), *halved])
+
+
+def kept_as(policy: Policy, sh_dtype: str) -> Policy:
+    """The policy with harmonics of that kind."""
+    return policy.with_value("project", "sh_dtype", sh_dtype)
 
 
 def emulated_step(gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int = 0) -> TrainingStep:

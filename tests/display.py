@@ -19,6 +19,7 @@ from typing import Any
 
 from PIL import Image, ImageGrab
 
+ROOT = Path(__file__).parents[1]
 NEEDED = ("Xvfb", "openbox", "xdotool")
 
 
@@ -67,7 +68,7 @@ class Program:
     def __init__(self, display: str, script: Path, arguments: Sequence[str] = ()) -> None:
         self.display = display
         self.facts: dict[str, Any] = {}
-        self._environment = {**os.environ, "DISPLAY": display}
+        self._environment = {**os.environ, "DISPLAY": display, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             [sys.executable, str(script), *arguments], env=self._environment, stdout=subprocess.PIPE, text=True
         )
@@ -111,7 +112,9 @@ class Program:
     def find_window(self, title: str, seconds: float = 30.0) -> str:
         """The id of this program's window with that title, once it is shown and has the focus."""
         search = ("search", "--onlyvisible", "--all", "--pid", self.process.pid, "--name", f"^{title}$")
-        wait_until(lambda: self.try_xdotool(*search), f"a window called {title!r}", seconds)
+        ended = self.process.poll
+        wait_until(lambda: self.try_xdotool(*search) or ended() is not None, f"a window called {title!r}", seconds)
+        assert ended() is None, f"the program ended with {ended()} before its window {title!r} was there"
         window = self.try_xdotool(*search).split()[0]
         self.activate(window)
         return window

@@ -13,10 +13,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,6 +46,7 @@ from splatscope.viewer.messages import (
     ViewRequest,
 )
 from splatscope.viewer.tile_values import tile_values
+from tests.window_places import PLACES, tell_places
 
 SPLATS, ITERATIONS = 98_304, 7_000
 COMPILE_SECONDS = 1.0  # of a policy nobody has asked for before
@@ -390,63 +389,6 @@ def describe(engine: FakeEngine) -> dict[str, object]:
     if picture is not None:
         facts["shown policy"] = repr(picture.request.policy)
     return facts
-
-
-PLACES: dict[str, list[int]] = {}  # of controls: left, top, width, height in pixels of the window; empty if unseen
-
-
-def tell_places() -> None:
-    """From now on, panels tell where their controls are."""
-    import dearpygui.dearpygui as dpg
-
-    from splatscope.viewer.panels.heatmap import HeatmapPanel
-    from splatscope.viewer.panels.schedule import SchedulePanel
-    from splatscope.viewer.panels.stages import StagesPanel
-    from splatscope.viewer.panels.toggles import TogglesPanel
-    from splatscope.viewer.panels.training import TrainingPanel
-
-    def place(item: Any) -> list[int]:
-        seen = dpg.get_item_state(item).get("visible", False)
-        return [*map(int, dpg.get_item_rect_min(item)), *map(int, dpg.get_item_rect_size(item))] if seen else []
-
-    def telling(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
-        update = panel.update
-
-        def update_and_tell(self: Any, *arguments: Any) -> None:
-            update(self, *arguments)
-            PLACES.update({name: place(item) for name, item in items(self).items()})
-
-        panel.update = update_and_tell
-
-    names = ("choice", "start", "save", "record")
-    telling(StagesPanel, lambda panel: {name: getattr(panel, f"_{name}") for name in names})
-    telling(HeatmapPanel, lambda panel: {str(name): item for name, item in panel._kinds.items()})
-    telling(
-        SchedulePanel,
-        lambda panel: {
-            "record frame": panel._record,
-            "save frame": panel._save,
-            "source": panel._source,
-            "gantt": panel._gantt.item,
-        },
-    )
-    telling(
-        TogglesPanel,
-        lambda panel: (
-            {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
-            if panel._rows
-            else {}
-        ),
-    )
-    telling(
-        TrainingPanel,
-        lambda panel: (
-            {name: item for (state, name), item in panel._button.items() if state == panel._state}
-            | {"back": panel._back, "keep": panel._keep}
-            | {"until": panel._until, "run": panel._run, "throw": panel._throw, "folder": panel._form._out}
-            | {name: items[0] for name, items in panel._form.inputs.items()}
-        ),
-    )
 
 
 def report(engine: FakeEngine) -> None:

@@ -21,7 +21,7 @@ from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import OpenScene
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a program, only this folder is known
-from tests.fake_engine import PLACES, tell_places
+from tests.window_places import PLACES, tell_places
 
 PANELS = ("Heatmap", "Schedule")
 

@@ -14,13 +14,13 @@ import torch
 from splatscope.app import bench_ablate, bench_gpu, bench_ladder
 from splatscope.app.bench_ablate import SORT_STAGES, VARIANTS, ablate_sort, ablated, split_of
 from splatscope.app.bench_ladder import MODES, LadderBench, LadderOptions, ladder_policies, run_ladder
-from splatscope.app.bench_peers import PARAMETERS
 from splatscope.app.bench_report import spread
 from splatscope.app.bench_roofline import least_bytes
 from splatscope.app.bench_scenes import Loaded, Subject, subject
 from splatscope.app.bench_tables import print_ablation, print_scene, verdicts
 from splatscope.assets.ply import write_ply
 from splatscope.benchmarks.expected import EXPECTED, Picture
+from splatscope.benchmarks.peers import PARAMETERS
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.passes import Pass

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from splatscope.app import bench_peers
-from splatscope.app.bench_peers import PARAMETERS, PEERS, PeerInput, find_peers
+from splatscope.benchmarks import peers
+from splatscope.benchmarks.peers import PARAMETERS, PEERS, PeerInput, find_peers
 from splatscope.kernels.errors import InputError
 from tests.small_scenes import random_camera, random_scene
 
@@ -69,23 +69,47 @@ def fake_inria(fields: str) -> ModuleType:
     return module
 
 
+class Planes(torch.autograd.Function):
+    """An image [H, W, 3] as planes, whose gradient is read as memory lies: what Faster-GS does."""
+
+    @staticmethod
+    def forward(ctx: Any, image: Any) -> Any:  # pyright: ignore
+        return image.permute(2, 0, 1).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Any) -> Any:  # pyright: ignore
+        return torch.as_strided(upstream, upstream.shape, (24 * 40, 40, 1)).permute(1, 2, 0)
+
+
+FASTER_GS = "w2c cam_position bg_color active_sh_bases width height focal_x focal_y center_x center_y near_plane"
+
+
+def draw_faster_gs(means: Any, scales: Any, rotations: Any, opacities: Any, first: Any, rest: Any) -> Any:
+    assert all(p.is_contiguous() for p in (means, scales, rotations, opacities, first, rest))
+    unit = torch.nn.functional.normalize(rotations, dim=-1)
+    sh = torch.cat([first, rest], 1)
+    return Planes.apply(picture(means, unit, scales.exp(), torch.sigmoid(opacities[:, 0]), sh))
+
+
 def fake_faster_gs() -> ModuleType:
     module: Any = ModuleType("FasterGSCudaBackend")
     module.__version__ = "0"
-    names = (
-        "w2c cam_position bg_color active_sh_bases width height focal_x focal_y center_x center_y near_plane far_plane"
-    )
-    module.RasterizerSettings = namedtuple("RasterizerSettings", f"{names} proper_antialiasing")
+    module.RasterizerSettings = namedtuple("RasterizerSettings", f"{FASTER_GS} far_plane proper_antialiasing")
+    module.FusedAdam = torch.optim.Adam
 
     def diff_rasterize(
-        means: Any, scales: Any, rotations: Any, opacities: Any, first: Any, rest: Any, _: Any, settings: Any
+        means: Any, scales: Any, rotations: Any, opacities: Any, first: Any, rest: Any, statistics: Any, settings: Any
     ) -> Any:
-        module.settings = settings
-        unit = torch.nn.functional.normalize(rotations, dim=-1)
-        sh = torch.cat([first, rest], 1)
-        return picture(means, unit, scales.exp(), torch.sigmoid(opacities[:, 0]), sh).permute(2, 0, 1)
+        module.settings, module.statistics = settings, statistics
+        return draw_faster_gs(means, scales, rotations, opacities, first, rest)
 
-    module.diff_rasterize = diff_rasterize
+    def rasterize(*rest: Any, to_chw: bool, clamp_output: bool) -> Any:
+        *parameters, module.settings = rest
+        assert not to_chw
+        assert not clamp_output
+        return 2 * draw_faster_gs(*parameters).permute(1, 2, 0)  # to be told from the other
+
+    module.diff_rasterize, module.rasterize = diff_rasterize, rasterize
     return module
 
 
@@ -118,7 +142,7 @@ def test_gradients_of_every_adapter_are_those_of_our_raw_parameters(name: str) -
         raw = peer.raw_gradients(peer.backward(image, upstream))
         for parameter, gradient in wanted.items():
             torch.testing.assert_close(raw[parameter].reshape(gradient.shape), gradient, msg=f"{peer.name} {parameter}")
-        differences = bench_peers.compare(peer, upstream, image.detach() + 0.5, {**wanted, "sh": 2 * wanted["sh"]})
+        differences = peers.compare(peer, upstream, image.detach() + 0.5, {**wanted, "sh": 2 * wanted["sh"]})
         assert differences["image_mean_difference"] == pytest.approx(0.5)
         assert differences["gradient_differences"] == pytest.approx(
             dict.fromkeys(PARAMETERS, 0.0) | {"sh": 0.5}, abs=1e-9
@@ -152,6 +176,29 @@ def test_the_2023_rasteriser_projects_points_where_our_camera_does(fields: str) 
     np.testing.assert_allclose(pixel + 0.5, [CAMERA.fx * x / z + CAMERA.cx, CAMERA.fy * y / z + CAMERA.cy])
     np.testing.assert_allclose(point @ module.settings.viewmatrix.numpy(), [x, y, z, 1])
     assert module.settings.tanfovx == pytest.approx(CAMERA.width / CAMERA.fx / 2)
+
+
+def test_faster_gs_gets_the_camera_in_pixels_and_one_gradient_laid_out_once() -> None:
+    module: Any = fake_faster_gs()
+    (peer,) = PEERS["faster_gs"].make(module)
+    peer.prepare(given())
+    upstream = torch.from_numpy(np.random.default_rng(3).standard_normal((24, 40, 3)))
+    first = peer.backward(peer.forward(), upstream)
+    again = peer.backward(peer.forward(), upstream)
+    other = peer.backward(peer.forward(), 2 * upstream)
+    for a, b, c in zip(first, again, other, strict=True):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(2 * a, c)
+    with torch.no_grad():
+        viewed = peer.forward()
+    torch.testing.assert_close(viewed, 2 * peer.forward().detach())
+    s = module.settings
+    np.testing.assert_allclose(s.w2c, CAMERA.matrix)
+    np.testing.assert_allclose(s.cam_position, CAMERA.position)
+    assert (s.focal_x, s.focal_y, s.center_x, s.center_y) == (CAMERA.fx, CAMERA.fy, CAMERA.cx, CAMERA.cy)
+    assert (s.active_sh_bases, s.near_plane, s.width, s.height) == (9, CAMERA.near, 40, 24)
+    assert not s.bg_color.any()
+    assert len(module.statistics) == 0
 
 
 def test_what_is_not_installed_is_said_and_what_is_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

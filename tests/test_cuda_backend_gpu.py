@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from splatscope.app.bench_schedule_scenes import turned
 from splatscope.kernels.api import gpu_is_present
 from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.cuda import CudaBackend
@@ -87,6 +89,30 @@ def test_pictures_repeat_to_the_bit(renderer: Renderer, rung: str) -> None:
         state = [outputs.image.clone(), outputs.transmittance.clone(), outputs.tile_starts.clone()]
         first = first or state
         assert all(torch.equal(a, b) for a, b in zip(first, state, strict=True))
+
+
+@pytest.mark.parametrize("launch", ["direct", "graph"])
+def test_the_plan_is_the_same_whether_the_last_block_of_ranges_makes_it_or_a_kernel(
+    renderer: Renderer, launch: str
+) -> None:
+    """From frame to frame the counts change, so that a block which plans too early has those of the frame before."""
+    gaussians, camera = large_scene()
+    scene, wanted, cameras = renderer.upload(gaussians), {}, turned(camera, 4)
+    apart = changed(BEST, {"schedule.plan": "apart", "launch.launch": launch, "blend.map": "mixed"})
+    for policy in (apart, changed(apart, {"schedule.plan": "ranges"})):
+        for turn in range(100 if policy != apart else 1):
+            for number, camera in enumerate(cameras):
+                draw = partial(renderer.forward, scene, camera, SETTINGS, policy)
+                outputs, frame = renderer.complete(draw)
+                record = renderer.pipeline.read_schedule()
+                assert record is not None
+                counts = torch.diff(outputs.tile_starts)
+                assert record["heaviest"] == frame["heaviest"] == int(counts.max()), (turn, number)
+                decided = {name: int(record[name]) for name in ("total", "in_grid_order", "tile_units", "split_tiles")}
+                state = wanted.setdefault(number, (decided, outputs.image.clone(), outputs.tile_starts.clone()))
+                assert decided == state[0]
+                assert torch.equal(outputs.image, state[1])
+                assert torch.equal(outputs.tile_starts, state[2])
 
 
 def test_integer_sums_make_gradients_repeat_to_the_bit(renderer: Renderer) -> None:
@@ -179,5 +205,5 @@ def test_stage_times_arrive_without_being_waited_for() -> None:
     backend = CudaBackend(Renderer(timed=True))
     for policy in (BEST, changed(BEST, {"launch.launch": "direct"})):
         frame = [backend.render(gaussians, camera, SETTINGS, policy) for _ in range(4)][-1]
-        assert list(frame.stage_ms) == ["project", "depth_sort", "emit", "tile_sort", "ranges", "schedule", "blend"]
+        assert list(frame.stage_ms) == ["project", "depth_sort", "emit", "tile_sort", "ranges", "blend"]
         assert all(0 < ms < 50 for ms in frame.stage_ms.values())

@@ -313,18 +313,18 @@ def test_kernels_and_python_share_the_numbers_that_define_the_picture() -> None:
 # What presets use, and the registers a thread may take.
 PRODUCTION = {
     "project.cuh": {
-        "project<ProjectPolicy{}>": 72,
-        "project<ProjectPolicy{.sh_load = ShLoad::staged}>": 72,
-        "project<ProjectPolicy{.sh_load = ShLoad::staged, .sh_dtype = ShDtype::bf16}>": 72,
-        "project<ProjectPolicy{.filter = Filter::mip, .sh_load = ShLoad::staged}>": 72,
-        "project<ProjectPolicy{.bounds = Bounds::circle3s, .sh_gate = ShGate::all, .sh_load = ShLoad::scalar}>": 72,
+        "project<ProjectPolicy{}>": 80,
+        "project<ProjectPolicy{.sh_load = ShLoad::staged}>": 80,
+        "project<ProjectPolicy{.sh_load = ShLoad::staged, .sh_dtype = ShDtype::bf16}>": 80,
+        "project<ProjectPolicy{.filter = Filter::mip, .sh_load = ShLoad::staged}>": 80,
+        "project<ProjectPolicy{.bounds = Bounds::circle3s, .sh_gate = ShGate::all, .sh_load = ShLoad::scalar}>": 80,
     },
     "bin.cuh": {
         **{name: 64 for role, name in SORT_ROLES.items() if "small" not in role},
         "offsets<OffsetsPolicy{}>": 80,
         "emit<EmitPolicy{}>": 64,
-        "ranges<RangesPolicy{}>": 64,
     },
+    "ranges.cuh": {"ranges<RangesPolicy{}>": 64, "ranges_plan<RangesPlanPolicy{}>": 64},
 }
 
 

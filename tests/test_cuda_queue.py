@@ -67,6 +67,10 @@ CHUNKS: dict[str, dict[str, str]] = {
     "fixed": SPLIT | {"schedule.chunk": "fixed", "schedule.chunk_h": "4"},
     "catgs": SPLIT | {"schedule.chunk": "catgs", "schedule.sched": "grid"},
     "length": SPLIT | {"schedule.chunk": "policy"},
+    "length, planned apart": SPLIT | {"schedule.chunk": "policy", "schedule.plan": "apart"},
+    "length by ticket": SPLIT | TICKET | {"schedule.chunk": "policy"},
+    "length apart": SPLIT | {"schedule.chunk": "policy", "schedule.coexec": "off"},
+    "length fused": SPLIT | TICKET | {"schedule.chunk": "policy", "schedule.coexec": "fused"},
     "seed": SPLIT | {"schedule.chunk": "policy", "schedule.policy": "seed"},
 }
 LOOSE: dict[str, dict[str, str]] = {
@@ -173,6 +177,33 @@ def test_whole_tiles_in_another_order_give_the_same_bits(order: str, training: b
                 for parameter in PARAMETERS:
                     a, b = (getattr(r.gradients, parameter) for r in (got, wanted))
                     np.testing.assert_array_equal(a, b, err_msg=parameter)
+
+
+@needs_emulation
+@pytest.mark.parametrize("policy", [name for name in CHUNKS if name.startswith("length")])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_frame_that_stays_as_it_lies_has_the_bits_of_the_grid(
+    policy: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_schedule, "LEAST_GAIN", 10.0)  # more than can be
+    gaussians, camera = scene("uneven")
+    wanted, emulated = by_grid("best", "uneven", training), Emulated(kernels(), gaussians, seed=5)
+    plan = emulated.plan(camera, pass_for(POLICIES[f"best: {policy}"], camera, training, True), ROOM)
+    for _ in range(2):
+        got = emulated.run(plan, camera, SETTINGS, upstream("uneven") if training else None)
+        record = emulated.pipeline.read_schedule()
+        assert record is not None
+        assert record["in_grid_order"] == 1
+        assert record["tile_units"] == wanted.tile_counts.size
+        assert got.frame["heaviest"] == record["heaviest"] == wanted.tile_counts.max()
+        np.testing.assert_array_equal(got.image, wanted.image)
+        np.testing.assert_array_equal(got.depth, wanted.depth)
+        if training:
+            assert got.gradients is not None
+            assert wanted.gradients is not None
+            for parameter in PARAMETERS:
+                a, b = (getattr(r.gradients, parameter) for r in (got, wanted))
+                np.testing.assert_array_equal(a, b, err_msg=parameter)
 
 
 @needs_emulation

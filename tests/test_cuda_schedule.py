@@ -107,6 +107,10 @@ def plan(
     device.launch(kernel, (1,), (1024,), arguments)
     decided = out.view(layout)[0]
     whole, split = int(decided["tile_units"]), int(decided["chunk_units"])
+    if decided["in_grid_order"]:
+        assert (rule, order_name, split) == ("length", "lpt_binned", 0)
+        assert (units == NO_UNIT).all(), "nothing is written"
+        units[: counts.size] = np.arange(counts.size)
     if rule != "off":
         assert (units[whole + split :] == NO_UNIT).all()
     if rule == "catgs":
@@ -165,6 +169,7 @@ def test_every_whole_tile_is_handed_out_once_in_its_order(order: str, rule: str)
                 np.testing.assert_array_equal(planned.tile_order, keys)
                 continue
             np.testing.assert_array_equal(np.sort(handed), np.flatnonzero(whole))
+            assert not planned.schedule["in_grid_order"]
             steps = np.diff(work_bin(work if order == "exact_work" else counts)[handed])
             if order == "grid":
                 assert (np.diff(handed) > 0).all()
@@ -189,6 +194,22 @@ def test_a_policy_decides_on_the_gpu_as_in_numpy(policy: str) -> None:
     counts = skewed_counts()
     for machine in (Machine(132, 16), Machine(132, 10, 2.5)):
         assert_is_split(plan(counts, policy, machine=machine), counts, decide(counts, machine, CostModel()))
+
+
+@needs_emulation
+def test_the_policy_leaves_a_frame_as_it_lies_on_the_gpu_as_in_numpy() -> None:
+    rng, seen = np.random.default_rng(12), []
+    for seed in range(10):
+        tiles = int(rng.integers(1, 900)) if seed else 9000  # the first in more than one round
+        counts = rng.integers(100, int(rng.integers(110, 400)), tiles)
+        counts[rng.integers(tiles)] *= int(rng.integers(1, 4))
+        machine = Machine(int(rng.integers(1, 20)), int(rng.integers(2, 9)), float(rng.choice([1.5, 2.5, 9])))
+        planned = plan(counts, "length", machine=machine, seed=seed)
+        seen.append(bool(planned.schedule["in_grid_order"]))
+        assert seen[-1] == schedule.keeps_grid(counts, machine, CostModel())
+        assert planned.schedule["tile_units"] == tiles
+        assert planned.schedule["heaviest"] == counts.max()
+    assert 2 < sum(seen) < 9
 
 
 @needs_emulation

@@ -197,7 +197,7 @@ def finish(store: KernelStore, made_for: Pass) -> None:
         ("project.sh_load", "scalar", {"project"}),
         ("project_backward.sh_bwd", "regs", {"project_backward"}),
         ("bin.bounds", "circle3s", {"project", "emit"}),
-        ("schedule.chunk", "off", {"plan", "blend", "blend_backward"}),
+        ("schedule.chunk", "off", {"ranges_plan", "blend", "blend_backward"}),
         ("launch.launch", "direct", set()),
     ],
 )

@@ -25,7 +25,7 @@ BEST = Policy()
 CAMERA = random_camera(64, 48)
 SCENE = random_scene(CAMERA, 100, seed=11, degree=2)
 SETTINGS = RenderSettings(background=(0.1, 0.2, 0.3))
-STAGES = ["project", "depth_sort", "emit", "tile_sort", "ranges", "schedule", "blend"]
+STAGES = ["project", "depth_sort", "emit", "tile_sort", "ranges", "blend"]
 on_gpu = pytest.mark.skipif(
     not gpu_is_present() or importlib.util.find_spec("cupy") is None, reason="needs an NVIDIA GPU and CuPy"
 )

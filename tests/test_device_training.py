@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,24 +11,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from splatscope.app import memory
+from splatscope.app.desk import CaptureDesk
+from splatscope.app.memory import memory_use
 from splatscope.assets.capture import Capture
+from splatscope.assets.ply import read_ply
 from splatscope.kernels import splat_buffers
 from splatscope.kernels.api import make_backend
 from splatscope.kernels.cuda import CudaBackend
 from splatscope.kernels.cuda_buffers import Capacity
-from splatscope.kernels.errors import NoRoomError
+from splatscope.kernels.errors import InputError, NoRoomError
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.splat_buffers import SHAPES
 from splatscope.kernels.types import Gaussians
 from splatscope.training import device_step, ops
 from splatscope.training.checkpoint import newest_checkpoint
-from splatscope.training.config import DensifyConfig, ExposureConfig, McmcConfig, TrainConfig
+from splatscope.training.config import DataConfig, DensifyConfig, ExposureConfig, McmcConfig, TrainConfig
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Densified, Evaluated, GrowthStopped, Stepped
 from splatscope.training.trainer import Beginning, Trainer
+from splatscope.viewer.messages import ResetTraining, StartTraining
 from tests.cuda_on_cpu.run import is_supported
 from tests.cuda_pipeline import emulated_renderer
-from tests.cuda_training import IN_ORDER, LAZY, emulated_step, step_kernels
+from tests.cuda_training import IN_ORDER, LAZY, emulated_step, kept_as, step_kernels
 from tests.small_capture import SHORT, make_capture
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="needs Linux and g++")
@@ -147,12 +155,15 @@ def test_a_resumed_run_shakes_its_splats_as_it_would_have(
         np.testing.assert_array_equal(getattr(rest.gaussians, name), getattr(whole.gaussians, name), err_msg=name)
 
 
+@pytest.mark.parametrize("sh_dtype", ["f32", "split"])
 def test_splats_are_shaken_moved_added_and_reordered_where_they_are(
-    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sh_dtype: str
 ) -> None:
     trainer = Trainer(capture, replace(MCMC, reorder_share=0.0), gpu(), tmp_path / "run")
     stepper: Any = trainer._stepper
     splats = stepper._training.splats
+    stepper._training.policy = kept_as(IN_ORDER, sh_dtype)
+    splats.keep_harmonics_as(sh_dtype)
     place = splats.array("raw", "sh").data_ptr()
     copied: list[str] = []
     assign = splats.assign
@@ -266,23 +277,169 @@ def test_other_strategies_move_splats_on_the_gpu(
     assert np.isfinite(trainer.gaussians.means).all()
 
 
+@pytest.mark.parametrize("policy", [LAZY, kept_as(IN_ORDER, "split"), kept_as(IN_ORDER, "bf16")])
 def test_pictures_while_training_are_of_the_live_splats_without_copies_and_with_all_harmonics_caught_up(
-    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
     backend, camera = gpu(), capture.views[0].camera
     trainer = Trainer(capture, replace(CONFIG, sh_interval=2), backend, tmp_path / "run")
-    stepper: Any = trainer._stepper
-    stepper._training.policy = LAZY
+    trainer.use(policy)
     for event in trainer.run():
         if not isinstance(event, Stepped):
             continue
         if event.iteration == 10:
             break
+        drawn = Policy(), policy.with_value("optimizer", "adam", "fused")
         with monkeypatch.context() as patch:
             patch.setattr(splat_buffers, "_fetched", None)  # no array is brought to the host for a picture
-            live = backend.render(trainer.gaussians, camera, trainer.settings).image
+            live = [backend.render(trainer.gaussians, camera, trainer.settings, p).image for p in drawn]
         names = ("means", "log_scales", "quats", "logit_opacities", "sh")
         copied = Gaussians(*(getattr(trainer.gaussians, name) for name in names))
-        assert np.array_equal(backend.render(copied, camera, trainer.settings).image, live)
+        for picture, p in zip(live, drawn, strict=True):
+            assert np.array_equal(backend.render(copied, camera, trainer.settings, p).image, picture)
         assert trainer.gaussians.count == copied.count
     assert trainer.sh_degree == 3
+    assert trainer.sh_dtype == policy.project.sh_dtype
+
+
+SPLIT = kept_as(IN_ORDER, "split")
+
+
+def test_a_run_in_words_scores_next_to_one_in_single_precision(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
+) -> None:
+    scores = []
+    for sh_dtype in ("f32", "split", "bf16"):
+        trainer = Trainer(capture, replace(CONFIG, iterations=24), gpu(), tmp_path / sh_dtype)
+        trainer.use(kept_as(IN_ORDER, sh_dtype))
+        scores.append(of_type(run(trainer), Evaluated)[-1].psnr)
+        assert trainer.sh_dtype == sh_dtype
+    assert scores[1:] == pytest.approx([scores[0]] * 2, abs=0.05)
+
+
+def test_a_run_in_words_is_saved_in_single_precision_and_resumed_in_any(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
+) -> None:
+    whole, half = (Trainer(capture, replace(MCMC, reorder_share=0.0), gpu(), tmp_path / name) for name in "ab")
+    whole.use(SPLIT)
+    run(whole)
+    half.use(SPLIT)
+    for event in half.run():
+        if isinstance(event, Stepped) and event.iteration == 7:
+            break
+    written = read_ply(half.save())
+    np.testing.assert_array_equal(written.sh[:, : half.gaussians.sh.shape[1]], half.gaussians.sh)
+    path, checkpoint = newest_checkpoint(tmp_path / "b")
+    tensors = checkpoint.tensors
+    assert tensors["raw.sh"].dtype == torch.float32
+    np.testing.assert_array_equal(tensors["raw.sh"].numpy(), half.gaussians.sh)
+    for sh_dtype in ("split", "f32", "bf16"):
+        rest = Trainer(capture, half.config, gpu(), tmp_path / sh_dtype, Beginning(path, checkpoint))
+        assert torch.equal(rest.snapshot().tensors["raw.sh"], tensors["raw.sh"])
+        rest.use(kept_as(IN_ORDER, sh_dtype))
+        run(rest)
+        for name in ("means", "log_scales", "logit_opacities", "sh"):
+            got, wanted = (getattr(trainer.gaussians, name) for trainer in (rest, whole))
+            if sh_dtype == "split":
+                np.testing.assert_array_equal(got, wanted, err_msg=name)
+            assert np.linalg.norm(got - wanted) < 0.02 * np.linalg.norm(wanted), name
+
+
+def test_a_change_of_how_harmonics_are_kept_leaves_the_run_whole_or_is_refused_in_one_sentence(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(capture, CONFIG, gpu(), tmp_path / "run")
+    stepper: Any = trainer._stepper
+    splats, before, kept = stepper._splats, None, []
+    for event in trainer.run():
+        if not isinstance(event, Stepped):
+            continue
+        kept.append(trainer.sh_dtype)
+        before = trainer.snapshot()
+        if event.iteration in (2, 6):
+            trainer.use({2: SPLIT, 6: IN_ORDER}[event.iteration])
+        if event.iteration == 9:
+            monkeypatch.setattr(splats, "_new_harmonics", short_of_room)
+            trainer.use(SPLIT)
+        if event.iteration == 10:
+            with pytest.raises(
+                InputError, match=r"Training goes on with project\.sh_dtype = f32\. The GPU has no room"
+            ):
+                trainer.use(SPLIT)
+            trainer.use(SPLIT)  # said once
+    assert kept == ["f32"] * 2 + ["split"] * 4 + ["f32"] * 6
+    assert before is not None
+    steady = Trainer(capture, CONFIG, gpu(), tmp_path / "steady")
+    run(steady)
+    for name, tensor in steady.snapshot().tensors.items():
+        if name.startswith(("raw", "first")):
+            wanted, got = tensor.numpy(), before.tensors[name].numpy()
+            assert got.shape == wanted.shape
+            assert np.linalg.norm(got - wanted) < 0.05 * np.linalg.norm(wanted), name
+
+
+def test_memory_is_foreseen_for_how_harmonics_are_kept(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_of_gpu", lambda: (3 << 30, 8 << 30))
+    needed = []
+    for sh_dtype in ("f32", "split", "bf16"):
+        trainer = Trainer(capture, replace(MCMC, mcmc=McmcConfig(max_splats=1_000_000)), gpu(), tmp_path / sh_dtype)
+        stepper: Any = trainer._stepper
+        stepper._splats.keep_harmonics_as(sh_dtype)
+        needed.append(memory_use(trainer).needed / 1e6)
+    assert needed[1] - needed[0] == pytest.approx(192), "a copy in float32 for files and density control"
+    assert needed[2] - needed[1] == pytest.approx(-2.3 * 96), "half of the numbers, and of those to grow into"
+
+
+def short_of_room(*_: Any) -> Any:
+    raise NoRoomError("The GPU has no room for harmonics.")
+
+
+@pytest.mark.parametrize("data", [DataConfig(alpha="mask"), DataConfig(random_background=True)])
+def test_masks_of_only_some_photographs_train_as_on_the_cpu(
+    data: DataConfig, gpu: Callable[[], CudaBackend], tmp_path: Path
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    capture = make_capture(tmp_path / "pictures", cut_out=True)
+    for view in capture.views[::2]:
+        with Image.open(view.image_path) as image:
+            plain = image.convert("RGB")
+        plain.save(view.image_path)
+    config = replace(CONFIG, iterations=8, data=data, densify=DensifyConfig(enabled=False))
+    losses = []
+    for backend in (make_backend("cpu"), gpu()):
+        trainer = Trainer(capture, config, backend, tmp_path / backend.name)
+        losses.append([event.loss for event in of_type(run(trainer), Stepped)])
+        views = trainer.dataset.training
+        assert {view.weight is not None for view in views} | {view.coverage is not None for view in views} == {0, 1}
+    assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+
+
+def test_a_run_is_let_go_of_before_another_takes_its_place(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
+) -> None:
+    """With all that was made for drawing it; else the GPU would hold both."""
+    backend = gpu()
+    held: list[bool] = []
+
+    def factory(capture: Capture, backend: Any) -> Trainer:
+        held.extend(ref() is not None for ref in watched)
+        return Trainer(capture, CONFIG, backend, tmp_path / "run")
+
+    watched: list[weakref.ref[Any]] = []
+    desk = CaptureDesk(capture, factory, backend, lambda *_: None, lambda: None)
+    try:
+        desk.obey(StartTraining(until=2))
+        while desk.session.active:
+            desk.session.advance()
+        trainer = desk.session.trainer
+        backend.render(trainer.gaussians, capture.views[0].camera)
+        watched += [weakref.ref(trainer), weakref.ref(trainer._state.raw.means.untyped_storage())]
+        watched += [weakref.ref(trainer._stepper)]
+        del trainer
+        desk.obey(ResetTraining())
+    finally:
+        desk.close()
+    assert held == [False, False, False]
+    assert desk.session.trainer.iteration == 0

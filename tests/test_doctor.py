@@ -83,7 +83,7 @@ def test_each_oddity_is_found_where_it_was_put(tmp_path: Path) -> None:
     assert "1 photograph would be 1° wide, for example 00.jpg." in said
     assert "Pixels would not be square" in said
     clear = replace(first, has_alpha=True)
-    assert "Only 1 of 24 photographs have an alpha channel." in oddities(with_views(capture, clear))
+    assert "Only 1 of 24 photographs has an alpha channel." in oddities(with_views(capture, clear))
     few = replace(capture, views=capture.views[:3])
     assert "Only 3 photographs can be trained on." in oddities(few)
     rolled = [

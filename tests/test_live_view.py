@@ -166,7 +166,7 @@ def test_what_the_compiler_says_becomes_one_sentence_with_our_line(capsys: pytes
     good = source("bin.cuh")
     files = tuple((n, text + "\n__device__ int f() { return nothing; }" * (n == good.name)) for n, text in good.files)
     with pytest.raises(CompileError) as caught:
-        compile_kernels(Source(good.name, files), ["ranges<RangesPolicy{}>"], 90)
+        compile_kernels(Source(good.name, files), ["offsets<OffsetsPolicy{}>"], 90)
     sentence = one_sentence(caught.value)
     assert re.fullmatch(r'bin\.cuh does not compile for sm_90: bin\.cuh\(\d+\): error: .*"nothing".*', sentence)
     assert "return nothing" in capsys.readouterr().err, "all of it goes to the terminal"

@@ -24,9 +24,10 @@ from tests.test_training_strategies import state_of
 class Live:
     """`ops.InPlace` on buffers, without a training step."""
 
-    def __init__(self, state: SplatState, rows: int) -> None:
+    def __init__(self, state: SplatState, rows: int, sh_dtype: str = "f32") -> None:
         self.moves = 0
-        self.buffers = SplatBuffers(TorchMemory("cpu"), ops.as_gaussians(state.raw), rows, self._count_move)
+        gaussians = ops.as_gaussians(state.raw)
+        self.buffers = SplatBuffers(TorchMemory("cpu"), gaussians, rows, self._count_move, sh_dtype)
         groups = {kind: named(getattr(state, kind)) for kind in KINDS}
         self.buffers.assign(groups)
 
@@ -67,6 +68,11 @@ def numbers(state: SplatState) -> np.ndarray:
     return torch.cat(parts, 1).numpy().copy()
 
 
+def in_bf16(state: SplatState) -> SplatState:
+    """The splats whose harmonics bf16 keeps to the bit."""
+    return replace(state, raw=replace(state.raw, sh=state.raw.sh.bfloat16().float()))
+
+
 def order_of(means: Tensor) -> Tensor:
     return torch.sort(ops.morton_codes(means), stable=True).indices
 
@@ -79,14 +85,17 @@ def sorted_rows(state: SplatState) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_come_and_go_as_by_copies_and_no_address_changes(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    state = state_of(300, None)
-    live = Live(state, 5000)
+    sh_dtype = ("f32", "split", "bf16")[seed % 3]
+    rounded = in_bf16 if sh_dtype == "bf16" else lambda state: state
+    state = rounded(state_of(300, None))
+    live = Live(state, 5000, sh_dtype)
     place = live.buffers.array("raw", "sh").data_ptr()
     alive = live.state()
     for _ in range(6):
         share = rng.choice([0.0, 0.1, 0.6, 0.98])
         kept = torch.from_numpy(rng.random(state.count) >= share)
-        born = state_of(int(rng.choice([0, 1, 40, 300])), None).raw.map(lambda t: t + float(rng.normal()))
+        fresh = state_of(int(rng.choice([0, 1, 40, 300])), None).map(lambda t: t + float(rng.normal()))
+        born = rounded(fresh).raw
         if not kept.any() and born.count == 0:
             continue
         stayed = numbers(alive)
@@ -114,9 +123,10 @@ def test_harmonics_of_new_rows_above_the_degree_in_use_are_zero() -> None:
         assert not getattr(alive, kind).sh[:, 4:].any()
 
 
-def test_more_splats_than_rows_move_once_with_all_they_have() -> None:
+@pytest.mark.parametrize("sh_dtype", ["f32", "split"])
+def test_more_splats_than_rows_move_once_with_all_they_have(sh_dtype: str) -> None:
     state = state_of(3000, None)
-    live = Live(state, 100)
+    live = Live(state, 100, sh_dtype)
     born = state_of(2000, None).raw
     kept = torch.ones(3000, dtype=torch.bool)
     alive = ops.replace_rows(live.state(), kept, born)
@@ -150,10 +160,11 @@ def test_growth_without_room_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert after.count == 3000
 
 
-def test_relocation_and_growth_in_place_are_those_by_copies() -> None:
+@pytest.mark.parametrize("sh_dtype", ["f32", "split"])
+def test_relocation_and_growth_in_place_are_those_by_copies(sh_dtype: str) -> None:
     state = state_of(400, None)
     state.raw.logit_opacities[50:90] = -7.0
-    live, strategy = Live(state, 5000), Mcmc(McmcConfig(), RateConfig(), 1.0)
+    live, strategy = Live(state, 5000, sh_dtype), Mcmc(McmcConfig(), RateConfig(), 1.0)
     found = [strategy.after_step(s, 600, torch.Generator().manual_seed(3)) for s in (state, live.state())]
     assert found[0][1] == found[1][1]
     assert found[0][1] is not None
@@ -162,10 +173,10 @@ def test_relocation_and_growth_in_place_are_those_by_copies() -> None:
     assert live.moves == 0
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_new_order_moves_all_that_belongs_to_a_splat(in_place: bool) -> None:
-    state = state_of(500, None)
-    live = Live(state, 5000)
+@pytest.mark.parametrize(("in_place", "sh_dtype"), [(False, "f32"), (True, "f32"), (True, "split"), (True, "bf16")])
+def test_a_new_order_moves_all_that_belongs_to_a_splat(in_place: bool, sh_dtype: str) -> None:
+    state = in_bf16(state_of(500, None)) if sh_dtype == "bf16" else state_of(500, None)
+    live = Live(state, 5000, sh_dtype)
     live.buffers.pull[:] = state.raw.means[:, 0]
     live.buffers.seen[:] = torch.arange(500)
     order = order_of(state.raw.means)

@@ -12,6 +12,7 @@ from splatscope.benchmarks.scenes import make_scene
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.schedule import (
+    LEAST_CUT,
     MACHINES,
     ORDERS,
     VARIANTS,
@@ -19,6 +20,7 @@ from splatscope.kernels.schedule import (
     Machine,
     chunk_length,
     imbalance,
+    keeps_grid,
     length_policy,
     seed_policy,
     tile_order,
@@ -167,6 +169,20 @@ def test_an_even_frame_stays_whole_on_every_machine() -> None:
     for machine in MACHINES.values():
         for policy in (seed_policy, length_policy):
             assert policy(counts, machine, CostModel()).tiles == 0
+
+
+def test_a_frame_that_no_order_shortens_by_a_tenth_stays_as_it_lies() -> None:
+    machine, even = Machine(132, 5, 1.3), np.random.default_rng(4).integers(180, 220, 6370)
+    heavy_first, heavy_last = even.copy(), even.copy()
+    heavy_first[0] = heavy_last[-1] = LEAST_CUT - 1  # too light to be split
+    for counts, stays in ((even, True), (heavy_first, True), (heavy_last, False)):
+        units = variant("length", counts, machine)
+        assert keeps_grid(counts, machine, CostModel()) == stays
+        assert (units.tile == np.arange(counts.size)).all() == stays
+        longest_first = simulate(variant("lpt_binned", counts, machine).work, machine).makespan
+        as_it_lies = simulate(variant("grid", counts, machine).work, machine).makespan
+        assert (as_it_lies < 1.05 * longest_first) == stays
+    assert not keeps_grid(skewed_counts(), machine, CostModel()), "what may be split is not left as it lies"
 
 
 # ---- Units -----------------------------------------------------------------------------------------------------------

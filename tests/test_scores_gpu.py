@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ CAMERA = looking_at_origin(np.array([3.0, 0.5, 0.2]))
 def test_a_view_scores_the_same_on_the_gpu_and_on_the_host(kind: str) -> None:
     backend, rng, settings = make_backend("cuda"), np.random.default_rng(0), RenderSettings((0.2, 0.5, 0.7))
     splats, shape = true_splats(rng), (CAMERA.height, CAMERA.width)
-    extra = {} if kind == "plain" else {kind: rng.integers(0, 256, shape, np.uint8)}
+    extra: dict[str, Any] = {} if kind == "plain" else {kind: rng.integers(0, 256, shape, np.uint8)}
     view = Photograph("a", CAMERA, rng.integers(0, 200, (*shape, 3), np.uint8), **extra)
     image = backend.render(splats, CAMERA, settings).image
     expected = metrics.score(image, view.target(settings.background), make_backend("cpu"), view.weights())
@@ -33,7 +34,7 @@ def test_a_view_scores_the_same_on_the_gpu_and_on_the_host(kind: str) -> None:
 
 
 def test_the_loss_that_another_trainer_is_given_is_ours() -> None:
-    from splatscope.app.bench_peer_train import Loss
+    from splatscope.benchmarks.peer_loss import Loss
     from splatscope.kernels.renderer import KernelStore
 
     rng = np.random.default_rng(1)

@@ -18,8 +18,12 @@ from splatscope.app.plan import RunPlan
 from splatscope.assets import sfm
 from splatscope.assets.capture import Capture
 from splatscope.assets.formats import open_capture
+from splatscope.assets.images import read_header
+from splatscope.assets.lens import Lens
+from splatscope.assets.photographs import Photographs, Shot, match_views
 from splatscope.assets.sfm import CameraSearch, NoCamerasError, known_cameras
-from splatscope.assets.sfm_worker import likely_pairs
+from splatscope.assets.sfm_worker import lay_one_out, likely_pairs
+from splatscope.assets.view_image import read_view
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import DataConfig, TrainConfig
 from splatscope.viewer.messages import OpenScene, SearchStatus, StartTraining, StopSearch
@@ -30,6 +34,8 @@ needs_fox = pytest.mark.skipif(not FOX.exists(), reason="the shared test data is
 SIZE = (540, 960)  # px; half of each side, which takes a quarter of the time
 PHOTOGRAPHS = 12
 ORIENTATION = 0x0112  # EXIF tag
+NAMES = {1: "{} (1).webp", 2: "more/{}.png", 3: "{}.tif"}  # of photograph k
+FLIPPED = {4: (Image.Transpose.ROTATE_180, 3), 6: (Image.Transpose.FLIP_LEFT_RIGHT, 2)}  # and what undoes it
 DEGREES, SHARE = 2.0, 0.02  # that found cameras may be turned, and off, as a share of their spread
 
 
@@ -48,11 +54,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("photographs") / "der Fuchs ü"
     (folder / "more").mkdir(parents=True)
     for k, path in enumerate(sorted((FOX / "images").glob("*.jpg"))[: 2 * PHOTOGRAPHS : 2]):
-        name = {1: f"{path.stem} (1).webp", 2: f"more/{path.stem}.png"}.get(k, path.name)
+        name = NAMES.get(k, "{}.jpg").format(path.stem)
         with Image.open(path) as image:
             small, tags = image.resize(SIZE), Image.Exif()
         if k % 2:  # as telephones store them
             small, tags[ORIENTATION] = small.rotate(90, expand=True), 6
+        if k in FLIPPED:
+            small, tags[ORIENTATION] = small.transpose(FLIPPED[k][0]), FLIPPED[k][1]
         small.save(folder / name, quality=92, exif=tags)
     (folder / "broken.jpg").write_bytes(b"not a picture")
     return folder
@@ -92,7 +100,14 @@ def test_found_cameras_stand_where_the_photographs_were_taken(
     known = {Path(f["file_path"]).stem: f for f in json.loads((FOX / "transforms.json").read_text())["frames"]}
     assert len(capture.views) == PHOTOGRAPHS
     assert {view.name for view in capture.views} >= {"more/0006.png", "0003 (1).webp"}
-    assert sum(view.turned for view in capture.views) == PHOTOGRAPHS / 2
+    turned_by_us = sum(view.turned for view in capture.views)
+    assert turned_by_us == PHOTOGRAPHS / 2 + len(FLIPPED) - 1, "TIFFs are turned by who decodes them"
+    for view in capture.views:
+        with Image.open(FOX / "images" / f"{Path(view.name).stem[:4]}.jpg") as image:
+            wanted = np.asarray(image.resize((54, 96))).astype(int)
+        got = Image.fromarray(read_view(view).pixels)
+        assert got.size == (view.camera.width, view.camera.height)
+        assert np.abs(np.asarray(got.resize((54, 96))) - wanted).mean() < 6, view.name
     assert capture.points is not None
     assert len(capture.points.positions) > 500
     found, wanted = [], []
@@ -119,6 +134,36 @@ def pose_errors(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.n
     return np.degrees(np.arccos(cosine)), off
 
 
+@pytest.mark.parametrize("size", [(80, 60), (64, 64)])
+def test_cameras_are_looked_for_on_the_very_pixels_that_training_reads(size: tuple[int, int], tmp_path: Path) -> None:
+    """Whatever the EXIF tag says; also of square photographs, whose shape does not tell how they were meant."""
+    random = np.random.default_rng(4)
+    coarse = random.integers(0, 255, (8, 8, 3), np.uint8)
+    stored = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+    for suffix in ("jpg", "png", "tif", "webp"):
+        for orientation in range(1, 9):
+            tags = Image.Exif()
+            tags[ORIENTATION] = orientation
+            path, place = tmp_path / f"{orientation}.{suffix}", tmp_path / "laid out" / f"{orientation}.{suffix}"
+            place.parent.mkdir(exist_ok=True)
+            stored.save(path, exif=tags, quality=98)
+            place = place.with_suffix(".png") if suffix == "webp" else place
+            lay_one_out(path, place)
+            header = read_header(path)
+            lens = Lens("PINHOLE", *Image.open(place).size, (70.0, 70.0, 30.0, 30.0))
+            photographs = Photographs(tmp_path)
+            shot = Shot(path.name, lens, np.eye(4), upright=True)
+            (view,), warnings, _ = match_views(photographs, [shot], "", folders_may_differ=False)
+            assert view.turned == (header.is_tagged and orientation != 1)
+            assert not any("rescaled" in text or "Not shaped" in text for text in warnings)
+            seen = read_view(view).pixels
+            with Image.open(place) as laid:
+                assert laid.getexif().get(ORIENTATION, 1) == 1
+                found = np.asarray(laid.convert("RGB"))
+            assert np.abs(found.astype(int) - seen).mean() < 3, path.name
+            place.unlink()
+
+
 @needs_fox
 def test_the_search_is_told_stage_by_stage_and_leaves_the_folder_alone(
     bare: Path, cache: Path, opened: tuple[Capture, list[SearchStatus], list[str]]
@@ -127,7 +172,7 @@ def test_the_search_is_told_stage_by_stage_and_leaves_the_folder_alone(
     words = [word for word in ("Reading", "features", "Matching", "Placing") if any(word in s.text for s in told)]
     assert words == ["Reading", "features", "Matching", "Placing"] or words == ["features", "Matching", "Placing"]
     assert any(f"cameras of {PHOTOGRAPHS} of {PHOTOGRAPHS + 1} photographs" in line for line in log)
-    assert any("1 are left out" in line for line in log), "the damaged one is spoken of"
+    assert any("1 is left out" in line for line in log), "the damaged one is spoken of"
     assert len(list(bare.rglob("*.*"))) == PHOTOGRAPHS + 1
     assert not list(cache.glob("*.work"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -19,7 +20,8 @@ from splatscope.assets.capture import Capture
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
-from splatscope.training.events import Finished, Loading
+from splatscope.training.config import ExposureConfig
+from splatscope.training.events import Finished, Loading, Resumed
 from splatscope.training.trainer import Beginning, Trainer
 from tests.small_capture import SHORT
 
@@ -35,7 +37,7 @@ def written(capture: Capture, backend: Backend, tmp_path_factory: pytest.TempPat
     return checkpoints(out)[10]
 
 
-def changed(written: Path, path: Path, change: Callable[[Content, Content], None]) -> Path:
+def changed(written: Path, path: Path, change: Callable[[Content, Content], Any]) -> Path:
     """A copy of the checkpoint with `change` applied to its tensors and its settings."""
     content = torch.load(written, weights_only=True)
     info = json.loads(content["info"])
@@ -44,6 +46,11 @@ def changed(written: Path, path: Path, change: Callable[[Content, Content], None
     return path
 
 
+# What files may lack because it was not kept when they were written.
+EARLIER_PARTS = (
+    "offset", "views", "moments_since", "random", "scores", "training_seconds", "settled", "epoch", "losses",
+    "strategy.pull", "strategy.seen", "exposure.values", "exposure.first", "exposure.second", "exposure.steps",
+)  # fmt: skip
 WRONG: tuple[Any, ...] = (None, "x", -5, float("inf"), [], [None])
 
 
@@ -73,11 +80,67 @@ def test_every_part_that_is_missing_or_no_longer_fits_is_refused(
             bad[f"{name} {value}"] = lambda t, info, name=name, value=value: info.update({name: value})
     for harmless in ("epoch one short", "source x", "scores []"):
         del bad[harmless]
+    for name in EARLIER_PARTS:
+        bad.pop(f"no {name}", None)
     for what, change in bad.items():
         path = changed(written, tmp_path / "bad.pt", change)
         with pytest.raises(InputError) as refusal:
             begun(path)
         assert str(refusal.value).startswith(str(path)), what
+
+
+def test_a_checkpoint_from_before_something_was_kept_goes_on_with_its_default_and_says_so(
+    written: Path, capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    def resumed(change: Callable[[Content, Content], Any]) -> tuple[Trainer, str]:
+        path = changed(written, tmp_path / "old.pt", change)
+        begin = Beginning(path, read_checkpoint(path), iteration=10)
+        trainer = Trainer(capture, SHORT, backend, tmp_path / "out", begin)
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        events = list(trainer.run())
+        assert events[-1] == Finished(40)
+        return trainer, next(event.remark for event in events if isinstance(event, Resumed))
+
+    def without(name: str) -> Callable[[Content, Content], Any]:
+        return lambda tensors, info: (tensors.pop(name, None), info.pop(name, None))
+
+    unchanged, remark = resumed(lambda tensors, info: None)
+    assert remark == ""
+    for name in EARLIER_PARTS:
+        trainer, remark = resumed(without(name))
+        assert trainer.gaussians.count > 0
+        if name.startswith("exposure"):
+            assert remark == "", "exposures were not asked for"
+        else:
+            assert ("statistics of its strategy" if "." in name else name) in remark, name
+    for group in ("exposure", "mcmc", "budget", "resolution", "plateau", "checkpoint", "initial", "rates", "densify"):
+        _, remark = resumed(lambda tensors, info, group=group: info["settings"].pop(group))
+        assert remark == "", group
+    for setting in (("densify", "absgrad"), ("mcmc", "noise"), ("data", "alpha")):
+        resumed(lambda tensors, info, setting=setting: info["settings"][setting[0]].pop(setting[1]))
+    shared = ("iteration", "settings", "source", "format")
+
+    def oldest(tensors: Content, info: Content) -> None:
+        for name in [name for name in tensors if name.partition(".")[0] not in ("raw", "first", "second", *shared)]:
+            del tensors[name]
+        for name in [name for name in info if name not in shared]:
+            del info[name]
+        info["settings"] = {"iterations": 10}
+
+    trainer, remark = resumed(oldest)
+    assert remark.count("is from before its") == 9
+    losses = [row["psnr"] for row in trainer.scores], [row["psnr"] for row in unchanged.scores]
+    assert losses[0][-1] == pytest.approx(losses[1][-1], abs=1.0), "it is the same run all the same"
+
+
+def test_exposures_that_an_older_checkpoint_lacks_begin_anew(
+    written: Path, capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    old = changed(written, tmp_path / "a.pt", lambda tensors, info: tensors.pop("exposure.values"))
+    config = replace(SHORT, exposure=ExposureConfig(enabled=True))
+    events = list(Trainer(capture, config, backend, tmp_path / "out", Beginning(old, read_checkpoint(old))).run())
+    assert "exposures begin anew" in next(event.remark for event in events if isinstance(event, Resumed))
+    assert events[-1] == Finished(40)
 
 
 def test_flipped_bits_and_compressed_archives_are_not_believed(written: Path, tmp_path: Path) -> None:

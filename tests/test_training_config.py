@@ -59,6 +59,7 @@ def test_a_wrong_setting_is_named(values: dict, named: str) -> None:
         {"dssim_weight": 1.5},
         {"data": {"resolution": 0}},
         {"data": {"resolution": -2}},
+        {"data": {"resolution": 3}},  # meant as a divisor, it would train pictures of three pixels
         {"densify": {"interval": 0}},
         {"initial": {"random_count": 0}},
         {"iterations": 10**30},

@@ -30,7 +30,7 @@ from splatscope.training.config import (
 )
 from splatscope.training.dataset import Photograph, composite, load_photograph
 from splatscope.training.device_step import DeviceStep
-from splatscope.training.events import Evaluated, Plateaued, Stepped
+from splatscope.training.events import Evaluated, Finished, Plateaued, Prepared, Stepped
 from splatscope.training.exposure import Exposures
 from splatscope.training.initial import initial_points
 from splatscope.training.optimizer import Optimizer
@@ -158,6 +158,52 @@ def test_over_random_backgrounds_splats_come_as_close_on_the_fixed_one(
         scores.append(final_psnr(events))
     assert scores[0] > 20
     assert scores[1] > scores[0] - 1
+
+
+@pytest.mark.parametrize("data", [DataConfig(alpha="mask"), DataConfig(random_background=True), DataConfig()])
+def test_only_some_photographs_may_have_a_mask(
+    data: DataConfig, cut_out: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    """Those without count whole, at every size they are trained at; those with are told apart by name."""
+    views = []
+    for index, view in enumerate(cut_out.views):
+        path = tmp_path / view.name
+        with Image.open(view.image_path) as image:
+            (image if index % 3 else image.convert("RGB")).save(path)
+        views.append(replace(view, image_path=path, has_alpha=index % 3 > 0))
+    mixed = replace(cut_out, views=tuple(views), white_background=False)
+    config = replace(SHORT, data=replace(data, eval=True), resolution=ResolutionConfig(num_downscales=1, interval=20))
+    trainer = Trainer(mixed, config, backend, tmp_path / "run")
+    assert list(trainer.run())[-1] == Finished(40)
+    with_alpha = {view.name for view in views if view.has_alpha}
+    for photograph in (*trainer.dataset.training, *trainer.dataset.training_at(2), *trainer.dataset.tested):
+        own = photograph.name in with_alpha
+        assert (photograph.weight is not None) == (own and data.alpha == "mask"), photograph.name
+        assert (photograph.coverage is not None) == (own and data.random_background), photograph.name
+    assert trainer.dataset.warnings == ()
+    assert all(np.isfinite(row["psnr"]) for row in trainer.scores)
+
+
+def test_photographs_that_show_nothing_are_said_in_one_sentence(
+    cut_out: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    for count in (1, len(cut_out.views)):
+        views = []
+        for index, view in enumerate(cut_out.views):
+            path = tmp_path / f"{count} {view.name}"
+            with Image.open(view.image_path) as image:
+                pixels = np.array(image)
+            pixels[..., 3] *= index >= count
+            Image.fromarray(pixels).save(path)
+            views.append(replace(view, image_path=path))
+        for alpha in ("background", "mask", "ignore"):
+            config = replace(SHORT, iterations=2, data=DataConfig(alpha=alpha))
+            events = list(Trainer(replace(cut_out, views=tuple(views)), config, backend, tmp_path / "run").run())
+            told = [text for event in events if isinstance(event, Prepared) for text in event.warnings]
+            told = [text for text in told if "transparent everywhere" in text]
+            assert len(told) == (alpha != "ignore"), alpha
+            which = "all photographs" if count > 1 else "1 of 24 photographs"
+            assert all(f"Nothing of the scene shows in {which}, for example 00.png:" in text for text in told)
 
 
 def test_pixels_outside_the_mask_change_nothing(cut_out: Capture, backend: Backend, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import pickle
 import resource
 import subprocess
 import sys
+import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply, write_ply
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
-from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
+from splatscope.training import trainer as trainer_module
+from splatscope.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
 from splatscope.training.config import (
     BudgetConfig,
     CheckpointConfig,
@@ -217,12 +220,39 @@ def test_a_full_disk_is_reported_and_training_goes_on(capture: Capture, backend:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     failed = of_type(events, SaveFailed)
-    assert [event.iteration for event in failed] == [10, 10, 20, 20]
+    assert [event.iteration for event in failed] == [10, 20], "one sentence a save"
+    assert failed[0].what == ("splats", "checkpoint")
     assert "point_cloud.ply cannot be written: the file would be larger" in failed[0].reason
-    assert "iteration_10.pt cannot be written: the file would be larger" in failed[1].reason
     assert [event.iteration for event in of_type(events, Saved)] == [40]
     assert list(checkpoints(tmp_path)) == [40]
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_slow_disk_holds_up_the_run_rather_than_fill_the_memory_and_loses_nothing(
+    capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: weakref.WeakSet[Checkpoint] = weakref.WeakSet()
+    most, written, write = 0, [], trainer_module.write_checkpoint
+
+    def slowly(path: Path, checkpoint: Checkpoint) -> None:
+        nonlocal most
+        most = max(most, len(alive))
+        time.sleep(0.15)
+        write(path, checkpoint)
+        written.append(checkpoint.iteration)
+
+    class Snapshotting(Trainer):
+        def snapshot(self) -> Checkpoint:
+            made = super().snapshot()
+            alive.add(made)
+            return made
+
+    monkeypatch.setattr(trainer_module, "write_checkpoint", slowly)
+    config = replace(SHORT, save_iterations=tuple(range(1, 21)))
+    events = list(Snapshotting(capture, config, backend, tmp_path).run())
+    assert [event.iteration for event in of_type(events, Saved)] == [*range(1, 21), 40]
+    assert written == [*range(1, 21), 40]
+    assert most <= 4, "one being written, one waiting, one to be handed over, and one just done with"
 
 
 def test_a_folder_that_refuses_checkpoints_still_gets_its_splats(
@@ -231,6 +261,7 @@ def test_a_folder_that_refuses_checkpoints_still_gets_its_splats(
     (tmp_path / "checkpoints").write_text("in the way")
     events = list(Trainer(capture, SHORT, backend, tmp_path).run())
     (failed,) = of_type(events, SaveFailed)
+    assert failed.what == ("checkpoint",)
     assert "checkpoints" in failed.reason
     assert [event.iteration for event in of_type(events, Saved)] == [40]
     assert events[-1] == Finished(40)

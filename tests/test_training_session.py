@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import resource
+import subprocess
+import sys
+import termios
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from splatscope.app import memory
 from splatscope.app.desk import CaptureDesk
@@ -27,8 +35,8 @@ from splatscope.training.config import CheckpointConfig, DensifyConfig
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.trainer import Beginning, Trainer
-from splatscope.viewer.messages import GoBack, StartTraining
-from tests.small_capture import SHORT, Poisoned
+from splatscope.viewer.messages import GoBack, ResetTraining, StartTraining
+from tests.small_capture import SHORT, Poisoned, write_blender_set
 
 
 @contextmanager
@@ -111,6 +119,69 @@ def test_without_a_checkpoint_the_way_back_is_the_beginning_and_going_on_ends_th
     assert session.status(0).trouble is None
 
 
+@dataclass(frozen=True)
+class Watched(RunPlan):
+    """A plan that knows whether the run before is still there when it makes another, and may be unable to."""
+
+    before: list[weakref.ref[Any]] = field(default_factory=list)
+    held: list[bool] = field(default_factory=list)
+    fails: list[str] = field(default_factory=list)
+
+    def __call__(self, capture: Capture, backend: Backend) -> Trainer:
+        self.held.extend(ref() is not None for ref in self.before)
+        if self.fails:
+            raise InputError(self.fails.pop())
+        return super().__call__(capture, backend)
+
+
+def test_going_back_and_resetting_let_go_of_the_run_before_the_new_one_is_made(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    """On a GPU both would be in memory at once."""
+    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
+    plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), tmp_path / "run")
+    desk = CaptureDesk(capture, plan, poisoned, lambda *_: None, lambda: None)
+    try:
+        desk.obey(StartTraining())
+        with pytest.raises(NotFiniteError):
+            advance_until(desk.session, lambda: False)
+        for command, iteration in ((GoBack(), 5), (ResetTraining(), 0)):
+            plan.before[:] = [weakref.ref(desk.session.trainer), weakref.ref(desk.session.trainer._state.raw.means)]
+            assert desk.obey(command)
+            assert plan.held == [False, False], command
+            plan.held.clear()
+            assert desk.session.trainer.iteration == iteration
+    finally:
+        desk.close()
+
+
+def test_a_run_stands_where_it_stood_when_it_cannot_go_back_or_be_reset(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
+    plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), tmp_path / "run")
+    desk = CaptureDesk(capture, plan, poisoned, lambda *_: None, lambda: None)
+    try:
+        desk.obey(StartTraining())
+        with pytest.raises(NotFiniteError):
+            advance_until(desk.session, lambda: False)
+        before, offer = desk.session.trainer.snapshot(), desk.session.status(0).trouble
+        for command in (GoBack(), ResetTraining()):
+            plan.fails.append("There is no room.")
+            with pytest.raises(InputError, match="no room"):
+                desk.obey(command)
+            assert (desk.session.state, desk.session.status(0).trouble) == ("paused", offer)
+            after = desk.session.trainer.snapshot()
+            assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+        assert desk.obey(GoBack()), "the offer stands"
+        assert not desk.obey(GoBack()), "and is taken once"
+        desk.obey(StartTraining())
+        advance_until(desk.session, lambda: not desk.session.active)
+        assert (desk.session.state, desk.session.trainer.iteration) == ("finished", 40)
+    finally:
+        desk.close()
+
+
 def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
     capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,4 +257,27 @@ def test_a_result_that_could_not_be_saved_is_no_success(
 ) -> None:
     with small_disk(), pytest.raises(InputError, match=r"not on disk.*point_cloud\.ply cannot be written"):
         train_in_terminal(Trainer(capture, SHORT, backend, tmp_path))
-    assert "splats not saved" in capsys.readouterr().out
+    (said,) = (line for line in capsys.readouterr().out.splitlines() if "not saved" in line)
+    assert "splats and checkpoint not saved" in said
+
+
+def test_a_terminal_that_is_closed_ends_the_run_with_everything_saved(tmp_path: Path) -> None:
+    write_blender_set(tmp_path / "set")
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "splatscope.app", "train", str(tmp_path / "set"), "--headless", "--out", "run"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        said = b""
+        while b"it/s" not in said:
+            said += os.read(ours, 65536)
+        os.close(ours)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+    (iteration,) = checkpoints(tmp_path / "run")
+    assert newest_checkpoint(tmp_path / "run")[1].iteration == iteration > 0
+    assert read_ply(tmp_path / "run" / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply").count > 0

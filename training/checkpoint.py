@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.errors import InputError
-from splatscope.training.checkpoint_check import archive_is_whole, mistake_in
+from splatscope.training.checkpoint_check import archive_is_whole, complete, mistake_in
 
 _FAMILY = "splatscope checkpoint "
 FORMAT = f"{_FAMILY}1"
@@ -36,6 +37,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]  # "raw.means", "first.means", …, "strategy.pull", "random", …
     info: dict[str, Any]  # plain values, ready for JSON
     path: Path | None = None  # of the file it was read from
+    lacks: tuple[str, ...] = ()  # what an older version did not keep; see `checkpoint_check.EARLIER`
 
     @property
     def iteration(self) -> int:
@@ -46,12 +48,26 @@ class Checkpoint:
         start = f"{prefix}."
         return {name.removeprefix(start): t.clone() for name, t in self.tensors.items() if name.startswith(start)}
 
-    def group_like(self, prefix: str, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`group`, which has to have the names, types and shapes of `fresh`. Raises InputError."""
+    def group_like(self, prefix: str, fresh: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """`group`, which has to have the types and shapes of `fresh`; None if one of its names is not there, as in a
+        file from before it was kept. Raises InputError."""
         found = self.group(prefix)
+        if not fresh.keys() <= found.keys():
+            return None
         if {name: (t.dtype, t.shape) for name, t in found.items()} != {n: (t.dtype, t.shape) for n, t in fresh.items()}:
             raise damaged(self.path, f"its {prefix} does not belong to its splats and views")
         return found
+
+    def set_random(self, rng: np.random.Generator, random: torch.Generator) -> bool:
+        """Goes on with the numbers the run would have drawn; False for those of another device. Raises InputError."""
+        try:
+            rng.bit_generator.state = self.info["random"]
+            if len(self.tensors["random"]) != len(random.get_state()):
+                return False
+            random.set_state(self.tensors["random"])
+        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise damaged(self.path, "its random numbers cannot be gone on with") from error
+        return True
 
 
 def damaged(path: Path | None, mistake: str) -> InputError:
@@ -123,10 +139,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         info = json.loads(content["info"])
     except (KeyError, TypeError, ValueError, RecursionError):
         info = {}
+    lacks = complete(tensors, info)
     mistake = mistake_in(tensors, info)
     if mistake:
         raise damaged(path, mistake)
-    return Checkpoint(tensors, info, path)
+    return Checkpoint(tensors, info, path, lacks)
 
 
 def _load(path: Path, file: IO[bytes]) -> Any:

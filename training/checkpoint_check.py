@@ -16,9 +16,14 @@ import torch
 from torch import Tensor
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
+from splatscope.kernels.words import counted
 
 _SPLATS = {"means": (3,), "log_scales": (3,), "quats": (4,), "logit_opacities": (), "sh": (None, 3)}  # after [N]
 _MOST_ITERATIONS = 10**12
+# What a file from before it was kept is taken to say: parts of the information, and tensors.
+EARLIER: dict[str, Any] = {"offset": [0, 0, 0], "views": [], "moments_since": 0, "random": {}, "scores": []}
+EARLIER |= {"training_seconds": 0.0}
+EARLIER_TENSORS = {"epoch": torch.int64, "losses": torch.float32, "random": torch.uint8}  # empty ones
 
 
 def archive_is_whole(file: IO[bytes]) -> bool:
@@ -37,6 +42,23 @@ def archive_is_whole(file: IO[bytes]) -> bool:
         return False
     finally:
         file.seek(0)
+
+
+def complete(tensors: dict[str, Tensor], info: Any) -> tuple[str, ...]:
+    """Fills in what older versions did not keep, and says what: the archive is whole, so nothing was lost. Settings
+    that are not there have their defaults (`config.config_from_dict`)."""
+    if not isinstance(info, dict):
+        return ()
+    filled = {**EARLIER, "settled": info.get("iteration")}
+    lacks = [name for name in filled if name not in info]
+    info |= {name: filled[name] for name in lacks}
+    if "views" in lacks:  # whose numbers they were is not known
+        tensors.pop("epoch", None)
+    for name, kind in EARLIER_TENSORS.items():
+        if name not in tensors:
+            tensors[name] = torch.zeros(0, dtype=kind)
+            lacks.append(name)
+    return tuple(dict.fromkeys(lacks))
 
 
 def mistake_in(tensors: Mapping[str, Tensor], info: Any) -> str | None:
@@ -72,8 +94,10 @@ def _mistake_in_tensors(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) 
             if part == "sh" and rows is None and tensor is not None and tensor.dim() == 3:
                 rows = tensor.shape[1] if tensor.shape[1] in SH_COEFFICIENTS else None
             wanted = (count, *(rows if side is None else side for side in shape))
-            if tensor is None or tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted:
-                return f"{group}.{part} does not belong to its {count:,} splats"
+            if tensor is None:
+                return f"{group}.{part} is missing"
+            if tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted:
+                return f"{group}.{part} does not belong to its {counted(count, 'splat')}"
     for name, kind in (("epoch", torch.int64), ("losses", torch.float32), ("random", torch.uint8)):
         tensor = tensors.get(name)
         if tensor is None or tensor.dtype != kind or tensor.dim() != 1:

@@ -201,10 +201,10 @@ class TrainConfig:
             if value is not None and not low <= value <= most:  # NaN is not
                 allowed = f"at least {low}" if high is None and value < low else f"from {low} to {most}"
                 raise InputError(f"{name} must be {allowed}, got {value}.")
-        if self.data.resolution < 1 and self.data.resolution != -1:
+        if self.data.resolution < _LEAST_WIDTH and self.data.resolution not in (-1, 1, 2, 4, 8):
             raise InputError(
-                f"resolution (-r) must be 1, 2, 4, 8, a width in pixels or -1 (at most 1600 wide), "
-                f"got {self.data.resolution}."
+                f"resolution (-r) must be 1, 2, 4, 8 to divide the size, a width of {_LEAST_WIDTH} pixels or more, or "
+                f"-1 (at most 1600 wide), got {self.data.resolution}."
             )
         background = self.data.background
         if background and (len(background) != 3 or not all(0 <= channel <= 1 for channel in background)):
@@ -213,6 +213,7 @@ class TrainConfig:
             raise InputError("data.random_background needs data.alpha=background: nothing else shows the background.")
 
 
+_LEAST_WIDTH = 16  # px that a photograph may be asked to have: below, a divisor was meant that there is not
 _MOST = 10**9  # of whatever has no bound of its own: beyond it numbers are mistakes and overflow somewhere
 # Every setting that is a number, by name: lowest and highest.
 _LIMITS: tuple[tuple[str, float, float | None], ...] = (

@@ -10,9 +10,9 @@ Read `initial.py` next.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from splatscope.assets.photographs import left_out, refuse_if_too_few
 from splatscope.assets.view_image import read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32
+from splatscope.kernels.words import counted
 from splatscope.training.config import DataConfig
 
 Color = tuple[float, float, float]
@@ -42,6 +43,7 @@ class Photograph:
     pixels: NDArray[np.uint8]  # [H, W, 3] over the training background, or over black if `coverage` is there
     coverage: NDArray[np.uint8] | None = None  # [H, W] alpha, where the background is chosen step by step
     weight: NDArray[np.uint8] | None = None  # [H, W] how much each pixel counts, of 255; None: all alike
+    is_blank: bool = field(default=False, kw_only=True)  # it is transparent, or masked, everywhere
 
     def target(self, background: Color = BLACK) -> Float32:
         """The colours in [0, 1], float32 [H, W, 3]; `background` shows only through `coverage`."""
@@ -73,7 +75,7 @@ class Dataset:
         self.training_views, self.held_out_views = split_views(capture, config)
         if not self.training_views:
             raise InputError(
-                f"{capture.path} leaves no view to train on: {len(capture.views)} views, "
+                f"{capture.path} leaves no view to train on: {counted(len(capture.views), 'view')}, "
                 f"{len(self.held_out_views)} held out. Train without --eval or add photographs."
             )
         self.background = fixed_background(capture, config)
@@ -114,7 +116,9 @@ class Dataset:
         refuse_if_too_few(damaged, len(views) if self.training else len(damaged))
         self.tested = held_out or spread(self.training, self._config.training_views_tested)
         self.label = "held-out PSNR" if held_out else "training PSNR"
-        self.warnings = (left_out(damaged),) if damaged else ()
+        blank = [photograph.name for photograph in (*self.training, *held_out) if photograph.is_blank]
+        told = left_out(damaged) if damaged else "", _blank(blank, len(self.training) + len(held_out))
+        self.warnings = tuple(filter(None, told))
 
     def training_at(self, divisor: int) -> list[Photograph]:
         """The training views with sides divided; those of the newest divisor are kept."""
@@ -124,6 +128,17 @@ class Dataset:
             with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs") as pool:
                 self._reduced = divisor, list(pool.map(lambda view: view.reduced(divisor), self.training))
         return self._reduced[1]
+
+
+def _blank(names: Sequence[str], total: int) -> str:
+    """The sentence about photographs that show nothing; empty if there are none."""
+    if not names:
+        return ""
+    which = "all photographs" if len(names) == total else f"{len(names)} of {counted(total, 'photograph')}"
+    return (
+        f"Nothing of the scene shows in {which}, for example {names[0]}: transparent everywhere. Export them with the "
+        f"scene opaque, or train with --alpha ignore if their colours are whole."
+    )
 
 
 def fixed_background(capture: Capture, config: DataConfig) -> Color:
@@ -145,8 +160,8 @@ def _check_memory(views: tuple[View, ...], resolution: int) -> None:
         return
     if wanted > MEMORY_SHARE * present:
         raise InputError(
-            f"{len(views):,} photographs at -r {resolution} take {wanted / 2**30:.1f} GiB of memory, and this machine "
-            f"has {present / 2**30:.1f} GiB; use a larger -r to divide their size, such as -r 4."
+            f"{counted(len(views), 'photograph')} at -r {resolution} would take {wanted / 2**30:.1f} GiB of memory, "
+            f"and this machine has {present / 2**30:.1f} GiB; use a larger -r to divide their size, such as -r 4."
         )
 
 
@@ -195,7 +210,9 @@ def load_photograph(view: View, config: DataConfig, background: Color) -> Photog
     rgb = _resized(composite(image.pixels, BLACK if keeps_alpha else background), size, Image.Resampling.BICUBIC)
     coverage = _resized(image.pixels[..., 3], size, Image.Resampling.BICUBIC) if keeps_alpha else None
     weight = None if image.mask is None else _resized(image.mask * np.uint8(255), size, Image.Resampling.BOX)
-    return Photograph(view.name, view.camera.resized(*size), rgb, coverage, weight)
+    shown = image.pixels[..., 3] if image.pixels.shape[2] == 4 else image.mask
+    is_blank = shown is not None and not shown.any()
+    return Photograph(view.name, view.camera.resized(*size), rgb, coverage, weight, is_blank=is_blank)
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], how: Image.Resampling) -> NDArray[np.uint8]:

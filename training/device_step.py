@@ -2,8 +2,8 @@
 
 `DeviceStep` has the methods of `step.HostStep`. A step is queued when it is taken; its loss is known some steps later,
 and so is whatever went wrong with it: nothing moves after that, and the trainer goes back to the iteration named. The
-trainer's state is made of views on the live tensors, whose rows strategies change in place. Read
-`kernels/training_step.py` for the step itself.
+trainer's state is made of views on the live tensors, whose rows strategies change in place; harmonics that lie there in
+16-bit words become float32 for whoever asks for them. Read `kernels/training_step.py` for the step itself.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from splatscope.kernels.cuda import CudaBackend
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.splat_buffers import DeviceGaussians
+from splatscope.kernels.splat_buffers import DeviceGaussians, SplatBuffers
 from splatscope.kernels.step_options import ExposureMaps
 from splatscope.kernels.targets import Target
 from splatscope.kernels.training_step import AdamRates, StepOutcome, StepRequest, TrainingStep
@@ -37,6 +38,27 @@ TARGET_SHARE = 0.25  # of the GPU's free memory that photographs may take; the o
 TIMED_EVERY = 64  # steps; events around the stages of all would cost some percent
 ROOM = 3  # times the first splats that there is room for at once
 KINDS = ("raw", "first", "second")
+
+
+class LiveTensors(SplatTensors):
+    """Raw parameters as views on the live tensors. Harmonics are looked up when they are asked for: where they lie can
+    change from step to step, and those in words cost a copy."""
+
+    splats: SplatBuffers
+
+    def __init__(self, splats: SplatBuffers, **views: Tensor) -> None:
+        for name, view in views.items():
+            object.__setattr__(self, name, view)
+        object.__setattr__(self, "splats", splats)
+
+    @property
+    def sh(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.splats.view("raw")["sh"]
+
+    def changed(self, **changes: Tensor) -> SplatTensors:
+        """Harmonics are live still unless they are among the changes."""
+        views = _tensors(self, without="sh") | changes
+        return SplatTensors(**views) if "sh" in changes else LiveTensors(self.splats, **views)
 
 
 class DeviceStep:
@@ -70,7 +92,9 @@ class DeviceStep:
     def adopt(self, state: SplatState, strategy: Strategy | None) -> SplatState:
         """Makes other splats the ones that are trained, and begins statistics anew if the strategy has. Returns the
         state as views on the live tensors."""
-        self._training.assign({kind: _tensors(getattr(state, kind)) for kind in KINDS})
+        groups = {kind: _tensors(getattr(state, kind)) for kind in KINDS[1:]}
+        is_own = isinstance(state.raw, LiveTensors) and state.raw.splats is self._splats
+        self._training.assign(groups | {"raw": _tensors(state.raw, without="sh" if is_own else "")})
         if isinstance(strategy, PullStatistics) and self._lent is not None and strategy.pull is not self._lent:
             self._splats.forget()
         self._lent = None
@@ -78,7 +102,8 @@ class DeviceStep:
 
     def state(self) -> SplatState:
         """Views on the live tensors."""
-        return SplatState(*(SplatTensors(**self._splats.view(kind)) for kind in KINDS), live=self)
+        moments = (SplatTensors(**self._splats.view(kind)) for kind in KINDS[1:])
+        return SplatState(LiveTensors(self._splats, **self._splats.geometry()), *moments, live=self)
 
     # Of ops.InPlace; steps in flight are over, and harmonics flushed.
 
@@ -117,15 +142,24 @@ class DeviceStep:
             self._splats.seen.copy_(strategy.seen)
 
     @property
+    def sh_dtype(self) -> str:
+        """As which the harmonics are kept (kernels/sh_words.py)."""
+        return self._splats.sh_dtype
+
+    @property
     def pairs(self) -> int:
         """(splat, tile) pairs there is room for: those of the heaviest view so far, and a few more."""
         return self._training.capacity.instances
 
     def use(self, policy: Policy) -> None:
-        """Later steps run with these toggles, once they are compiled; those that would change the outcome stay."""
+        """Later steps run with these toggles, once they are compiled; those that would change the outcome stay, but
+        for how harmonics are kept. Raises InputError once if toggles of before could not be used: they are not."""
         if policy is not self._used:
             self._used = policy
             self._training.want(policy)
+        refusal, self._training.refusal = self._training.refusal, ""
+        if refusal:
+            raise InputError(refusal)
 
     def gaussians(self, state: SplatState) -> Gaussians:
         """The live splats for pictures; their arrays are copied to the host when asked for."""
@@ -170,7 +204,7 @@ class DeviceStep:
         self._steps = done + 1
         self._queued.append((iteration, view.name))
         self._note(self._training.outcomes(wait=self._loss == 0.0))
-        # The host waits in here for the GPU whenever it is IN_FLIGHT steps ahead, so this is what a step takes.
+        # The host waits in here for the GPU whenever it is far enough ahead, so this is what a step takes.
         step_ms, stages = 1e3 * (time.perf_counter() - start), self._training.stage_ms
         return Taken(self._loss, {**stages, "other": max(0.0, step_ms - sum(stages.values()))})
 
@@ -236,5 +270,5 @@ def _training_step(backend: CudaBackend, state: SplatState) -> TrainingStep:
     )
 
 
-def _tensors(group: SplatTensors) -> dict[str, torch.Tensor]:
-    return {f.name: getattr(group, f.name) for f in fields(group)}
+def _tensors(group: SplatTensors, without: str = "") -> dict[str, torch.Tensor]:
+    return {f.name: getattr(group, f.name) for f in fields(group) if f.name != without}

@@ -105,10 +105,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class SaveFailed:
-    """A result could not be written; training goes on."""
+    """Some or all of a save could not be written; training goes on."""
 
     iteration: int
-    what: SavedThing
+    what: tuple[SavedThing, ...]
     reason: str  # one sentence
 
 

@@ -11,6 +11,7 @@ import math
 import torch
 
 from splatscope.kernels.types import Gradients
+from splatscope.kernels.words import counted
 from splatscope.training.errors import NotFiniteError
 
 PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
@@ -33,5 +34,5 @@ def check_gradients(gradients: Gradients, view: str, iteration: int) -> None:
         if len(bad):
             rows = len(bad[:, 0].unique())
             raise NotFiniteError(
-                f"gradient of {name}", view, iteration, f" for {rows:,} splats, first {int(bad[0, 0])}"
+                f"gradient of {name}", view, iteration, f" for {counted(rows, 'splat')}, first {int(bad[0, 0])}"
             )

@@ -40,12 +40,16 @@ class SplatTensors:
         """`change` applied to each tensor."""
         return SplatTensors(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
 
+    def changed(self, **changes: Tensor) -> SplatTensors:
+        """The same tensors but for these."""
+        return replace(self, **changes)
+
     def with_sh_degree(self, degree: int) -> SplatTensors:
         """SH rows up to `degree` at least; new rows are zero."""
         missing = (degree + 1) ** 2 - self.sh.shape[1]
         if missing <= 0:
             return self
-        return replace(self, sh=torch.nn.functional.pad(self.sh, (0, 0, 0, missing)))
+        return self.changed(sh=torch.nn.functional.pad(self.sh, (0, 0, 0, missing)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,11 @@ class SplatState:
     @property
     def count(self) -> int:
         return self.raw.count
+
+    @property
+    def sh_rows(self) -> int:
+        """Rows of harmonics; moments have as many, and theirs are always at hand."""
+        return self.first.sh.shape[1]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SplatState:
         return SplatState(self.raw.map(change), self.first.map(change), self.second.map(change))
@@ -260,8 +269,7 @@ def shared_opacity(raw: SplatTensors, copies: Tensor, smallest: float) -> SplatT
     kept = shared.clamp(smallest, 1 - 1e-6)
     logits = torch.log(kept / (1 - kept)).float()
     scales = raw.log_scales[rows] + factor.log().float()[:, None]
-    return replace(
-        raw,
+    return raw.changed(
         logit_opacities=raw.logit_opacities.index_copy(0, rows, logits),
         log_scales=raw.log_scales.index_copy(0, rows, scales),
     )
@@ -314,15 +322,15 @@ def lower_opacity(state: SplatState, ceiling: float) -> SplatState:
 def _with_fresh_opacity(state: SplatState, logits: Tensor) -> SplatState:
     """Other opacities [N], whose moments begin at zero."""
     return SplatState(
-        replace(state.raw, logit_opacities=logits),
-        replace(state.first, logit_opacities=torch.zeros_like(logits)),
-        replace(state.second, logit_opacities=torch.zeros_like(logits)),
+        state.raw.changed(logit_opacities=logits),
+        state.first.changed(logit_opacities=torch.zeros_like(logits)),
+        state.second.changed(logit_opacities=torch.zeros_like(logits)),
     )
 
 
 def raise_sh_degree(state: SplatState, degree: int) -> SplatState:
     """SH rows up to `degree`; new rows and their moments are zero. The same object if it has them."""
-    if state.raw.sh.shape[1] >= (degree + 1) ** 2:
+    if state.sh_rows >= (degree + 1) ** 2:
         return state
     if state.live is not None:
         return state.live.raise_sh_degree(degree)

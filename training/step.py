@@ -54,6 +54,11 @@ class HostStep:
         """Begins with what the strategy has from a checkpoint."""
 
     @property
+    def sh_dtype(self) -> str:
+        """As which harmonics are kept: here as they are."""
+        return "f32"
+
+    @property
     def pairs(self) -> int:
         """Not known here."""
         return 0

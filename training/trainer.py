@@ -24,12 +24,12 @@ from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError, NoRoomError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
+from splatscope.kernels.words import counted
 from splatscope.training import metrics, ops, output
 from splatscope.training.budget import BudgetedGrowth
 from splatscope.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
-    damaged,
     remove_half_written,
     remove_old,
     set_aside_later,
@@ -48,6 +48,7 @@ from splatscope.training.events import (
     Prepared,
     Resumed,
     Saved,
+    SavedThing,
     SaveFailed,
     Stepped,
 )
@@ -57,7 +58,7 @@ from splatscope.training.forecast import forecast
 from splatscope.training.initial import initial_points, splats_from_points
 from splatscope.training.ops import SplatState, SplatTensors
 from splatscope.training.resolution import ResolutionSchedule
-from splatscope.training.saving import BackgroundWriter
+from splatscope.training.saving import BackgroundWriter, Job
 from splatscope.training.scores import Scores
 from splatscope.training.step import HostStep
 from splatscope.training.stopwatch import Activity, Stopwatch, process_seconds
@@ -127,7 +128,12 @@ class Trainer:
     @property
     def sh_degree(self) -> int:
         """The degree trained by now; the splats have just its rows."""
-        return SH_COEFFICIENTS[self._state.raw.sh.shape[1]]
+        return SH_COEFFICIENTS[self._state.sh_rows]
+
+    @property
+    def sh_dtype(self) -> str:
+        """As which the harmonics are kept (kernels/sh_words.py)."""
+        return self._stepper.sh_dtype
 
     @property
     def pairs(self) -> int:
@@ -170,12 +176,13 @@ class Trainer:
         watch, first = self._watch, True
         if not self._prepared:
             yield from self._prepare()
-        last = self.iteration >= self.config.iterations
+        last, failed = self.iteration >= self.config.iterations, False
         while not last:
             # The first step compiles what is missing.
             yield from watch.timed("preparing" if first else "training", self._step())
             first, last = False, self.iteration >= self.config.iterations
-            if last or self._due(self.config.test_iterations, self.config.test_interval):
+            scored = last or self._due(self.config.test_iterations, self.config.test_interval)
+            if scored:
                 with watch.on("training"):
                     self.settle()
                 yield from watch.timed("scoring", self._evaluate())
@@ -184,15 +191,19 @@ class Trainer:
                     last = True
                     yield plateau
             with watch.on("saving"):
-                self._save_if_due(last)
-                saved = self._writer.finished(wait=last)
-            yield from saved
-        yield from self._report()
+                is_saved = self._save_if_due(last, scored)
+                written = self._writer.finished(wait=last)
+            yield from written
+            failed = any(isinstance(event, SaveFailed) for event in written)
+            if scored and not is_saved:
+                yield from self._report()
+        if not failed:  # which was said
+            yield from self._report()
         yield Finished(self.iteration)
 
     def wait_for_files(self) -> None:
         """Returns once everything that is due is on disk, or is known not to be."""
-        self._writer.finished(wait=True)
+        self._writer.wait()
 
     def save(self) -> Path:
         """Writes the splats of this iteration, with rows up to the run's full degree, the scores so far and a
@@ -271,25 +282,25 @@ class Trainer:
         self._watch.seconds["training"] = info["training_seconds"]
         self._scores.table[:] = info["scores"]
         self._losses = checkpoint.tensors["losses"].tolist()
-        lost = []
-        try:
-            self._rng.bit_generator.state = info["random"]
-            if len(checkpoint.tensors["random"]) == len(self._random.get_state()):
-                self._random.set_state(checkpoint.tensors["random"])
-            else:
-                lost.append("random numbers are drawn on another device")
-        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise damaged(checkpoint.path, "its random numbers cannot be gone on with") from error
+        lost = [f"it is from before its {name} was kept" for name in checkpoint.lacks]
+        if "random" not in checkpoint.lacks and not checkpoint.set_random(self._rng, self._random):
+            lost.append("random numbers are drawn on another device")
         stored = config_from_dict(info["settings"])
-        if (stored.strategy, stored.densify.enabled) == (self.config.strategy, self.config.densify.enabled):
-            self._strategy.restore(checkpoint.group_like("strategy", self._strategy.statistics()))
+        if (stored.strategy, stored.densify.enabled) != (self.config.strategy, self.config.densify.enabled):
+            lost.append("another strategy begins with fresh statistics")
+        elif (statistics := checkpoint.group_like("strategy", self._strategy.statistics())) is not None:
+            self._strategy.restore(statistics)
             self._stepper.resume(self._strategy)
         else:
-            lost.append("another strategy begins with fresh statistics")
+            lost.append("statistics of its strategy begin anew")
         if info["views"] == [view.name for view in self.dataset.training_views]:
             self._epoch = checkpoint.tensors["epoch"].tolist()
-            self._exposures.restore(checkpoint.group_like("exposure", self._exposures.state()))
-        else:
+            exposures = checkpoint.group_like("exposure", self._exposures.state())
+            if exposures is not None:
+                self._exposures.restore(exposures)
+            elif self.config.exposure.enabled:
+                lost.append("exposures begin anew")
+        elif "views" not in checkpoint.lacks:
             lost.append("the training views are others, so a new epoch begins")
         return f"Not a mere continuation: {'; '.join(lost)}." if lost else ""
 
@@ -322,7 +333,7 @@ class Trainer:
         begin = self._begin
         if begin is not None:
             missing = "It holds no moments, so Adam begins anew." if begin.splats is not None else ""
-            aside = f"{set_aside} later checkpoints are now named .pt.old." if set_aside else ""
+            aside = f"Set aside as .pt.old: {counted(set_aside, 'later checkpoint')}." if set_aside else ""
             remark = " ".join(part for part in (self._remark, missing, aside) if part)
             yield Resumed(self.iteration, begin.path, remark)
         self._prepared = True
@@ -424,33 +435,38 @@ class Trainer:
         used = self._exposures if self.config.exposure.enabled else None
         now = self.iteration, self._watch.seconds["training"]
         yield from self._scores.measure(self.backend, self.gaussians, self.dataset, self.settings, used, *now)
-        yield from self._report()
 
     def _report(self) -> Iterator[Event]:
         """Writes metrics.json."""
         try:
             self._write_metrics()
         except InputError as error:
-            yield SaveFailed(self.iteration, "scores", str(error))
+            yield SaveFailed(self.iteration, ("scores",), str(error))
 
     def _due(self, iterations: tuple[int, ...], interval: int = 0) -> bool:
         return (interval > 0 and self.iteration % interval == 0) or self.iteration in iterations
 
-    def _save_if_due(self, last: bool) -> None:
+    def _save_if_due(self, last: bool, scored: bool) -> bool:
         """Hands a snapshot to the writer: splats and checkpoint where asked for and at the end, else a checkpoint
-        when its time has come, unless one is being written still."""
+        when its time has come, unless one is being written still; new scores with them. False if nothing is due."""
         c = self.config.checkpoint
         with_splats = last or self._due(self.config.save_iterations)
         waited = c.seconds > 0 and time.monotonic() - self._checkpointed >= c.seconds
         alone = c.enabled and (waited or self._due((), c.interval)) and not self._writer.busy
         if not with_splats and not alone:
-            return
+            return False
         snapshot, iteration = self.snapshot(), self.iteration
         self._checkpointed = time.monotonic()
+        jobs: dict[SavedThing, Job] = {}
         if with_splats:
-            self._writer.submit(iteration, "splats", lambda: Saved(iteration, self._write_splats(snapshot)))
+            jobs["splats"] = lambda: Saved(iteration, self._write_splats(snapshot))
         if c.enabled:
-            self._writer.submit(iteration, "checkpoint", lambda: self._write_checkpoint(snapshot))
+            jobs["checkpoint"] = lambda: self._write_checkpoint(snapshot)
+        if scored:
+            values = self._metrics()
+            jobs["scores"] = lambda: output.write_metrics(self.out_dir, values)
+        self._writer.submit(iteration, jobs)
+        return True
 
     def _write_splats(self, snapshot: Checkpoint) -> Path:
         """Writes the splats of a snapshot with rows up to the run's full degree. Called from any thread."""
@@ -465,7 +481,10 @@ class Trainer:
             remove_old(self.out_dir, self.config.checkpoint.keep)
 
     def _write_metrics(self) -> None:
-        values = {
+        output.write_metrics(self.out_dir, self._metrics())
+
+    def _metrics(self) -> dict[str, Any]:
+        return {
             "label": self.dataset.label,
             "protocol": metrics.PROTOCOL,
             "views": [view.name for view in self.dataset.tested],
@@ -474,6 +493,5 @@ class Trainer:
             "training_seconds": round(self._watch.seconds["training"], 3),
             "seconds": {name: round(seconds, 3) for name, seconds in self._watch.seconds.items()},
             "process_seconds": round(process_seconds(), 3),  # since it was started; the end has the splats on disk
-            "scores": self._scores.table,
+            "scores": list(self._scores.table),
         }
-        output.write_metrics(self.out_dir, values)

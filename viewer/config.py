@@ -28,8 +28,8 @@ class WindowConfig:
     slow: float = 0.1  # Alt multiplies the fly speed by this
     zoom_step: float = 0.12  # share of the distance to the pivot a wheel notch covers
     moving_fps: float = 18.0  # pictures a second aimed at while the view moves; resolution gives way
-    view_share: float = 0.25  # of the time while training, at most this much goes to pictures of a still view
-    view_rate: float = 30.0  # pictures a second while training, at most
+    view_share: float = 0.1  # of the time while training, at most this much goes to pictures of a still view
+    view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still view
     training_fps: float = 4.0  # the same while training runs and the view is still
     still_fps: float = 1.0  # the same otherwise: a still picture is whole unless that takes longer than a second
     overlay: OverlayName = "none"

@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.types import Float32, Frame, Int32
+from splatscope.kernels.words import counted
 from splatscope.viewer.scale import LINEAR, HeatScale
 
 Rgba = NDArray[np.uint8]  # [H, W, 4]
@@ -147,7 +148,7 @@ def _facts(
         caption,
         f"{width} x {height} px, {counts.shape[1]} x {counts.shape[0]} tiles of {TILE} px",
         f"{title}: max {int(counts.max(initial=0)):,}, mean {float(counts.mean()) if counts.size else 0.0:,.1f}",
-        f"{frame.visible:,} splats visible, {frame.instances:,} instances",
+        f"{counted(frame.visible, 'splat')} visible, {counted(frame.instances, 'instance')}",
         f"heatmap opacity {opacity:.2f}",
         *(choices or ["toggles at their defaults"]),
     ]

@@ -20,6 +20,7 @@ from splatscope.kernels.schedule_calibration import Calibration
 from splatscope.kernels.schedule_simulator import Timeline, simulate
 from splatscope.kernels.sm_timeline import checks
 from splatscope.kernels.types import Int32
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import BlendMachine, RecordedFrame
 
 VARIANTS = {
@@ -99,7 +100,7 @@ def what_if(here: BlendMachine, choice: str, multiprocessors: int, blocks_each: 
         return here
     if choice == THREADS:
         count = os.cpu_count() or 1
-        return BlendMachine(f"{count} threads", Machine(count, 1), here.costs)
+        return BlendMachine(counted(count, "thread"), Machine(count, 1), here.costs)
     like = here if here.machine.blocks_each > 1 else ASSUMED
     if choice == CUSTOM:
         machine = replace(like.machine, multiprocessors=multiprocessors, blocks_each=blocks_each)
@@ -123,7 +124,7 @@ def machine_name(on: BlendMachine) -> str:
     """For people: "132 SMs x 8 blocks", "2 threads"."""
     machine = on.machine
     if machine.blocks_each == 1:
-        return f"{machine.multiprocessors} thread{'s' * (machine.multiprocessors > 1)}"
+        return counted(machine.multiprocessors, "thread")
     return f"{machine.multiprocessors} SMs x {machine.blocks_each} blocks"
 
 
@@ -139,7 +140,9 @@ def scheduled_as(schedule: SchedulePolicy) -> str:
 def spoken_prediction(figures: FrameFigures) -> str:
     """What the predicted Gantt comes to."""
     shown, timeline = figures.of(figures.shown), figures.timeline
-    split = f", {shown.split_tiles} tiles in {shown.chunks:,} chunks" if shown.chunks else ""
+    split = f", {counted(shown.split_tiles, 'tile')} in {counted(shown.chunks, 'chunk')}" if shown.chunks else ""
+    if shown.name == "length" and (np.diff(figures.units.tile) == 1).all():
+        split = ", all tiles as they lie"
     bound = timeline.lower_bound / timeline.makespan if timeline.makespan else 1.0
     return (
         f"{VARIANTS[figures.shown].capitalize()} on {machine_name(figures.on)}: activity {shown.activity:.1%}{split}; "
@@ -154,7 +157,7 @@ def spoken_recording(recorded: RecordedFrame) -> str:
     ratio = imbalance(recorded.counts, recorded.on.machine).ratio
     return (
         f"{recorded.on.name}: activity {recording.activity:.1%}, idle tail {recording.idle_tail:.1%} from "
-        f"{recording.tail_begins / 1e6:.3f} ms on, imbalance {ratio_text(ratio)}, {len(recording):,} units"
+        f"{recording.tail_begins / 1e6:.3f} ms on, imbalance {ratio_text(ratio)}, {counted(len(recording), 'unit')}"
         + (f", {chunks:,} of them chunks." if chunks else ".")
     )
 

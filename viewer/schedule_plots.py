@@ -19,6 +19,7 @@ from splatscope.kernels.schedule import Machine, variant
 from splatscope.kernels.schedule_simulator import Float64, Timeline
 from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Int32
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import BlendMachine
 from splatscope.viewer.overlays import FAINT, INK, PAPER, Rgba
 
@@ -178,7 +179,7 @@ def gantt_sheet(recording: Recording, caption: str) -> Rgba:
     ms = timeline.makespan / 1e6
     facts = (
         f"{recording.place} activity {recording.activity:.1%}, idle tail {recording.idle_tail:.1%} "
-        f"(from {recording.tail_begins / 1e6:.3f} ms), makespan {ms:.3f} ms, {len(recording):,} units"
+        f"(from {recording.tail_begins / 1e6:.3f} ms), makespan {ms:.3f} ms, {counted(len(recording), 'unit')}"
     )
     count = recording.machine.multiprocessors
     y_labels = [(k / count, f"{recording.place} {k}") for k in range(0, count, max(1, -(-count // 12)))]
@@ -196,8 +197,9 @@ def ranked_sheet(counts: Int32, on: BlendMachine, caption: str) -> Rgba:
     total = int(counts.sum(dtype=np.int64))
     share, split, top = total / on.machine.workers, int((parts > 1).sum()), ranked_top(counts)
     facts = (
-        f"{counts.size:,} tiles, {total:,} splats listed, heaviest {int(counts.max(initial=0)):,}, even share of a "
-        f"block {share:,.0f}; the policy splits {split:,} into {int(parts[parts > 1].sum()):,} chunks"
+        f"{counted(counts.size, 'tile')}, {counted(total, 'splat')} listed, heaviest {int(counts.max(initial=0)):,}, "
+        "even share of a "
+        f"block {share:,.0f}; the policy splits {split:,} into {counted(int(parts[parts > 1].sum()), 'chunk')}"
     )
     x_labels = [(place_of_rank(rank, counts.size), short(rank)) for rank in powers(counts.size)]
     y_labels = [(1 - float(height_of(value, top)), short(value)) for value in powers(top)]

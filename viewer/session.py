@@ -40,15 +40,15 @@ from splatscope.viewer.presets import describe, settle
 from splatscope.viewer.resolution import Resolution
 from splatscope.viewer.scale import HeatScale
 from splatscope.viewer.tile_values import needs_recording
+from splatscope.viewer.training_verbs import TrainingVerbs
 
 STILL_SECONDS = 0.25  # a view that has not changed for so long is rendered at full resolution
 LOG_LINES = 2000  # kept for the log panel
-CAN_START = ("ready", "paused")
 Browsing = Literal["", "open", "save"]  # what the file browser is shown for
 PREVIOUS = "previous setting"  # what a measurement compares with, unless a preset
 
 
-class Session:
+class Session(TrainingVerbs):
     """The window's own state; see the module's text."""
 
     def __init__(self, client: EngineClient, config: WindowConfig, display_scale: float = 1.0) -> None:
@@ -80,7 +80,6 @@ class Session:
         self.picture: Picture | None = None
         self.log: list[LogLine] = []  # all lines since the window opened, oldest first
         self.error: LogLine | None = None  # the newest one the user has not dismissed
-        self._trouble_seen: messages.Trouble | None = None  # and answered
         self.pace = Pace()
         self._resolution = Resolution()
         self._generation: int | None = None
@@ -433,55 +432,6 @@ class Session:
         """What every view costs."""
         if self.status.scene is not None:
             self.client.send(messages.SurveyViews(self.request()))
-
-    def toggle_training(self) -> None:
-        """Starts, resumes or pauses, whichever the state allows."""
-        state = self.status.training.state
-        if state in CAN_START:
-            self.client.send(messages.StartTraining())
-        elif state == "running":
-            self.client.send(messages.PauseTraining())
-
-    def step_training(self) -> None:
-        """One iteration, if nothing runs."""
-        if self.status.training.state in CAN_START:
-            self.client.send(messages.StepTraining())
-
-    def train_until(self, iteration: int) -> None:
-        """Goes on and pauses after that iteration."""
-        if self.status.training.state in CAN_START:
-            self.client.send(messages.StartTraining(iteration))
-
-    def reset_training(self) -> None:
-        """Throws the run away; who calls it has asked before."""
-        if self.status.training.state in ("paused", "finished", "error"):
-            self.client.send(messages.ResetTraining())
-
-    def set_recipe(self, preset: str = "", changes: tuple[tuple[str, str], ...] = (), out: str | None = None) -> None:
-        """Another recipe, or some of its values, for the run that has not begun."""
-        if self.status.recipe is not None:
-            self.client.send(messages.SetRecipe(preset, changes, out))
-
-    @property
-    def trouble(self) -> messages.Trouble | None:
-        """Why the run has paused by itself, until somebody has decided what to do."""
-        trouble = self.status.training.trouble
-        return None if trouble == self._trouble_seen else trouble
-
-    def keep_paused(self) -> None:
-        """The run stays as it is."""
-        self._trouble_seen = self.status.training.trouble
-        self.error = None
-
-    def go_back(self) -> None:
-        """To the newest checkpoint before the trouble."""
-        self.error = None
-        self.client.send(messages.GoBack())
-
-    def stop_training(self) -> None:
-        """Saves and ends the run."""
-        if self.status.training.state in ("running", "paused"):
-            self.client.send(messages.StopTraining())
 
 
 def typed_path(text: str) -> Path | None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.sm_timeline import Recording
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import Picture, RecordedFrame
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in px of the viewport
@@ -36,7 +37,7 @@ def tile_rows(picture: Picture, recorded: RecordedFrame | None, tile: Tile) -> l
     """Names and values for people: of the picture's own recording, else of the recorded frame if it is of this view."""
     row, column = tile
     listed = int(picture.frame.tile_counts[tile])
-    rows = [(f"tile {column}, {row}", f"{listed:,} splats")]
+    rows = [(f"tile {column}, {row}", counted(listed, "splat"))]
     recording = picture.frame.recording
     if recording is None and recorded is not None and recorded.request.camera == picture.request.camera:
         recording = recorded.recording

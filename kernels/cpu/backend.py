@@ -22,6 +22,7 @@ from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule import CostModel, Machine
 from splatscope.kernels.sm_timeline import recording_of_threads
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
+from splatscope.kernels.words import counted
 
 _LOCK = threading.RLock()
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
@@ -67,7 +68,7 @@ class CpuBackend:
     def device(self) -> str:
         """What it runs on, for people."""
         threads = numba.get_num_threads()
-        return f"{threads} thread{'' if threads == 1 else 's'}"
+        return counted(threads, "thread")
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
         """Threads as multiprocessors that take a tile at a time."""

@@ -7,10 +7,12 @@
 // `adam` takes gradients from arrays: 256 threads a block, ADAM_QUADS times four numbers a thread; blocks are dealt out
 // to the arrays, harmonics first, and the last ones to the statistics, a Gaussian a thread. No shared memory. It moves
 // 28 bytes a number: parameter, both moments, and the gradient read. Rows of harmonics above the degree in use have no
-// gradient and no moments yet, so that they would not move, and are left out. Without arrays of gradients
-// project_backward_adam.cuh calls `adam_quad` and its like itself: read it next.
+// gradient and no moments yet, so that they would not move, and are left out. Harmonics and their gradients are in
+// sh_dtype (sh_words.cuh). Without arrays of gradients project_backward_adam.cuh calls `adam_quad` and its like itself:
+// read it next.
 #pragma once
 #include "lazy.cuh"
+#include "sh_words.cuh"
 
 constexpr int ADAM_THREADS = 256;
 constexpr unsigned ADAM_QUADS = 1;  // that a thread has under way
@@ -24,7 +26,7 @@ struct AdamArgs {
     float* log_scales;                   // [N, 3]
     float* quats;                        // [N, 4]
     float* logit_opacities;              // [N]
-    float* sh;                           // [N, 16, 3]
+    void* sh;                            // [N, 16, 3] in sh_dtype
     float* means_first;                  // first moments
     float* log_scales_first;
     float* quats_first;
@@ -39,11 +41,12 @@ struct AdamArgs {
     const float* log_scales_gradient;
     const float* quats_gradient;
     const float* logit_opacities_gradient;
-    const float* sh_gradient;
+    const void* sh_gradient;             // in sh_dtype
     const float2* means2d_gradient;      // [N] dL/d(projected mean), per px
     const uint2* warp_slots;             // [ceil(N / 32)] visible lanes, slot of the first of them
     float* pull;                         // [N] in and out: summed length of dL/d(projected mean) in NDC units
     int* seen;                           // [N] in and out: steps in which it was visible
+    void* sh_lower;                      // [N, 16, 3] lower halves; sh_dtype = split
 };
 
 // ---- The step of one number -----------------------------------------------------------------------------------------
@@ -162,19 +165,49 @@ __device__ __forceinline__ void adam_chunk(const AdamArray& a, unsigned chunk, S
     if (bad) atomicAdd(&state.skipped[int(a.name)], bad);  // hardly ever
 }
 
-__global__ void __launch_bounds__(ADAM_THREADS, 6) adam(AdamArgs args) {
+// One chunk of harmonics that are kept in halves; rows have no loose ends.
+template <ShDtype D>
+__device__ __forceinline__ void adam_halves(const AdamArgs& args, unsigned chunk, unsigned columns) {
+    static_assert(ADAM_QUADS == 1);
+    const unsigned i = chunk * ADAM_CHUNK + threadIdx.x, row = i / columns, column = i - row * columns;
+    if (row >= args.frame->gaussians) return;
+    const size_t at = size_t(row) * SH_QUADS + column;
+    const uint2 gradient = __ldcs(static_cast<const uint2*>(args.sh_gradient) + at);
+    const uint2 upper = static_cast<const uint2*>(args.sh)[at];
+    uint2 lower = make_uint2(0u, 0u);
+    if constexpr (D == ShDtype::split) lower = static_cast<const uint2*>(args.sh_lower)[at];
+    float4* firsts = reinterpret_cast<float4*>(args.sh_first) + at;
+    float4* seconds = reinterpret_cast<float4*>(args.sh_second) + at;
+    float4 value = whole_quad<D>(upper, lower), first = __ldcs(firsts), second = __ldcs(seconds);
+    const AdamConstants c = adam_constants(*args.inputs, *args.state);
+    const float rate = c.first_scale * args.inputs->sh_rest;
+    const float first_rate = column == 0 ? c.first_scale * args.inputs->sh_constant : rate;
+    const unsigned bad = adam_quad(value, first, second, quad_of_words(gradient), first_rate, rate, c);
+    store_whole_quad<D>(args.sh, args.sh_lower, at, value, args.state->steps);
+    __stcs(firsts, first);
+    __stcs(seconds, second);
+    if (bad) atomicAdd(&args.state->skipped[int(AdamArrayName::sh)], bad);
+}
+
+// Six blocks on a multiprocessor; with halves to take apart, as many would spill on Ampere.
+template <ShDtype D>
+__global__ void __launch_bounds__(ADAM_THREADS, IS_NARROW<D> ? 5 : 6) adam(AdamArgs args) {
     const Frame& frame = *args.frame;
     if (frame.overflow) return;
     const StepInputs& inputs = *args.inputs;
     const unsigned n = frame.gaussians, sh_quads = sh_quads_in_use(frame.sh_degree);
     const unsigned threes = chunks_of(ceil_div(3 * n, 4)), fours = chunks_of(n), ones = chunks_of(ceil_div(n, 4));
+    if constexpr (IS_NARROW<D>) {
+        if (blockIdx.x < chunks_of(n * sh_quads)) return adam_halves<D>(args, blockIdx.x, sh_quads);
+    }
     using enum AdamArrayName;
     const auto array = [&](AdamArrayName name, float* value, float* first, float* second, const float* gradient,
                            unsigned width, float rate) {
         return AdamArray{value, first, second, gradient, n, SH_QUADS, width, rate, rate, name, 0.0f};
     };
     unsigned chunk = blockIdx.x;
-    AdamArray a = array(sh, args.sh, args.sh_first, args.sh_second, args.sh_gradient, 4 * SH_QUADS, inputs.sh_rest);
+    AdamArray a = array(sh, static_cast<float*>(args.sh), args.sh_first, args.sh_second,
+                        static_cast<const float*>(args.sh_gradient), 4 * SH_QUADS, inputs.sh_rest);
     a.columns = sh_quads, a.first_rate = inputs.sh_constant;
     unsigned chunks = chunks_of(n * sh_quads);
     if (chunk >= chunks) {

@@ -11,13 +11,11 @@
 // the tiles of a splat without bits are found again, with the function that counted them (tiles.cuh), by the warp, a
 // lane a tile row. Tiles and slots are gathered in shared memory and written side by side. Blocks also count the digits
 // of the keys, so that the sort (sort.cuh) needs no histogram of its own. Shared: 8 KB, and 1 KB a byte of the key.
-// `ranges` finds where each tile begins among the sorted keys: 16 bytes of keys a thread, 256 threads a block, any
-// number of blocks: they share what there is. Shared: none.
 //
 // Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted number stands in it.
 //
 // Policy: bounds, as in project.cuh; key_bytes, 2 up to 65,536 tiles, 4 beyond, 8 for keys tile << 32 | depth bits
-// of splats that were not sorted before (`order` is then null: slot order).
+// of splats that were not sorted before (`order` is then null: slot order). Read ranges.cuh next.
 #pragma once
 #include "frame.cuh"
 #include "sort.cuh"
@@ -251,67 +249,4 @@ __global__ void __launch_bounds__(EMIT_THREADS, 4) emit(EmitArgs args) {
         __syncthreads();
     }
     publish_bins<BINS>(shared_bins, args.bins, args.passes);
-}
-
-// ---- Where each tile begins ----------------------------------------------------------------------------------------
-
-constexpr unsigned RANGES_THREADS = 256;
-
-struct RangesPolicy {
-    int key_bytes = 2;
-};
-
-struct RangesArgs {
-    const Frame* frame;
-    const void* __restrict__ keys;  // [I] sorted
-    unsigned* tile_starts;          // out [T + 1] first pair of each tile; [T] is I
-};
-
-// A key and the one before it bound a run of tiles that begin at the key's pair: those after the one before, up to its
-// own. After the last key come those up to T. Most often all keys of a thread are the same, and that of the thread
-// before. A long run of empty tiles is written by the whole warp.
-template <RangesPolicy P>
-__global__ void __launch_bounds__(RANGES_THREADS) ranges(RangesArgs args) {
-    using Key = typename KeyOf<P.key_bytes>::type;
-    constexpr unsigned TILE_SHIFT = P.key_bytes == 8 ? 32 : 0, LONG = 8, EACH = 16 / P.key_bytes;
-    const Key* keys = static_cast<const Key*>(args.keys);
-    const unsigned count = args.frame->instances;
-    const unsigned tiles = static_cast<unsigned>(args.frame->tile_columns * args.frame->tile_rows);
-    const size_t stride = size_t(gridDim.x) * RANGES_THREADS * EACH;
-    // Pair `count`, which does not exist, stands for the end.
-    for (size_t block = size_t(blockIdx.x) * RANGES_THREADS * EACH; block <= count; block += stride) {
-        const size_t i = block + threadIdx.x * EACH;
-        union {
-            uint4 word;
-            Key keys[EACH];
-        } mine;
-        if (i + EACH <= count) mine.word = *reinterpret_cast<const uint4*>(keys + i);
-        unsigned tile[EACH];
-#pragma unroll
-        for (unsigned k = 0; k < EACH; k++) {
-            if (i + EACH > count && i + k < count) mine.keys[k] = keys[i + k];
-            tile[k] = i + k < count ? static_cast<unsigned>(mine.keys[k] >> TILE_SHIFT) : tiles;
-        }
-        // The first tile that is not known to begin before: 0 before any pair.
-        unsigned next = __shfl_up_sync(FULL_WARP, tile[EACH - 1], 1) + 1;
-        if (lane_index() == 0) {
-            next = i == 0 ? 0 : tiles + 1;
-            if (i > 0 && i <= count) next = static_cast<unsigned>(keys[i - 1] >> TILE_SHIFT) + 1;
-        }
-        if (!__any_sync(FULL_WARP, tile[EACH - 1] + 1 != next)) continue;
-#pragma unroll
-        for (unsigned k = 0; k < EACH; k++) {
-            const unsigned end = tile[k] + 1, pair = static_cast<unsigned>(i + k);
-            if (end - next <= LONG)
-                for (unsigned t = next; t < end; t++) args.tile_starts[t] = pair;
-            for (unsigned lanes = __ballot_sync(FULL_WARP, end - next > LONG); lanes; lanes &= lanes - 1) {
-                const int lane = __ffs(static_cast<int>(lanes)) - 1;
-                const unsigned its_next = __shfl_sync(FULL_WARP, next, lane);
-                const unsigned its_end = __shfl_sync(FULL_WARP, end, lane);
-                const unsigned its_pair = __shfl_sync(FULL_WARP, pair, lane);
-                for (unsigned t = its_next + lane_index(); t < its_end; t += 32) args.tile_starts[t] = its_pair;
-            }
-            next = end;
-        }
-    }
 }

@@ -43,6 +43,7 @@ __device__ __forceinline__ void write_pixels(const BlendArgs& args, int tile_x, 
 
 template <BlendPolicy P>
 __device__ constexpr void check_policy() {
+    static_assert(P.map != Map::adaptive, "a kernel has one map: launch that of mixed or that of columns_8x8");
     static_assert(!P.sign_T || P.branchless, "sign_T keeps a pixel's end in the sign of T: switch on branchless first");
     static_assert(!P.running_T || (P.branchless && !P.sign_T),
                   "running_T is one of the branchless ways to end a pixel: switch on branchless and off sign_T first");

@@ -202,6 +202,7 @@ __device__ __forceinline__ void walk_range(const BlendBackwardArgs& args, Backwa
 
 template <BlendBackwardPolicy P>
 __device__ constexpr void check_policy() {
+    static_assert(P.map != Map::adaptive, "a kernel has one map: that of mixed follows both ways forward");
     static_assert(!P.branchless || P.subtile != Subtile::off,
                   "branchless needs sub-tile masks: switch on subtile first");
     static_assert(P.bwd_sync == Walk::block || P.cmask,

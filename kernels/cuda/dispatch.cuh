@@ -97,11 +97,14 @@ __device__ __forceinline__ unsigned word_at(const UnitArgs& args, unsigned place
     if constexpr (D.is_sorted && TILES_ALONE) return args.sorted_tiles[place];
     if constexpr (!D.chunks) return args.units[place];
     const unsigned tiles = args.schedule->tile_units, chunks = args.schedule->chunk_units;
-    if constexpr (D.part == Part::tiles) return args.units[(D.chunks_last ? 0 : chunks) + place];
+    if constexpr (D.part == Part::tiles)
+        return args.schedule->in_grid_order ? place : args.units[(D.chunks_last ? 0 : chunks) + place];
     if constexpr (D.part == Part::chunks) return args.units[(D.chunks_last ? tiles : 0) + place];
     if constexpr (D.is_sorted) {
         const unsigned tile = place - (D.chunks_last ? 0 : chunks);
         if (tile < tiles) return args.sorted_tiles[tile];
+    } else if (args.schedule->in_grid_order) {
+        return place < tiles ? place : NO_UNIT;
     }
     return args.units[place];
 }

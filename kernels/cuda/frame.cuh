@@ -36,6 +36,7 @@ struct alignas(16) Frame {
     unsigned instances;                   // I: pairs in use. Written by emit
     unsigned visible_wanted;              // slots even if they did not fit
     unsigned skipped;                     // splats dropped because a value was not finite, or all of a rotation 0
+    unsigned heaviest;                    // pairs of the tile that has most. Written by plan; without one it stays 0
     unsigned long long instances_wanted;  // I even if it did not fit
     unsigned overflow;
     // 1 … EPOCHS − 1 (scan.cuh), another one each frame: words that blocks pass each other carry it, so that those

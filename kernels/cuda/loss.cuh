@@ -6,7 +6,7 @@
 // whether the step commits (step.cuh).
 //
 // coverage: the target is over black and its alpha says where the frame's background shows. weights: a mask says how
-// much each pixel counts; the image is mixed with the target where it does not.
+// much each pixel counts; both are black where it does not, so that nothing hidden there shows in a window beside it.
 //
 // 128 threads a block, a thread a column of single numbers: channels lie side by side, so that the taps of a number are
 // the third, sixth, … before and after it, and no thread asks which channel it has. A block walks down `rows` rows. Of
@@ -72,7 +72,7 @@ __device__ __forceinline__ Strip strip_of(const Frame& frame, int block, int row
             min(first + rows, frame.height)};
 }
 
-// A number of the target, and how much its pixel counts.
+// A number of the target, times how much its pixel counts, and that.
 struct Wanted {
     float value, weight;
 };
@@ -89,7 +89,10 @@ __device__ __forceinline__ Wanted wanted_at(const Frame& frame, const unsigned c
         wanted.value = fmaf(behind, frame.background[column - LOSS_CHANNELS * pixel_column], wanted.value);
         more += plane;
     }
-    if constexpr (P.weights) wanted.weight = INVERSE_255 * float(more[pixel]);
+    if constexpr (P.weights) {
+        wanted.weight = INVERSE_255 * float(more[pixel]);
+        wanted.value *= wanted.weight;
+    }
     return wanted;
 }
 
@@ -192,7 +195,7 @@ struct LossSumsRows {
         const Wanted wanted = wanted_at<P>(*args.frame, target, strip, row, column);
         x = args.image[size_t(row) * strip.width + column];
         y = wanted.value;
-        if constexpr (P.weights) x = fmaf(wanted.weight, x - y, y);
+        if constexpr (P.weights) x *= wanted.weight;
     }
     // The thread's columns in shared memory are those that LOSS_MARGIN numbers before it, and the last ones of the row.
     __device__ __forceinline__ void fetch_row(int row) {
@@ -266,7 +269,7 @@ struct LossGradientRows {
         const Wanted wanted = wanted_at<P>(*args.frame, target, strip, complete, strip.column);
         x = args.image[size_t(complete) * strip.width + strip.column];
         y = wanted.value, weight = wanted.weight;
-        if constexpr (P.weights) x = fmaf(weight, x - y, y);
+        if constexpr (P.weights) x *= weight;
     }
     template <int STEP>
     __device__ __forceinline__ void row(int row) {

@@ -8,7 +8,9 @@
 // project_backward and written through Adam's, which are the same: a warp has read what it needs of its own rows
 // before it writes them, and no other warp reads them.
 // lazy_sh: harmonics of Gaussians without a gradient stand still (lazy.cuh). sparse: all of theirs do, for good. Then a
-// warp goes through the rows that move only.
+// warp goes through the rows that move only. sh_dtype (sh_words.cuh): what lies in shared memory of a row that is kept
+// in halves is what both passes saw of it, and split reads the other halves where it reads the moments. A row that is
+// caught up must be whole: lazy_sh is for f32.
 #pragma once
 #include "adam.cuh"
 #include "project_backward.cuh"
@@ -74,20 +76,28 @@ struct StepWithGradients {
                                                   size_t quad) {
         return {load_quad(values, quad), load_quad(firsts, quad), load_quad(seconds, quad)};
     }
-    // Steps and stores. `first_rate` is of the first three numbers; sparse: those without a bit in `moves` stay.
-    __device__ __forceinline__ void finish(AdamArrayName name, float* values, float* firsts, float* seconds,
-                                           size_t quad, Moving& x, float4 gradient, float first_rate, float rate,
-                                           unsigned moves = 15) const {
+    // Steps and stores, the numbers themselves by store(values). `first_rate` is of the first three; sparse: those
+    // without a bit in `moves` stay.
+    template <class F>
+    __device__ __forceinline__ void finish_by(AdamArrayName name, F store, float* firsts, float* seconds, size_t quad,
+                                              Moving& x, float4 gradient, float first_rate, float rate,
+                                              unsigned moves) const {
         const Moving before = x;
         const unsigned bad = adam_quad(x.value, x.first, x.second, gradient, first_rate, rate, constants);
         if constexpr (SPARSE) {
             x.value = chosen(moves, x.value, before.value);
             x.first = chosen(moves, x.first, before.first), x.second = chosen(moves, x.second, before.second);
         }
-        reinterpret_cast<float4*>(values)[quad] = x.value;
+        store(x.value);
         reinterpret_cast<float4*>(firsts)[quad] = x.first;
         reinterpret_cast<float4*>(seconds)[quad] = x.second;
         if (bad) atomicAdd(&args.state->skipped[int(name)], bad);  // hardly ever
+    }
+    __device__ __forceinline__ void finish(AdamArrayName name, float* values, float* firsts, float* seconds,
+                                           size_t quad, Moving& x, float4 gradient, float rate,
+                                           unsigned moves = 15) const {
+        const auto store = [=](float4 value) { reinterpret_cast<float4*>(values)[quad] = value; };
+        finish_by(name, store, firsts, seconds, quad, x, gradient, rate, rate, moves);
     }
 
     template <ShDtype D>
@@ -111,12 +121,17 @@ struct StepWithGradients {
     }
     template <ShDtype D>
     __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned active, const uint4* rows) const {
-        static_assert(D == ShDtype::f32, "harmonics are trained in single precision");
+        static_assert(!LAZY || !IS_NARROW<D>, "rows are caught up whole: switch sh_dtype to f32 first");
+        constexpr unsigned AT_ONCE = SPARSE && IS_NARROW<D> ? STEPS_UNDER_WAY - 1 : STEPS_UNDER_WAY;
         const unsigned quads = sh_quads_in_use(args.frame->sh_degree);
         const float rest = args.inputs->sh_rest * constants.first_scale;
         const float constant = args.inputs->sh_constant * constants.first_scale;
         const float4* weights = weights_of_warp();
-        const float4* staged = reinterpret_cast<const float4*>(rows);
+        const auto staged = [=](unsigned row, unsigned column, uint2 lower) {
+            if constexpr (IS_NARROW<D>)
+                return whole_quad<D>(reinterpret_cast<const uint2*>(rows + row * STAGED_PARTS<D>)[column], lower);
+            return reinterpret_cast<const float4*>(rows)[row * STAGED_PARTS<D> + column];
+        };
         // Lazy: rows with a gradient move, and those that may not wait any longer.
         const unsigned done = args.state->steps - 1;  // before this step
         unsigned missed = 0, moving = SPARSE ? active : FULL_WARP;
@@ -137,34 +152,39 @@ struct StepWithGradients {
             return RowPart{true, (batch + k) / 3 * 8 + row, within - row * SH_QUADS};
         };
 #pragma unroll 1
-        for (unsigned batch = 0; batch < steps; batch += STEPS_UNDER_WAY) {
-            float4 firsts[STEPS_UNDER_WAY], seconds[STEPS_UNDER_WAY];
-            RowPart parts[STEPS_UNDER_WAY];
+        for (unsigned batch = 0; batch < steps; batch += AT_ONCE) {
+            float4 firsts[AT_ONCE], seconds[AT_ONCE];
+            uint2 lowers[AT_ONCE] = {};
+            RowPart parts[AT_ONCE];
 #pragma unroll
-            for (unsigned k = 0; k < STEPS_UNDER_WAY; k++) {
+            for (unsigned k = 0; k < AT_ONCE; k++) {
                 parts[k] = part_of(batch, k);
                 parts[k].is_one &= parts[k].column < quads;
                 if (!parts[k].is_one) continue;
                 const size_t at = (first + parts[k].row) * SH_QUADS + parts[k].column;
                 firsts[k] = load_quad(args.sh_first, at);
                 seconds[k] = load_quad(args.sh_second, at);
+                if constexpr (D == ShDtype::split) lowers[k] = static_cast<const uint2*>(args.sh_lower)[at];
             }
 #pragma unroll
-            for (unsigned k = 0; k < STEPS_UNDER_WAY; k++) {
+            for (unsigned k = 0; k < AT_ONCE; k++) {
                 const auto [is_one, row, column] = parts[k];
                 const unsigned late = LAZY ? __shfl_sync(FULL_WARP, missed, int(row)) : 0;
                 if (!is_one) continue;
                 const size_t at = (first + row) * SH_QUADS + column;
-                Moving x{staged[row * STAGED_PARTS<D> + column], firsts[k], seconds[k]};
+                Moving x{staged(row, column, lowers[k]), firsts[k], seconds[k]};
                 if (LAZY && late) {
                     if (!(active >> row & 1u))  // else it is caught up, and those were not even fetched
-                        x.value = caught_up(load_quad(args.sh, at), x.first, x.second, reach_after(reach, done), late,
-                                            column);
+                        x.value = caught_up(static_cast<const float4*>(args.sh)[at], x.first, x.second,
+                                            reach_after(reach, done), late, column);
                     x.first = exp2_approx(float(late) * log2_beta1) * x.first;
                     x.second = exp2_approx(float(late) * log2_beta2) * x.second;
                 }
-                finish(AdamArrayName::sh, args.sh, args.sh_first, args.sh_second, at, x,
-                       gradient_of_quad(weights, row, column), column == 0 ? constant : rest, rest);
+                const auto store = [&](float4 value) {
+                    store_whole_quad<D>(args.sh, args.sh_lower, at, value, args.state->steps);
+                };
+                finish_by(AdamArrayName::sh, store, args.sh_first, args.sh_second, at, x,
+                          gradient_of_quad(weights, row, column), column == 0 ? constant : rest, rest, 15);
             }
         }
     }
@@ -210,15 +230,14 @@ struct StepWithGradients {
             const float4* gradient = reinterpret_cast<const float4*>(numbers) + lane;
             const float rate = inputs.means * constants.first_scale;
             finish(AdamArrayName::means, args.means, args.means_first, args.means_second, three, mean, gradient[0],
-                   rate, rate, three_moves);
+                   rate, three_moves);
             const float scale_rate = inputs.log_scales * constants.first_scale;
             finish(AdamArrayName::log_scales, args.log_scales, args.log_scales_first, args.log_scales_second, three,
-                   scale, with_scale_penalty(gradient[24], scale.value, three, count), scale_rate, scale_rate,
-                   three_moves);
+                   scale, with_scale_penalty(gradient[24], scale.value, three, count), scale_rate, three_moves);
         }
         if (moves) {
             const float rate = inputs.quats * constants.first_scale;
-            finish(AdamArrayName::quats, args.quats, args.quats_first, args.quats_second, n, quat, g.quat, rate, rate);
+            finish(AdamArrayName::quats, args.quats, args.quats_first, args.quats_second, n, quat, g.quat, rate);
         }
         if (has_logit) {
             const float penalty = inputs.opacity_penalty, rate = inputs.logit_opacities * constants.first_scale;

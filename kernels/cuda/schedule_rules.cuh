@@ -46,6 +46,7 @@ struct Chunk {
 struct Schedule {
     unsigned chunk_units, tile_units;  // to hand out
     unsigned tiles;
+    unsigned in_grid_order;  // 1: all tiles whole, as they lie, and `units` are not written
     unsigned next_forward[2], next_backward[2];  // handed out so far
     unsigned chunks_wanted;  // where there is no room for a tile's chunks, it stays whole
     unsigned total, heaviest;  // splats over all tiles, and of the heaviest
@@ -54,12 +55,12 @@ struct Schedule {
 };
 
 struct PlanArgs {
-    const Frame* frame;
+    Frame* frame;
     const unsigned* tile_start;  // [T + 1]
     unsigned tiles;              // T
     const unsigned* work;        // [T] exact_work: what each tile took in the previous frame
     Schedule* schedule;          // [1] out
-    unsigned* units;             // [T + chunk_capacity] out: units in order, then NO_UNIT. Not with lpt
+    unsigned* units;             // [T + chunk_capacity] out: units in order, then NO_UNIT. Not with lpt, in grid order
     unsigned* tile_keys;         // [T] out, with lpt: the keys by which whole tiles are sorted
     unsigned* tile_parts;        // [T] scratch: chunks of each tile, 1 for a whole one
     unsigned* tile_ranks;        // [T] scratch
@@ -90,10 +91,10 @@ constexpr unsigned MOST_RANKED = 1024;  // heaviest tiles among which `seed` and
 constexpr unsigned SEED_TRIES = 4;      // 2, 4, 8, 16 parts
 constexpr unsigned NO_CUT = 0xffffffffu;
 
-// Bin 0 is for nothing at all.
+// Bin 0 is for nothing at all, which is far below.
 __device__ __forceinline__ unsigned work_bin(unsigned count) {
-    const unsigned bin = (__float_as_uint(float(count)) >> BIN_SHIFT) - BIN_OF_ONE + 1u;
-    return count == 0 ? 0u : min(bin, WORK_BINS - 2);
+    const int bin = int(__float_as_uint(float(count)) >> BIN_SHIFT) - int(BIN_OF_ONE) + 1;
+    return static_cast<unsigned>(min(max(bin, 0), int(WORK_BINS) - 2));
 }
 // The least count beyond a bin, from bin 1 on.
 __device__ __forceinline__ float bin_end(unsigned bin) { return __uint_as_float((BIN_OF_ONE + bin) << BIN_SHIFT); }
@@ -200,30 +201,21 @@ struct Counts {
     }
 };
 
-// Tiles of a thread, PLAN_THREADS apart: their counts are on their way at the same time.
-constexpr unsigned ROUND = PLAN_THREADS * AT_ONCE;
-struct RoundCounts {
-    unsigned of[AT_ONCE];  // 0 beyond the last tile
-
-    __device__ __forceinline__ void load(const Counts& counts, unsigned first) {
-#pragma unroll
-        for (unsigned k = 0; k < AT_ONCE; k++) {
-            const unsigned tile = first + k * PLAN_THREADS + threadIdx.x;
-            of[k] = tile < counts.tiles ? counts[tile] : 0;
-        }
-    }
-};
-
-// Calls visit(tile, count) for all tiles of this thread.
+constexpr unsigned ROUND = PLAN_THREADS * AT_ONCE;  // tiles that are read at the same time
+// Calls visit(tile, count) for all tiles of this thread, which are PLAN_THREADS apart.
 template <class Visit>
 __device__ __forceinline__ void for_each_tile(const Counts& counts, Visit visit) {
     for (unsigned first = 0; first < counts.tiles; first += ROUND) {
-        RoundCounts round;
-        round.load(counts, first);
+        unsigned count[AT_ONCE];
 #pragma unroll
         for (unsigned k = 0; k < AT_ONCE; k++) {
             const unsigned tile = first + k * PLAN_THREADS + threadIdx.x;
-            if (tile < counts.tiles) visit(tile, round.of[k]);
+            count[k] = tile < counts.tiles ? counts[tile] : 0;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; k++) {
+            const unsigned tile = first + k * PLAN_THREADS + threadIdx.x;
+            if (tile < counts.tiles) visit(tile, count[k]);
         }
     }
 }
@@ -239,29 +231,57 @@ struct SplitRule {
     }
 };
 
-// How many tiles there are in each bin, how many splats in those of `least_cut` and more, and the heaviest tile of all.
+// What tiles as they lie come to: of a thread's, then of all.
+struct Outlook {
+    unsigned heaviest;  // splats of the heaviest
+    // When the last one ends if each begins once an even share of those before it is done; times the workers. Wraps
+    // with more than three million splats in a tile.
+    unsigned reach;
+
+    __device__ __forceinline__ void add(unsigned start, unsigned count, unsigned workers) {
+        heaviest = max(heaviest, count);
+        reach = max(reach, start + workers * count);
+    }
+    // All threads call; `of_block` counts after a barrier.
+    __device__ __forceinline__ void note(Outlook& of_block) const {
+        const unsigned most = warp_max(heaviest), last = warp_max(reach);
+        if (lane_index() == 0) atomicMax(&of_block.heaviest, most), atomicMax(&of_block.reach, last);
+    }
+    // Whether the best order would gain less than what splitting has to. No order ends before the heaviest tile, nor
+    // before all have had their share.
+    __device__ __forceinline__ bool keeps_grid(const PlanArgs& args, float total) const {
+        const float best = fmaxf(float(heaviest) * args.workers, total);
+        return args.pace * (float(reach) - best) <= args.least_gain * total;
+    }
+};
+
+// How many tiles there are in each bin, and how many splats in those of `least_cut` and more.
 struct alignas(16) Histogram {
     unsigned tiles[WORK_BINS], splats[WORK_BINS];
-    unsigned heaviest;
+    Outlook outlook;
 };
-// All threads call, each with the heaviest of its own.
-__device__ __forceinline__ void note_heaviest(Histogram& histogram, unsigned heaviest) {
-#pragma unroll
-    for (int bit = 16; bit; bit >>= 1) heaviest = max(heaviest, __shfl_xor_sync(FULL_WARP, heaviest, bit));
-    if (lane_index() == 0 && heaviest) atomicMax(&histogram.heaviest, heaviest);
+
+// What a frame has to cost at most for `length` to split tiles.
+__device__ __forceinline__ float cost_to_split(const PlanArgs& args, float total, unsigned heaviest) {
+    return (1.0f - args.least_gain) * schedule_cost(total, float(heaviest), args.pace, args);
+}
+// Whether it may come to that: whatever is split, the shares are left; and a tile that is split has the least cut. All
+// costs times the workers.
+__device__ __forceinline__ bool may_split(const PlanArgs& args, float total, unsigned heaviest) {
+    const float longest = float(heaviest) * args.workers, late = fmaxf(longest, total) + args.tail_cost * longest;
+    const float enough = (1.0f - args.least_gain) * ((1.0f - args.pace) * total + args.pace * late);
+    return total < enough && heaviest >= args.least_cut;
 }
 
-// `length`, for one warp. `above.tiles` are by now sums over the bins above each; `above.splats` become so. The cut is
-// where a bin ends, so that whole bins are split.
+// `length`, for one warp, where `may_split`. `above.tiles` are by now sums over the bins above each; `above.splats`
+// become so. The cut is where a bin ends, so that whole bins are split.
 __device__ __forceinline__ SplitRule rule_by_length(const PlanArgs& args, float total, Histogram& above) {
-    const float share = total / args.workers;
-    const float enough = (1.0f - args.least_gain) * schedule_cost(total, float(above.heaviest), args.pace, args);
-    // Whatever is split, this much work is left; and a tile that is split has more than the least cut.
-    if (share >= enough || above.heaviest < args.least_cut) return {};
+    const float share = total / args.workers, enough = cost_to_split(args, total, above.outlook.heaviest);
     sum_bins(above.splats);
     Named best = named_cost(FLOAT_MAX, 0);
+    const unsigned end = work_bin(above.outlook.heaviest);
 #pragma unroll 1
-    for (unsigned bin = work_bin(args.least_cut) - 1 + lane_index(); bin < work_bin(above.heaviest); bin += 32) {
+    for (unsigned bin = work_bin(args.least_cut) - 1 + lane_index(); bin < end; bin += 32) {
         const float tiles = float(above.tiles[bin]), splats = float(above.splats[bin]), cut = bin_end(bin);
         const float parts = splats / float(cut_length(cut, args.second_pass));
         const float work = total + args.chunk_cost * (parts + 0.5f * tiles) + args.second_pass * splats;
@@ -300,7 +320,7 @@ __device__ __forceinline__ SplitRule rule_by_rank(const PlanArgs& args, const Co
     unsigned h = min(args.heaviest_tiles, n), parts = args.parts;
     if constexpr (!FIXED) {
         // Splitting the tiles before this one leaves this one the heaviest whole tile. Published: a pace of 1.
-        const float total = float(counts.total), heaviest = float(histogram.heaviest);
+        const float total = float(counts.total), heaviest = float(histogram.outlook.heaviest);
         const float whole = schedule_cost(total, heaviest, 1.0f, args);
         const float before = float(sum_before(thread < n ? count : 0, warp_sums));
         unsigned long long best = named_cost(whole, 0);
@@ -334,7 +354,9 @@ __device__ __forceinline__ SplitRule split_rule(const PlanArgs& args, const Coun
     __shared__ SplitRule rule;
     if (warp_index() == 0) {
         sum_bins(histogram.tiles);
-        const SplitRule found = rule_by_length(args, float(counts.total), histogram);
+        SplitRule found;
+        if (may_split(args, float(counts.total), histogram.outlook.heaviest))
+            found = rule_by_length(args, float(counts.total), histogram);
         if (lane_index() == 0) rule = found;
     }
     __syncthreads();

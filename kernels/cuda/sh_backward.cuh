@@ -2,14 +2,10 @@
 //
 // sh_bwd is explained in project_backward.cuh, which calls this.
 #pragma once
-#include "sh.cuh"
+#include "sh_words.cuh"
 
 enum class ShBackward : int { regs, stream4, staged };
 
-__device__ __forceinline__ unsigned bf16_bits(float x) {
-    const unsigned bits = __float_as_uint(x);
-    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-}
 template <ShDtype D>
 __device__ __forceinline__ void store_sh_quad(void* row, int i, float4 v) {
     if constexpr (IS_NARROW<D>)

@@ -12,6 +12,7 @@ enum class Map : int {
     columns_8x4,  // 256 threads: eight warps of 8×4 pixels
     columns_8x8,  // 128 threads: four warps of 8×8 pixels, two rows a thread
     mixed,        // forward as the first, backward as the second; bits of warps are those of the second
+    adaptive,     // forward as the first or the second, frame by frame: the host launches one or the other (passes.py)
 };
 enum class Subtile : int {
     off,      // every warp goes through every splat of the tile

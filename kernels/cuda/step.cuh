@@ -58,6 +58,7 @@ struct alignas(16) StepResult {
     unsigned steps;     // committed so far, with this one
     unsigned visible, instances;
     unsigned visible_wanted;
+    unsigned heaviest;
     unsigned long long instances_wanted;
     unsigned skipped[ADAM_ARRAYS];  // as in StepState, without this step
 };
@@ -79,6 +80,6 @@ __device__ __forceinline__ void decide_step(Frame& frame, const StepInputs& inpu
     }
     StepResult& result = results[inputs.sequence % RESULT_SLOTS];
     result = {loss, l1, ssim, inputs.sequence, frame.overflow, state.steps, frame.visible, frame.instances,
-              frame.visible_wanted, frame.instances_wanted};
+              frame.visible_wanted, frame.heaviest, frame.instances_wanted};
     for (int i = 0; i < ADAM_ARRAYS; i++) result.skipped[i] = state.skipped[i];
 }

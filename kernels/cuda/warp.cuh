@@ -57,6 +57,14 @@ SPLATSCOPE_LOAD(load_relaxed, "relaxed")
 SPLATSCOPE_LOAD(load_acquire, "acquire")
 SPLATSCOPE_STORE(store_relaxed, "relaxed")
 SPLATSCOPE_STORE(store_release, "release")
+// Adds, and returns what was there. What the block did before its last barrier comes before it; and what the block does
+// behind its next one comes after all that other blocks did before theirs.
+__device__ __forceinline__ unsigned add_acq_rel(unsigned* address, unsigned value) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before) : "l"(__cvta_generic_to_global(address)), "r"(value) : "memory");
+    return before;
+}
 #undef SPLATSCOPE_LOAD
 #undef SPLATSCOPE_STORE
 
@@ -74,6 +82,14 @@ __device__ __forceinline__ unsigned warp_add(unsigned value) {
     return __reduce_add_sync(0xffffffffu, value);
 #else
     for (int bit = 16; bit; bit >>= 1) value += __shfl_xor_sync(0xffffffffu, value, bit);
+    return value;
+#endif
+}
+__device__ __forceinline__ unsigned warp_max(unsigned value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, value);
+#else
+    for (int bit = 16; bit; bit >>= 1) value = max(value, __shfl_xor_sync(0xffffffffu, value, bit));
     return value;
 #endif
 }
@@ -106,6 +122,13 @@ __device__ __forceinline__ float reciprocal_approx(float x) {  // 1 ulp
 constexpr int RESIDENT_THREADS = 1536;
 #else
 constexpr int RESIDENT_THREADS = 1024;
+#endif
+
+// Whether a multiprocessor has 164 KB of shared memory and more; others have 100 and less.
+#if __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+constexpr bool HAS_MUCH_SHARED = true;
+#else
+constexpr bool HAS_MUCH_SHARED = false;
 #endif
 
 // Adds to a number in global memory, 8-byte aligned, and to its neighbour: one instruction from sm_90 on, before that

@@ -347,8 +347,10 @@ template <class T> void store_relaxed(T* address, T value) {
     cuda_on_cpu::update(address, [=](T) { return value; });
 }
 template <class T> void store_release(T* address, T value) { store_relaxed(address, value); }
+inline unsigned add_acq_rel(unsigned* address, unsigned value) { return atomicAdd(address, value); }
 inline unsigned warp_or(unsigned value, WHERE) { return __reduce_or_sync(~0u, value, where); }
 inline unsigned warp_add(unsigned value, WHERE) { return __reduce_add_sync(~0u, value, where); }
+inline unsigned warp_max(unsigned value, WHERE) { return __reduce_max_sync(~0u, value, where); }
 inline float exp2_approx(float x) { return exp2f(x); }
 inline float log2_approx(float x) { return log2f(x); }
 inline void add_pair(float* address, float2 values, bool) {
@@ -356,6 +358,7 @@ inline void add_pair(float* address, float2 values, bool) {
     atomicAdd(address + 1, values.y);
 }
 constexpr int RESIDENT_THREADS = 1536;
+constexpr bool HAS_MUCH_SHARED = false;
 inline float root_approx(float x) { return sqrtf(x); }
 inline float reciprocal_approx(float x) { return 1.0f / x; }
 // Until a thread waits, its copies are not there: what a kernel reads too early is poison.

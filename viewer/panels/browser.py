@@ -36,6 +36,7 @@ class BrowserWindow(Panel):
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="folders")
         self._reading: Future[Listing] | None = None
         self._replacing: Path | None = None  # a file that is there already and was warned about
+        self._saved: tuple[Path, Path] | None = None  # what was open, and the folder it was saved in
 
     def build(self) -> None:
         style, px = self.style, self.style.px
@@ -57,7 +58,13 @@ class BrowserWindow(Panel):
                 pass
             with inside(dpg.add_group(horizontal=True)):
                 self.path_box = self.ui.field(
-                    dpg.add_input_text(hint="Path", width=-px(170), on_enter=True, callback=lambda: self._accept())
+                    dpg.add_input_text(
+                        hint="Path",
+                        width=-px(170),
+                        on_enter=True,
+                        auto_select_all=True,
+                        callback=lambda: self._accept(),
+                    )
                 )
                 self._go = button(style, "Open", self._accept, width=74, primary=True)
                 button(style, "Cancel", self._close, width=74)
@@ -84,16 +91,31 @@ class BrowserWindow(Panel):
             label = "Save splats as" if self._shown == "save" else "Open a splat file, a trained model or a capture"
             dpg.configure_item(self._window, pos=at, width=width, height=height, label=label)
             dpg.configure_item(self._go, label=self._shown.capitalize())
-            dpg.set_value(self.path_box, "")
+            dpg.set_value(self.path_box, self._proposed_name())
             self._enter(self._start_folder())
         dpg.configure_item(self._window, show=bool(self._shown))
         if self._shown:
             dpg.focus_item(self.path_box)
 
     def _start_folder(self) -> Path:
-        """Where the newest opened thing lies, else where the browser was left."""
-        recent = self.session.memory.recent
-        return recent[0].parent if recent and recent[0].parent.is_dir() else self._folder
+        """Where the newest opened thing lies, else where the browser was left. To save: where this scene was saved
+        last, else the folder of its run, or what there is of it yet."""
+        status, recent = self.session.status, self.session.memory.recent
+        places = [path.parent for path in recent[:1]]
+        if self._shown == "save" and status.training.out_dir is not None:
+            out = status.training.out_dir.absolute()
+            places = [next((folder for folder in (out, *out.parents) if folder.is_dir()), out)]
+        if self._shown == "save" and self._saved and status.scene and self._saved[0] == status.scene.path:
+            places = [self._saved[1], *places]
+        return next((folder for folder in places if folder.is_dir()), self._folder)
+
+    def _proposed_name(self) -> str:
+        """What splats are saved as unless something else is typed: never the name of what was opened."""
+        scene, training = self.session.status.scene, self.session.status.training
+        if self._shown != "save" or scene is None:
+            return ""
+        reached = f"-{training.iteration}" if training.state != "none" else "-copy"
+        return f"{scene.path.stem if scene.kind != 'dataset' else scene.path.name}{reached}{SUFFIX}"
 
     def _close(self) -> None:
         self.session.browser = ""
@@ -127,7 +149,7 @@ class BrowserWindow(Panel):
         elif not listing.rows:
             self._say("No folders and no .ply files here.")
         else:
-            self._say(f"{count(listing.left_out)} more are not listed." if listing.left_out else "")
+            self._say(f"Not listed: {count(listing.left_out)} more." if listing.left_out else "")
 
     # Choosing ----------------------------------------------------------------------------------------
 
@@ -158,7 +180,7 @@ class BrowserWindow(Panel):
         try:
             if path.is_dir() and (self._shown == "save" or kind_of(path) == "folder"):
                 self._enter(folder_of(str(path), self._folder))
-                dpg.set_value(self.path_box, "")
+                dpg.set_value(self.path_box, self._proposed_name())
             elif self._shown == "save":
                 self._save(path if path.suffix else path.with_suffix(SUFFIX))
             else:
@@ -171,6 +193,8 @@ class BrowserWindow(Panel):
             self._replacing = path
             self._say(f"{path.name} is there already; Save once more to replace it.", warn=True)
             return
+        if self.session.status.scene is not None:
+            self._saved = self.session.status.scene.path, path.parent
         self.session.save_ply(str(path))
         self._close()
 

@@ -24,8 +24,8 @@ class CloseWindow(Panel):
         with inside(self._window):
             self._text = dpg.add_text("", wrap=self.style.px(WIDTH - 30))
             with inside(dpg.add_group(horizontal=True)):
-                button(self.style, "Save and close", lambda: dpg.stop_dearpygui(), width=150, primary=True)
-                button(self.style, "Go on training", self._go_on, width=150, tip="Esc does the same")
+                self.yes = button(self.style, "Save and close", lambda: dpg.stop_dearpygui(), width=150, primary=True)
+                self.no = button(self.style, "Go on training", self._go_on, width=150, tip="Esc does the same")
 
     def ask(self) -> None:
         """Closes at once unless a run is live; a second request closes too, for those who insist."""
@@ -36,7 +36,6 @@ class CloseWindow(Panel):
         room, px = self.session.viewport, self.style.px
         at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
         dpg.configure_item(self._window, pos=at, width=px(WIDTH), height=px(HEIGHT), show=True)
-        dpg.focus_item(self._window)
         self.session.closing = True
 
     def _go_on(self) -> None:
@@ -49,5 +48,7 @@ class CloseWindow(Panel):
         if not self.session.closing:
             dpg.configure_item(self._window, show=False)
             return
+        if dpg.get_active_window() != self._window:  # a list or a file to be chosen would hide it
+            dpg.focus_item(self._window)
         where = f"Iteration {count(training.iteration)} of {count(training.iterations)} is reached."
         dpg.set_value(self._text, f"{where} Closing saves the splats and a checkpoint to go on from.")

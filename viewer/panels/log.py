@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import dearpygui.dearpygui as dpg
 
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import EngineStatus, LogLine, Picture
 from splatscope.viewer.session import Session
 from splatscope.viewer.style import BAD, DIM, TEXT, WARN, Color, inside
@@ -50,7 +51,7 @@ class LogPanel(Panel):
         for item in children[:-LINES_DRAWN]:
             dpg.delete_item(item)
         errors, warnings = _troubles(self.session)
-        dpg.set_value(self._summary, f"{_plural(warnings, 'warning')}, {_plural(errors, 'error')}")
+        dpg.set_value(self._summary, f"{counted(warnings, 'warning')}, {counted(errors, 'error')}")
         if at_end:
             dpg.set_y_scroll(self._lines, -1.0)
 
@@ -66,7 +67,7 @@ class LogPanel(Panel):
 
     def heading(self) -> str:
         errors, warnings = _troubles(self.session)
-        parts = [_plural(n, word) for n, word in ((warnings, "warning"), (errors, "error")) if n]
+        parts = [counted(n, word) for n, word in ((warnings, "warning"), (errors, "error")) if n]
         return f"{self.title}: {', '.join(parts)}" if parts else self.title
 
 
@@ -74,7 +75,3 @@ def _troubles(session: Session) -> tuple[int, int]:
     """(errors, warnings) in the log."""
     errors, warnings = (sum(line.level == level for line in session.log) for level in ("error", "warning"))
     return errors, warnings
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

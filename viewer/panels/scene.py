@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 import dearpygui.dearpygui as dpg
 
 from splatscope.assets.checkup import Finding
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.navigation import Vector
 from splatscope.viewer.style import DIM, WARN, Style, inside
@@ -136,7 +137,7 @@ class ScenePanel(Panel):
             self._generation = scene.generation
             self._show_scene(scene)
         self._checkup.show(status.checkup)
-        self._facts.show("Holds", f"{count(status.splat_count)} splats, SH degree {scene.sh_degree}")
+        self._facts.show("Holds", f"{counted(status.splat_count, 'splat')}, SH degree {scene.sh_degree}")
         dpg.set_value(self._degree, min(session.settings.sh_degree, scene.sh_degree))
         dpg.set_value(self._fov, math.degrees(session.nav.lens.fov_y))
         dpg.set_value(self._background, [255.0 * c for c in session.settings.background] + [255.0])

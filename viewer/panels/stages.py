@@ -12,6 +12,7 @@ import dearpygui.dearpygui as dpg
 import numpy as np
 
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import Comparison, EngineStatus, Picture, StageChange
 from splatscope.viewer.presets import presets
 from splatscope.viewer.session import PREVIOUS
@@ -207,7 +208,7 @@ class ComparisonTable:
         dpg.configure_item(self._progress, show=measuring)
         dpg.set_value(self._progress, result.done / result.pairs)
         waiting = f"compiling {', '.join(result.waiting)}…".replace("_", " ")
-        overlay = waiting if result.waiting else f"{result.done} of {result.pairs} pairs"
+        overlay = waiting if result.waiting else f"{result.done} of {counted(result.pairs, 'pair')}"
         dpg.configure_item(self._progress, overlay=fit(overlay, self._style.px(290), self._style.body))
         dpg.set_value(self._pictures, result.problem or in_words(result))
         dpg.configure_item(self._table, show=bool(result.stages))

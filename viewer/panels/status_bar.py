@@ -6,6 +6,7 @@ import time
 
 import dearpygui.dearpygui as dpg
 
+from splatscope.kernels.words import counted
 from splatscope.viewer.messages import EngineStatus, LogLine, Picture
 from splatscope.viewer.panels.training import speed
 from splatscope.viewer.style import ACCENT, BAD, DIM, STATE_COLORS, TEXT, WARN, Color
@@ -71,7 +72,7 @@ class StatusBar(Panel):
             texts["psnr"] = "" if training.psnr is None else f"PSNR {training.psnr:.2f} dB"
             rate = training.iterations_per_second
             texts["speed"] = speed(rate) if rate else ""
-        texts["splats"] = f"{count(status.splat_count)} splats"
+        texts["splats"] = counted(status.splat_count, "splat")
         if picture is not None:
             height, width = picture.rgba.shape[:2]
             texts["picture"] = f"picture {milliseconds(picture.render_ms)}"

@@ -10,15 +10,17 @@ import dearpygui.dearpygui as dpg
 from splatscope.viewer.messages import EngineStatus, MemoryUse, Picture, TrainingStatus, Trouble
 from splatscope.viewer.panels.recipe import RecipeForm
 from splatscope.viewer.plots import CurvePlot
-from splatscope.viewer.session import CAN_START
 from splatscope.viewer.style import ACCENT, DIM, GOOD, STATE_COLORS, TEXT, WARN, Item, inside
+from splatscope.viewer.training_verbs import CAN_START
 from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, duration, labelled, tooltip
 
 GIB = 2**30
+BUTTON = 74  # points wide
 ROUND = 1000  # iterations; "run to" offers the next multiple
+# Each verb has its place, left empty where the state does not allow it: a second click on Step is never one on Stop.
 BUTTONS: dict[str, tuple[str, ...]] = {
     "ready": ("start", "step"),
-    "running": ("pause", "stop"),
+    "running": ("pause", "", "stop"),
     "paused": ("resume", "step", "stop", "reset"),
     "finished": ("reset",),
     "error": ("reset",),
@@ -51,7 +53,10 @@ class TrainingPanel(Panel):
         for state, names in BUTTONS.items():
             with inside(dpg.add_group(horizontal=True, show=False)) as self._rows[state]:
                 for name in names:
-                    self._button[state, name] = self._make_button(name)
+                    if name:
+                        self._button[state, name] = self._make_button(name)
+                    else:
+                        dpg.add_spacer(width=style.px(BUTTON))
         with inside(dpg.add_group(show=False)) as self._until_row, labelled(style, "Run to", 74):
             self._until = self.ui.field(
                 dpg.add_input_int(width=style.px(110), step=0, min_value=1, min_clamped=True, default_value=1000)
@@ -83,17 +88,17 @@ class TrainingPanel(Panel):
         toggle, step, stop = session.toggle_training, session.step_training, session.stop_training
         match name:
             case "start":
-                return button(style, "Start", toggle, 74, primary=True, tip="Begin training (Space)")
+                return button(style, "Start", toggle, BUTTON, primary=True, tip="Begin training (Space)")
             case "resume":
-                return button(style, "Resume", toggle, 74, primary=True, tip="Go on (Space)")
+                return button(style, "Resume", toggle, BUTTON, primary=True, tip="Go on (Space)")
             case "pause":
-                return button(style, "Pause", toggle, 74, primary=True, tip="Pause after this iteration (Space)")
+                return button(style, "Pause", toggle, BUTTON, primary=True, tip="Pause after this iteration (Space)")
             case "step":
-                return button(style, "Step", step, 74, tip="One iteration (N)")
+                return button(style, "Step", step, BUTTON, tip="One iteration (N)")
             case "stop":
-                return button(style, "Stop", stop, 74, tip="Save and end the run")
+                return button(style, "Stop", stop, BUTTON, tip="Save and end the run")
             case _:
-                return button(style, "Reset…", lambda: self._ask(True), 74, tip="Throw the run away and begin anew")
+                return button(style, "Reset…", lambda: self._ask(True), BUTTON, tip="Throw the run away and begin anew")
 
     def _build_trouble(self) -> None:
         """What is offered when a run has paused by itself."""
@@ -140,7 +145,12 @@ class TrainingPanel(Panel):
                         callback=lambda _, rate: session.set_view_rate(float(rate)),
                     )
                 )  # fmt: skip
-                tooltip(style, self._rate, "While training, and as far as the share of the time allows.")
+                tooltip(
+                    style,
+                    self._rate,
+                    "While training and the view moves; ten of a still view, whose splats alone change. As far as the "
+                    "share of the time allows.",
+                )
 
     def _run_until(self) -> None:
         self.session.train_until(dpg.get_value(self._until))
@@ -156,7 +166,7 @@ class TrainingPanel(Panel):
         training, trouble = status.training, self.session.trouble
         if (training.state, trouble is not None) != (self._state, self._troubled):
             self._show_state(training.state, trouble)
-        note = training.note or HINTS.get(training.state, "")
+        note = self.session.pending or training.note or HINTS.get(training.state, "")
         dpg.set_value(self._note, note)
         dpg.configure_item(self._note, show=bool(note))
         self._form.update(status.recipe)

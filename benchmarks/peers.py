@@ -2,13 +2,14 @@
 
 None of them is a dependency: whoever wants the comparison installs them by their own means, and what is not installed
 is said. A peer is five names (`Peer`); parameters are activated beforehand where it takes them so, outside what is
-timed. Turns and timing: `bench_ladder.py`.
+timed. Turns and timing: `bench_ladder.py`; whole training steps: `benchmarks/train_step_peers.py`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -80,18 +81,19 @@ class Peer(Protocol):
 # ---- What they have in common ----------------------------------------------------------------------------------------
 
 
-class _Autograd:
+class Autograd:
     """A rasteriser behind torch.autograd."""
 
     def __init__(self, module: ModuleType, name: str) -> None:
-        self.module, self.name, self.version = module, name, _version(module)
-        self.given: PeerInput | None = None
+        self.module, self.name, self.version = module, name, module_version(module)
+        self.stored_now: tuple[Any, ...] = ()
         self.leaves: tuple[Any, ...] = ()
+        self.view: Any = None
 
     def prepare(self, given: PeerInput) -> None:
-        self.given = given
-        self.leaves = tuple(leaf.detach().requires_grad_() for leaf in self.parameters(given))
-        self.set_up(given)
+        self.stored_now = self.stored(given)
+        self.leaves = tuple(leaf.detach().requires_grad_() for leaf in self.used(self.stored_now))
+        self.view = self.view_of(given)
 
     def backward(self, image: Any, image_gradient: Any) -> tuple[Any, ...]:
         import torch
@@ -99,35 +101,84 @@ class _Autograd:
         return torch.autograd.grad(image, self.leaves, image_gradient)
 
     def release(self) -> None:
-        self.given, self.leaves = None, ()
+        self.stored_now, self.leaves, self.view = (), (), None
 
-    def parameters(self, given: PeerInput) -> tuple[Any, ...]:
+    def stored(self, given: PeerInput) -> tuple[Any, ...]:
+        """Raw parameters as its optimiser holds them."""
         raise NotImplementedError
 
-    def set_up(self, given: PeerInput) -> None:
-        """What else is made once a scene."""
+    def used(self, stored: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the rasteriser takes, of what is stored."""
+        return stored
 
+    def view_of(self, given: PeerInput) -> Any:
+        """What it wants to know of a camera; made once."""
+        raise NotImplementedError
 
-class _Activated(_Autograd):
-    """One that takes scales, unit quaternions and opacities."""
+    def forward(self) -> Any:
+        """The image [H, W, 3] of `leaves` seen from `view`."""
+        raise NotImplementedError
 
-    def parameters(self, given: PeerInput) -> tuple[Any, ...]:
+    def optimizer(self, stored: tuple[Any, ...]) -> Any:
+        """Adam over what is stored, as fast as there is one for it; rates are zero."""
         import torch
 
-        quats = torch.nn.functional.normalize(given.quats, dim=-1)
-        opacities = torch.sigmoid(given.logit_opacities)
-        return given.means, given.log_scales.exp(), quats, opacities, given.sh
+        return torch.optim.Adam([{"params": [leaf]} for leaf in stored], lr=0.0, eps=1e-15, fused=True)
+
+    def keep_statistics(self, given: PeerInput) -> None:
+        """From now on gathers what density control wants to know, if its kernels do that."""
+
+
+class _Planes(Autograd):
+    """One whose picture is three planes [3, H, W]. Its gradient is laid out so once, outside what is timed: Faster-GS
+    reads memory as it lies, whatever the strides.
+    """
+
+    _laid_out: tuple[Any, Any] = (None, None)  # a gradient [H, W, 3], and the same numbers as planes
+
+    def backward(self, image: Any, image_gradient: Any) -> tuple[Any, ...]:
+        """The same tensor again is taken to hold the same numbers."""
+        if self._laid_out[0] is not image_gradient:
+            self._laid_out = image_gradient, as_planes(image_gradient)
+        return super().backward(image, self._laid_out[1])
+
+    def release(self) -> None:
+        super().release()
+        self._laid_out = (None, None)
+
+
+def as_planes(image: Any) -> Any:
+    """An image [H, W, 3] whose memory is three planes."""
+    return image.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+
+
+class _Activated(Autograd):
+    """One that takes scales, unit quaternions and opacities."""
+
+    wants_unit_quats = True
+
+    def stored(self, given: PeerInput) -> tuple[Any, ...]:
+        return given.means, given.log_scales, given.quats, given.logit_opacities, given.sh
+
+    def used(self, stored: tuple[Any, ...]) -> tuple[Any, ...]:
+        import torch
+
+        means, log_scales, quats, logits, sh = stored
+        if self.wants_unit_quats:
+            quats = torch.nn.functional.normalize(quats, dim=-1)
+        return means, log_scales.exp(), quats, torch.sigmoid(logits), sh
 
     def raw_gradients(self, gradients: tuple[Any, ...]) -> dict[str, Any]:
         """By the chain rule of exp, sigmoid and of the division by a quaternion's length."""
-        assert self.given is not None
         means, scales, quats, opacities, sh = gradients
         _, scale, unit, opacity, _ = (leaf.detach() for leaf in self.leaves)
-        across = quats - unit * (quats * unit).sum(-1, keepdim=True)
+        if self.wants_unit_quats:
+            across = quats - unit * (quats * unit).sum(-1, keepdim=True)
+            quats = across / self.stored_now[2].norm(dim=-1, keepdim=True)
         return {
             "means": means,
             "log_scales": scales * scale,
-            "quats": across / self.given.quats.norm(dim=-1, keepdim=True),
+            "quats": quats,
             "logit_opacities": opacities.reshape(opacity.shape) * opacity * (1 - opacity),
             "sh": sh,
         }
@@ -139,44 +190,45 @@ class _Activated(_Autograd):
 class Gsplat(_Activated):
     """gsplat's `rasterization`, with its parameters as rows of all splats or packed to the visible ones."""
 
+    wants_unit_quats = False  # its kernels divide by the length
+
     def __init__(self, module: ModuleType, packed: bool) -> None:
         super().__init__(module, "gsplat, packed" if packed else "gsplat, unpacked")
         self._packed = packed
 
-    def set_up(self, given: PeerInput) -> None:
-        camera = given.camera
-        self._view = given.tensor(camera.matrix)[None]
-        self._intrinsics = given.tensor([[[camera.fx, 0, camera.cx], [0, camera.fy, camera.cy], [0, 0, 1]]])
+    def view_of(self, given: PeerInput) -> Any:
+        c = given.camera
+        intrinsics = given.tensor([[[c.fx, 0, c.cx], [0, c.fy, c.cy], [0, 0, 1]]])
+        return given.tensor(c.matrix)[None], intrinsics, c, given.sh_degree
 
     def forward(self) -> Any:
-        given = self.given
-        assert given is not None
         means, scales, quats, opacities, sh = self.leaves
+        matrix, intrinsics, camera, sh_degree = self.view
         colors, _, _ = self.module.rasterization(
             means,
             quats,
             scales,
             opacities,
             sh,
-            self._view,
-            self._intrinsics,
-            given.camera.width,
-            given.camera.height,
-            near_plane=given.camera.near,
+            matrix,
+            intrinsics,
+            camera.width,
+            camera.height,
+            near_plane=camera.near,
             far_plane=FAR,
-            sh_degree=given.sh_degree,
+            sh_degree=sh_degree,
             packed=self._packed,
         )
         return colors[0]
 
 
-class Inria(_Activated):
+class Inria(_Planes, _Activated):
     """The rasteriser of the 2023 paper. Its near plane is 0.2 whatever the camera's."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module, "inria")
 
-    def set_up(self, given: PeerInput) -> None:
+    def view_of(self, given: PeerInput) -> Any:
         camera = given.camera
         width, height = camera.width, camera.height
         clip_from_view = given.tensor(
@@ -204,14 +256,15 @@ class Inria(_Activated):
             "antialiasing": False,
         }
         settings = self.module.GaussianRasterizationSettings
-        self._rasterizer = self.module.GaussianRasterizer(settings(**{name: wanted[name] for name in settings._fields}))
-        self._means2d = given.tensor([]).new_zeros((len(given.means), 3))
+        rasterizer = self.module.GaussianRasterizer(settings(**{name: wanted[name] for name in settings._fields}))
+        return rasterizer, given.means.new_zeros((len(given.means), 3))
 
     def forward(self) -> Any:
         means, scales, quats, opacities, sh = self.leaves
-        image = self._rasterizer(
+        rasterizer, means2d = self.view
+        image = rasterizer(
             means3D=means,
-            means2D=self._means2d,
+            means2D=means2d,
             opacities=opacities[:, None],
             shs=sh,
             scales=scales,
@@ -220,39 +273,41 @@ class Inria(_Activated):
         return image.permute(1, 2, 0)
 
 
-class FasterGs(_Autograd):
-    """Faster-GS, which takes raw parameters as we do."""
+class FasterGs(_Planes):
+    """Faster-GS, which takes raw parameters as we do, the constant harmonic apart from the others."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module, "faster_gs")
+        self._statistics: Any = None
 
-    def parameters(self, given: PeerInput) -> tuple[Any, ...]:
-        first, rest = given.sh[:, :1].contiguous(), given.sh[:, 1:].contiguous()
-        return given.means, given.log_scales, given.quats, given.logit_opacities[:, None], first, rest
+    def stored(self, given: PeerInput) -> tuple[Any, ...]:
+        return faster_gs_parameters(given)
 
-    def set_up(self, given: PeerInput) -> None:
-        camera = given.camera
-        wanted = {
-            "w2c": given.tensor(camera.matrix),
-            "cam_position": given.tensor(camera.position),
-            "bg_color": given.tensor([0.0, 0.0, 0.0]),
-            "active_sh_bases": given.sh.shape[1],
-            "width": camera.width,
-            "height": camera.height,
-            "focal_x": camera.fx,
-            "focal_y": camera.fy,
-            "center_x": camera.cx,
-            "center_y": camera.cy,
-            "near_plane": camera.near,
-            "far_plane": FAR,
-            "proper_antialiasing": False,
-        }
-        settings = self.module.RasterizerSettings
-        self._settings = settings(**{name: wanted[name] for name in settings._fields})
-        self._nothing = given.tensor([])
+    def view_of(self, given: PeerInput) -> Any:
+        if self._statistics is None:
+            self._statistics = given.tensor([])  # none are gathered
+        return faster_gs_settings(self.module, given, proper_antialiasing=False)
 
     def forward(self) -> Any:
-        return self.module.diff_rasterize(*self.leaves, self._nothing, self._settings).permute(1, 2, 0)
+        """Without gradients by its kernels for viewing, which write rows."""
+        import torch
+
+        if not torch.is_grad_enabled():
+            known = inspect.signature(self.module.rasterize).parameters
+            wanted = {name: False for name in ("to_chw", "clamp_output") if name in known}
+            return self.module.rasterize(*self.leaves, self.view, **wanted)
+        return self.module.diff_rasterize(*self.leaves, self._statistics, self.view).permute(1, 2, 0)
+
+    def optimizer(self, stored: tuple[Any, ...]) -> Any:
+        """Its own, one launch a parameter."""
+        return self.module.FusedAdam([{"params": [leaf]} for leaf in stored], lr=0.0, eps=1e-15)
+
+    def keep_statistics(self, given: PeerInput) -> None:
+        self._statistics = given.means.new_zeros((2, len(given.means)))
+
+    def release(self) -> None:
+        super().release()
+        self._statistics = None
 
     def raw_gradients(self, gradients: tuple[Any, ...]) -> dict[str, Any]:
         import torch
@@ -267,12 +322,41 @@ class FasterGs(_Autograd):
         }
 
 
+def faster_gs_parameters(given: PeerInput) -> tuple[Any, ...]:
+    """Raw parameters as Faster-GS keeps them: it reads memory as it lies, so each tensor is contiguous."""
+    sh = given.sh
+    found = given.means, given.log_scales, given.quats, given.logit_opacities[:, None], sh[:, :1], sh[:, 1:]
+    return tuple(parameter.contiguous() for parameter in found)
+
+
+def faster_gs_settings(module: ModuleType, given: PeerInput, **others: Any) -> Any:
+    """Its RasterizerSettings; `others` are those that only some of its variants have."""
+    camera = given.camera
+    wanted = {
+        "w2c": given.tensor(camera.matrix),
+        "cam_position": given.tensor(camera.position),
+        "bg_color": given.tensor([0.0, 0.0, 0.0]),
+        "active_sh_bases": given.sh.shape[1],
+        "width": camera.width,
+        "height": camera.height,
+        "focal_x": camera.fx,
+        "focal_y": camera.fy,
+        "center_x": camera.cx,
+        "center_y": camera.cy,
+        "near_plane": camera.near,
+        "far_plane": FAR,
+        **others,
+    }
+    settings = module.RasterizerSettings
+    return settings(**{name: wanted[name] for name in settings._fields})
+
+
 @dataclass(frozen=True)
 class PeerKind:
     """Where a rasteriser is imported from, what is made of it, and where it comes from."""
 
     modules: tuple[str, ...]  # the first that is installed
-    make: Callable[[ModuleType], list[Peer]]
+    make: Callable[[ModuleType], list[Any]]
     home: str
 
 
@@ -296,21 +380,21 @@ PEERS = {
 # ---- Finding and comparing -------------------------------------------------------------------------------------------
 
 
-def find_peers(names: tuple[str, ...]) -> tuple[list[Peer], list[str]]:
+def find_peers(names: tuple[str, ...], kinds: dict[str, PeerKind] = PEERS) -> tuple[list[Any], list[str]]:
     """(those of the named rasterisers that are here, a sentence for each that is not); `all` names all.
 
     Raises InputError for a name that there is not, and where one is asked for by name and none is here.
     """
-    wanted = tuple(PEERS) if "all" in names else names
-    if unknown := [name for name in wanted if name not in PEERS]:
-        raise InputError(f"--vs must be of all, {', '.join(PEERS)}; got {unknown[0]!r}.")
+    wanted = tuple(kinds) if "all" in names else names
+    if unknown := [name for name in wanted if name not in kinds]:
+        raise InputError(f"--vs must be of all, {', '.join(kinds)}; got {unknown[0]!r}.")
     peers, absent = [], []
     for name in wanted:
-        module, reason = _import_first(PEERS[name].modules)
+        module, reason = _import_first(kinds[name].modules)
         if module is None:
-            absent.append(f"{name} {reason}, so it is not in the table; it comes from {PEERS[name].home}.")
+            absent.append(f"{name} {reason}, so it is not in the table; it comes from {kinds[name].home}.")
         else:
-            peers += PEERS[name].make(module)
+            peers += kinds[name].make(module)
     if names and "all" not in names and not peers:
         raise InputError(" ".join(absent))
     return peers, absent
@@ -329,7 +413,8 @@ def _import_first(names: tuple[str, ...]) -> tuple[ModuleType | None, str]:
     return None, "is not installed"
 
 
-def _version(module: ModuleType) -> str:
+def module_version(module: ModuleType) -> str:
+    """As the module or its distribution tells."""
     if version := getattr(module, "__version__", None):
         return str(version)
     top = module.__name__.partition(".")[0]

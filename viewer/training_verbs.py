@@ -1,0 +1,81 @@
+"""What keys and buttons ask of the training run: only what its state allows, and nothing twice.
+
+A part of `Session`, which says what else there is. Commands reach the engine between two steps, and while kernels
+compile that takes seconds: until then `pending` tells what was asked for.
+"""
+
+from __future__ import annotations
+
+from splatscope.viewer import messages
+from splatscope.viewer.messages import EngineClient, EngineStatus, LogLine, TrainingState
+
+CAN_START = ("ready", "paused")
+
+
+class TrainingVerbs:
+    """See the module's text."""
+
+    client: EngineClient
+    status: EngineStatus
+    error: LogLine | None
+    _trouble_seen: messages.Trouble | None = None  # and answered
+    _pending: tuple[TrainingState, str] | None = None  # the state it was asked in, and the words
+
+    @property
+    def pending(self) -> str:
+        """What was asked of a run that is in the middle of something; empty once it is done."""
+        if self._pending is not None and self._pending[0] != self.status.training.state:
+            self._pending = None
+        return self._pending[1] if self._pending else ""
+
+    def toggle_training(self) -> None:
+        """Starts, resumes or pauses, whichever the state allows."""
+        state = self.status.training.state
+        if state in CAN_START:
+            self.client.send(messages.StartTraining())
+        elif state == "running" and not self.pending:
+            self.client.send(messages.PauseTraining())
+            self._pending = state, "Pausing…"
+
+    def step_training(self) -> None:
+        """One iteration, if nothing runs."""
+        if self.status.training.state in CAN_START:
+            self.client.send(messages.StepTraining())
+
+    def train_until(self, iteration: int) -> None:
+        """Goes on and pauses after that iteration."""
+        if self.status.training.state in CAN_START:
+            self.client.send(messages.StartTraining(iteration))
+
+    def stop_training(self) -> None:
+        """Saves and ends the run."""
+        state = self.status.training.state
+        if state in ("running", "paused"):
+            self.client.send(messages.StopTraining())
+            self._pending = (state, "Stopping…") if state == "running" else None
+
+    def reset_training(self) -> None:
+        """Throws the run away; who calls it has asked before."""
+        if self.status.training.state in ("paused", "finished", "error"):
+            self.client.send(messages.ResetTraining())
+
+    def set_recipe(self, preset: str = "", changes: tuple[tuple[str, str], ...] = (), out: str | None = None) -> None:
+        """Another recipe, or some of its values, for the run that has not begun."""
+        if self.status.recipe is not None:
+            self.client.send(messages.SetRecipe(preset, changes, out))
+
+    @property
+    def trouble(self) -> messages.Trouble | None:
+        """Why the run has paused by itself, until somebody has decided what to do."""
+        trouble = self.status.training.trouble
+        return None if trouble == self._trouble_seen else trouble
+
+    def keep_paused(self) -> None:
+        """The run stays as it is."""
+        self._trouble_seen = self.status.training.trouble
+        self.error = None
+
+    def go_back(self) -> None:
+        """To the newest checkpoint before the trouble."""
+        self.error = None
+        self.client.send(messages.GoBack())
