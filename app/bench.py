@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import arg
+from tyro.conf import UseAppendAction, arg
 
-from splatscope.app.cli import optional
+from splatscope.app.cli import Toggles, optional
 from splatscope.kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from splatscope.app.policy_options import PolicyChoice
 
 CPU_SCENES, LADDER_SCENES = ("small", "S4"), ("S1", "S2", "S3", "S4")  # unless others are named
 Found = list[tuple[Path | None, dict[str, Any]]]  # (the file, the results in it)
@@ -37,6 +40,11 @@ class BenchOptions:
     example crowded:10; with --out also figures, which need matplotlib. With --from-json, from those files."""
     calibrate: bool = False
     """On a GPU: measure what the policy that splits heavy tiles must know of it, and keep that."""
+    step: Annotated[str, arg(metavar="NAME")] = "best"
+    """The preset that --toggle starts from."""
+    toggle: Annotated[Toggles, UseAppendAction, optional("STAGE.FIELD=VALUE [...]")] = ()
+    """With --ladder or --ablate, one more row: --step with these toggles on top, for example blend.map=columns_8x8.
+    With --train, what steps and runs on a GPU are made with."""
     toggles: bool = False
     """With --ladder, also the best preset with each toggle at each of its other values."""
     vs: Annotated[
@@ -91,13 +99,15 @@ class BenchOptions:
 def run_bench(options: BenchOptions) -> None:
     """Measures or reads, prints, and writes what was asked for. Raises InputError."""
     from splatscope.app import bench_report
+    from splatscope.app.policy_options import choose_policy
 
     _check_together(options)
+    chosen = choose_policy(options.step, options.toggle)
     if options.schedule or options.calibrate:
         _schedule(options)
         return
     if options.recipe:
-        _show(options, _run_recipes(options))
+        _show(options, _run_recipes(options, chosen))
         return
     if options.train is not None and _times_steps_alone(options):
         from splatscope.app.bench_train import TrainBenchOptions, run_train_bench
@@ -105,7 +115,13 @@ def run_bench(options: BenchOptions) -> None:
         sizes = {"sh_interval": options.sh_degree_interval, "num_downscales": options.num_downscales}
         run_train_bench(
             TrainBenchOptions(
-                options.train, options.resume, options.resolution, options.train_steps, **sizes, out=options.out
+                options.train,
+                options.resume,
+                options.resolution,
+                options.train_steps,
+                **sizes,
+                out=options.out,
+                toggles=chosen,
             )
         )
         return
@@ -124,11 +140,11 @@ def run_bench(options: BenchOptions) -> None:
         kind = "cuda" if options.ladder or options.ablate else "cpu"
         if options.readme is not None:
             bench_report.check_marks(options.readme, kind)  # before minutes of work
-        found = _measure(options, kind)
+        found = _measure(options, kind, chosen)
     _show(options, found)
 
 
-def _run_recipes(options: BenchOptions) -> Found:
+def _run_recipes(options: BenchOptions, toggles: PolicyChoice) -> Found:
     """(where it was written, the results), one of them."""
     from splatscope.app import bench_recipes, bench_report
 
@@ -136,7 +152,7 @@ def _run_recipes(options: BenchOptions) -> Found:
         raise InputError("--recipe goes with --train CAPTURE; add it.")
     if options.readme is not None:
         bench_report.check_marks(options.readme, "train")  # before minutes of work
-    chosen = options.recipe, options.iterations, options.resolution, options.seeds, options.set, options.out
+    chosen = options.recipe, options.iterations, options.resolution, options.seeds, options.set, options.out, toggles
     return [bench_recipes.run_recipe_bench(bench_recipes.RecipeBenchOptions(options.train, *chosen))]
 
 
@@ -201,18 +217,26 @@ def _check_together(options: BenchOptions) -> None:
     for name, value in gpu_only.items():
         if value and not on_gpu:
             raise InputError(f"{name} goes with --ladder or --ablate; add one of them.")
+    is_chosen = bool(options.toggle) or options.step != "best"
+    if is_chosen and not (on_gpu or (options.train and not options.cpu)):
+        raise InputError(
+            "--step and --toggle go with --ladder, --ablate or --train, and not with --cpu; --steps names the presets "
+            "of a ladder."
+        )
     if options.ablate and options.readme is not None:
         raise InputError("--readme takes the table of --cpu or --ladder, not of --ablate.")
     if options.ladder and options.readme is not None and options.out is None:
         raise InputError("--ladder --readme needs --out as well: the table names the file its figures are in.")
 
 
-def _measure(options: BenchOptions, kind: str) -> Found:
+def _measure(options: BenchOptions, kind: str, chosen: PolicyChoice) -> Found:
     """(where it was written, the results), one of them."""
     if kind == "cpu":
         from splatscope.app.bench_cpu import CpuOptions, run_cpu_bench
         from splatscope.app.bench_report import results_path, write_results
 
+        if not chosen.is_default:
+            raise InputError("--step and --toggle change how steps are made on a GPU; there is none to use here.")
         results = run_cpu_bench(
             CpuOptions(
                 scenes=options.scenes or CPU_SCENES,
@@ -231,15 +255,19 @@ def _measure(options: BenchOptions, kind: str) -> Found:
     from splatscope.app.cli import parse_size
 
     size = None if options.size is None else parse_size(options.size, "--size")
-    chosen = [subject(name, options.camera, size) for name in options.scenes or LADDER_SCENES]
+    subjects = [subject(name, options.camera, size) for name in options.scenes or LADDER_SCENES]
     if options.ablate:
         from splatscope.app.bench_ablate import AblateOptions, run_ablation
 
-        return [run_ablation(chosen, AblateOptions(options.ablate, options.steps, options.repeat, options.out))]
+        return [
+            run_ablation(subjects, AblateOptions(options.ablate, options.steps, options.repeat, options.out, chosen))
+        ]
     from splatscope.app.bench_ladder import LadderOptions, run_ladder
 
     return [
-        run_ladder(chosen, LadderOptions(options.steps, options.repeat, options.toggles, options.vs, options.out)),
+        run_ladder(
+            subjects, LadderOptions(options.steps, options.repeat, options.toggles, options.vs, options.out, chosen)
+        ),
     ]
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splatscope.app.bench_gpu import describe_gpu, hold, timed
-from splatscope.app.bench_ladder import WARM_UP, LadderBench
+from splatscope.app.bench_ladder import WARM_UP, LadderBench, rows_of
 from splatscope.app.bench_report import describe_run, results_path, spread, write_results
 from splatscope.app.bench_tables import print_ablation
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class AblateOptions:
     steps: tuple[str, ...] = ()  # best unless given
     repeat: int = 20
     out: Path | None = None  # JSON
+    chosen: PolicyChoice = NO_CHOICE  # another one, beside the preset it starts from
 
 
 def run_ablation(subjects: list[Subject], options: AblateOptions) -> tuple[Path | None, dict[str, Any]]:
@@ -45,10 +47,10 @@ def run_ablation(subjects: list[Subject], options: AblateOptions) -> tuple[Path 
 
     if options.repeat < 1:
         raise InputError(f"--repeat must be at least 1, got {options.repeat}.")
-    policies = {name: step(name) for name in options.steps or ("best",)}
+    policies = {name: step(name) for name in options.steps or ("best",)} | rows_of(options.chosen)
     need_gpu()
     words = ["splatscope bench --ablate", *options.parts, "--scenes", *(subject.words for subject in subjects)]
-    words += ["--steps", *options.steps] if options.steps else []
+    words += [*(["--steps", *options.steps] if options.steps else []), *options.chosen.options]
     command = " ".join([*words, f"--repeat {options.repeat}"])
     results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
     written = None

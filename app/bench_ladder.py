@@ -16,6 +16,7 @@ from splatscope.app.bench_gpu import describe_gpu, hold, timed, wall_ms
 from splatscope.app.bench_report import describe_run, results_path, spread, write_results
 from splatscope.app.bench_roofline import kernel_reports, least_bytes
 from splatscope.app.bench_tables import print_scene
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class LadderOptions:
     toggles: bool = False  # also `best` with each toggle at each of its other values
     versus: tuple[str, ...] = ()  # names of benchmarks.peers.PEERS, or all
     out: Path | None = None  # JSON
+    chosen: PolicyChoice = NO_CHOICE  # another row, beside the preset it starts from
 
 
 def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
@@ -57,6 +59,7 @@ def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | 
         print(sentence, flush=True)
     words = ["splatscope bench --ladder --scenes", *(subject.words for subject in subjects)]
     words += ["--steps", *options.steps] if options.steps else []
+    words += [*options.chosen.options, *(["--toggles"] if options.toggles else [])]
     words += ["--vs", *options.versus] if options.versus else []
     command = " ".join([*words, f"--repeat {options.repeat}"])
     results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
@@ -81,6 +84,7 @@ def ladder_policies(options: LadderOptions) -> dict[str, Policy]:
     found = {name: step(name) for name in options.steps or STEPS}
     if options.versus:  # others are compared with it
         found |= {"best": step("best")}
+    found |= rows_of(options.chosen)
     if options.toggles:
         for row in toggle_table("cuda"):
             for value in row.values:
@@ -88,6 +92,13 @@ def ladder_policies(options: LadderOptions) -> dict[str, Policy]:
                 if policy != step("best") and not policy.problems():
                     found[f"best, {row.key} = {value}"] = policy
     return found
+
+
+def rows_of(chosen: PolicyChoice) -> dict[str, Policy]:
+    """name -> policy of what --step and --toggle ask for, after the preset it starts from; nothing for nothing."""
+    from splatscope.kernels.steps import step
+
+    return {} if chosen.is_default else {chosen.step: step(chosen.step), chosen.row: chosen.policy}
 
 
 class Job(Protocol):

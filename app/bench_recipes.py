@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.errors import InputError
 
 GIB = 2**30
@@ -32,6 +33,7 @@ class RecipeBenchOptions:
     seeds: tuple[int, ...] = (0,)
     set: tuple[str, ...] = ()  # single settings, as for `train`
     out: Path | None = None
+    toggles: PolicyChoice = NO_CHOICE
 
 
 def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str, Any]]:
@@ -50,7 +52,10 @@ def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str
     for recipe in options.recipes:
         for seed in options.seeds:
             backend = make_backend("auto")  # anew, so that memory is this run's
-            results.setdefault("machine", describe_device(backend.name))
+            if "machine" not in results:
+                results["machine"] = describe_device(backend.name)
+                for remark in options.toggles.training_remarks(backend.name):
+                    print(f"warning: {remark}")
             if recipe in PRESETS:
                 runs.append(run_recipe(options, recipe, seed, backend))
             else:
@@ -79,6 +84,7 @@ def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         trainer = Trainer(open_capture(options.capture, config.data.images), config, backend, Path(folder))
         begun: dict[str, Any] = {}
+        trainer.use(options.toggles.for_training)
         for event in trainer.run():
             if isinstance(event, Prepared):
                 begun = {"views": event.training_views, "held_out": event.held_out_views}
@@ -88,7 +94,7 @@ def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any
     return {
         "trainer": "splatscope",
         "recipe": recipe,
-        "settings": list(options.set),
+        "settings": [*options.set, *options.toggles.options],
         "seed": seed,
         "capture": options.capture.resolve().name,
         **begun,
@@ -148,4 +154,5 @@ def _words(options: RecipeBenchOptions) -> str:
     words += [f"--iterations {options.iterations}"] if options.iterations else []
     words += [f"--seeds {' '.join(map(str, options.seeds))}"] if options.seeds != (0,) else []
     words += [f"--set {' '.join(options.set)}"] if options.set else []
+    words += options.toggles.options
     return " ".join(words)

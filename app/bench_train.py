@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.errors import InputError
 
 BLOCKS = 5
@@ -30,6 +31,7 @@ class TrainBenchOptions:
     sh_interval: int | None = None  # iterations between two degrees
     num_downscales: int | None = None
     out: Path | None = None
+    toggles: PolicyChoice = NO_CHOICE
 
 
 def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
@@ -42,7 +44,10 @@ def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
         raise InputError(f"-n must be at least 1, got {options.steps}.")
     backend = make_backend("auto")
     resume = "" if options.resume is None else f" --resume {options.resume.name}"
-    command = f"splatscope bench --train {options.capture.resolve().name}{resume} -n {options.steps}"
+    words = ["splatscope bench --train", f"{options.capture.resolve().name}{resume}", f"-n {options.steps}"]
+    command = " ".join([*words, *options.toggles.options])
+    for remark in options.toggles.training_remarks(backend.name):
+        print(f"warning: {remark}")
     results = {"run": describe_run(command), "backend": backend.device, "training": _time_blocks(options, backend)}
     if backend.name == "cuda":
         results["machine"] = describe_gpu()
@@ -67,6 +72,7 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
     reset_peak()
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         trainer = Trainer(open_capture(options.capture), config, backend, Path(folder), begin)
+        trainer.use(options.toggles.for_training)
         for event in trainer.run():
             if isinstance(event, Prepared):
                 result |= {"splats": event.count, "width": event.width, "height": event.height}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 BackendChoice = Literal["auto", "cpu", "cuda", "reference"]
 
@@ -19,6 +19,24 @@ BackendChoice = Literal["auto", "cpu", "cuda", "reference"]
 def optional(metavar: str, *aliases: str) -> object:
     """An option that may be left out; its help says what holds then, so "None" need not."""
     return arg(metavar=metavar, aliases=aliases or None, help_behavior_hint="")
+
+
+# What they become: `policy_options.py`, which also checks them.
+StepChoice = Annotated[
+    str,
+    arg(metavar="NAME", help="A preset of all toggles: a step of the ladder, s00 to s06 and s06_bf16, or best."),
+]
+Toggles = tuple[tuple[str, ...], ...]  # one sequence for each time that the option is given
+ToggleChoice = Annotated[
+    Toggles,
+    UseAppendAction,
+    arg(
+        metavar="STAGE.FIELD=VALUE [...]",
+        help_behavior_hint="",
+        help="Set single toggles on top of the preset, for example blend.map=columns_8x8; the toggles panel lists "
+        "them, and a wrong one is answered with those there are.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,8 @@ class View:
     """Size of the window in pixels."""
     ui_scale: float = 0.0
     """Scale of text and controls; 0 follows the screen."""
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
     nvtx: bool = False
     """Name the GPU's stages for profilers (Nsight); with launch = direct each stage, else each replayed graph."""
 
@@ -104,6 +124,8 @@ class Train:
     """Open the window without starting."""
     backend: BackendChoice = "auto"
     """Who computes: auto is the GPU where one can be used."""
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
     nvtx: bool = False
     """Name the GPU's stages for profilers (Nsight)."""
 
@@ -132,6 +154,8 @@ class Render:
     """A heatmap over the picture: splats listed per tile, blended, how much of the list, time taken, chunks."""
     stats: Annotated[Path | None, optional("FILE.json")] = None
     """Write counts and stage times as JSON."""
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where one can be used."""
 
@@ -158,6 +182,8 @@ class Eval:
     """Size of the photographs, as for train; the run's unless given."""
     white_background: Annotated[bool, arg(aliases=["-w"])] = False
     """Score over white."""
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where one can be used."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,9 +62,11 @@ def display_is_present() -> bool:
 
 
 def _view(options: cli.View) -> None:
+    from splatscope.app.policy_options import choose_policy
     from splatscope.app.window import open_window
     from splatscope.training.config import TrainConfig
 
+    toggles = choose_policy(options.step, options.toggle)
     size = cli.parse_size(options.size, "--size")
     if options.path is not None and not options.path.exists():
         raise InputError(f"{options.path} does not exist; give a .ply file, a model folder or a capture folder.")
@@ -77,12 +80,15 @@ def _view(options: cli.View) -> None:
         images="images",
         out=None,
         autostart=False,
+        toggles=toggles,
     )
 
 
 def _train(options: cli.Train) -> None:
+    from splatscope.app.policy_options import choose_policy
     from splatscope.app.training_setup import plan_training
 
+    toggles = choose_policy(options.step, options.toggle)
     plan = plan_training(options)
     images = plan.config.data.images
     if not options.headless and display_is_present():
@@ -99,6 +105,7 @@ def _train(options: cli.Train) -> None:
             out=plan.out,
             autostart=not options.paused,
             begin=plan.begin,
+            toggles=toggles,
         )
         return
     from splatscope.app.find_cameras import open_or_find
@@ -107,7 +114,14 @@ def _train(options: cli.Train) -> None:
 
     capture = open_or_find(plan.capture, images, plan.begin.path if plan.begin else None)
     backend = make_backend(options.backend, nvtx=options.nvtx)
-    train_in_terminal(make_trainer(capture, plan.config, backend, plan.out, plan.begin))
+    _warn(toggles.training_remarks(backend.name))
+    trainer = make_trainer(capture, plan.config, backend, plan.out, plan.begin)
+    train_in_terminal(trainer, toggles)
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        print(f"splatscope: warning: {sentence}", file=sys.stderr)
 
 
 def make_trainer(
@@ -121,12 +135,12 @@ def make_trainer(
 
 def _render(options: cli.Render) -> None:
     from splatscope.app.pictures import save_frame_stats, save_npy
+    from splatscope.app.policy_options import choose_policy, in_words
     from splatscope.app.scene import camera_of_view, fit_camera, home_camera, open_scene
     from splatscope.assets.cameras import read_camera
     from splatscope.assets.images import write_png
     from splatscope.assets.recentre import camera_less
     from splatscope.kernels.api import make_backend
-    from splatscope.kernels.policy import Policy
     from splatscope.kernels.types import RenderSettings
     from splatscope.viewer import overlays
     from splatscope.viewer.messages import ViewRequest
@@ -147,11 +161,11 @@ def _render(options: cli.Render) -> None:
         raise InputError("The camera is given twice: --camera and --dataset; give one.")
     size = cli.parse_size(options.size, "--size") if options.size else None
     background = cli.parse_color(options.background, "--background")
+    toggles = choose_policy(options.step, options.toggle)
     scene = open_scene(options.scene)
     if scene.gaussians is None:
         raise InputError(f"{options.scene} is a capture, not splats; render takes a .ply file or a model folder.")
-    for warning in scene.info.warnings:
-        print(f"splatscope: warning: {warning}", file=sys.stderr)
+    _warn(scene.info.warnings)
     if options.camera is not None:
         camera = camera_less(read_camera(options.camera), scene.offset)
     elif options.dataset is not None and options.view is not None:
@@ -161,7 +175,8 @@ def _render(options: cli.Render) -> None:
     if size is not None:
         camera = fit_camera(camera, *size)
     backend = make_backend(options.backend)
-    policy = Policy().with_value("project", "filter", scene.info.filter)
+    _warn(toggles.remarks(backend.name))
+    policy = toggles.for_scene(scene.info.filter)
     if needs_recording(options.overlay):
         policy = policy.with_value("schedule", "record", "on")
     request = ViewRequest(camera, RenderSettings(background=background), policy, options.overlay)
@@ -195,4 +210,6 @@ def _render(options: cli.Render) -> None:
         f"{frame.visible:,} of {counted(scene.gaussians.count, 'splat')} visible, "
         f"{counted(frame.instances, 'instance')}{unusable}."
     )
+    if not toggles.is_default:
+        print(f"Drawn with {in_words(policy, backend.name)}.")
     print("Wrote " + ", ".join(str(path) for path in written))

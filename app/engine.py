@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from splatscope.app.desk import CaptureDesk, TrainerFactory
 from splatscope.app.feed import PictureFeed
 from splatscope.app.governor import Governor
@@ -28,6 +26,7 @@ from splatscope.app.opening import NEWS_SECONDS, CameraHunt
 from splatscope.app.photographs import PhotographShelf
 from splatscope.app.pictures import save_screenshot
 from splatscope.app.plan import RunPlan
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.app.scene import Scene, open_scene
 from splatscope.app.session import TrainingSession
 from splatscope.app.survey import ViewSurvey, survey_of
@@ -37,7 +36,7 @@ from splatscope.assets.sfm import NoCamerasError
 from splatscope.kernels.api import Backend, BackendName, make_backend, why_not_gpu
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Camera, Gaussians
+from splatscope.kernels.types import Gaussians
 from splatscope.kernels.words import counted
 from splatscope.viewer import messages
 from splatscope.viewer.messages import Command, EngineStatus, LogLine, Picture, ViewRequest
@@ -58,6 +57,7 @@ class EngineConfig:
     moving_share: float = 0.6  # the same while the camera moves
     view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still camera
     nvtx: bool = False  # names for profilers
+    toggles: PolicyChoice = NO_CHOICE  # that the window begins with
 
 
 class Engine:
@@ -186,9 +186,9 @@ class Engine:
         self._policies = LivePolicy(backend)
         if wanted == "auto" and backend.name == "cpu" and (reason := why_not_gpu()):
             self._note("info", f"There is a GPU here, but the CPU renders. {reason}")
-        # Compiling begins before there is anything to see.
-        some_camera = Camera(1280, 720, 1000, 1000, 640, 360, tuple(map(tuple, np.eye(4).tolist())))
-        self._policies.want(Policy(), some_camera)
+        for remark in self._config.toggles.remarks(backend.name):
+            self._note("warning", remark)
+        self._policies.prepare(self._config.toggles.policy)
         return True
 
     def _follow_policy(self) -> None:
@@ -440,8 +440,7 @@ class Engine:
         is_measuring = self._instruments.measuring or (self._survey is not None and self._survey.active)
         if session is None or not session.active or is_measuring:
             return False
-        if self._request is not None:
-            session.trainer.use(self._request.policy)
+        session.trainer.use(self._request.policy if self._request else self._config.toggles.policy)
         start, before = time.perf_counter(), session.trainer.iteration
         with self._instruments.span("training event"):
             if session.advance():

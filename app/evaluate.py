@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from splatscope.app import cli
+from splatscope.app.policy_options import choose_policy, in_words
 from splatscope.app.training_setup import default_out, run_settings
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path
@@ -39,6 +40,7 @@ class Protocol:
 def run_eval(options: cli.Eval) -> None:
     """Scores, prints a line a view and the means, writes pictures and JSON. Raises InputError."""
     console = Console(highlight=False, soft_wrap=True)
+    toggles = choose_policy(options.step, options.toggle)
     splats = _open_splats(options)
     model = model_of(splats.path)
     out = options.out or (model[0] if model else default_out(splats.path.stem))
@@ -55,10 +57,12 @@ def run_eval(options: cli.Eval) -> None:
     if missing:
         console.print(missing)
     backend = make_backend(options.backend)
-    settings = RenderSettings(background, splats.gaussians.sh_degree)
+    for remark in toggles.remarks(backend.name):
+        console.print(f"warning: {remark}")
+    settings, policy = RenderSettings(background, splats.gaussians.sh_degree), toggles.for_scene(splats.filter)
     gaussians = rebased(splats.gaussians, splats.offset, capture.offset)
     scores: list[ViewScore] = []
-    for score in score_views(backend, gaussians, protocol.views, data, settings, options.precision, folder):
+    for score in score_views(backend, gaussians, protocol.views, data, settings, options.precision, folder, policy):
         console.print(f"{score.name}: {_figures(score.psnr, score.ssim, score.lpips)}")
         scores.append(score)
     means = mean(scores)
@@ -71,6 +75,7 @@ def run_eval(options: cli.Eval) -> None:
         "source": str(splats.path),
         "capture": str(capture.path),
         "backend": backend.name,
+        "toggles": in_words(policy, backend.name),
     }
     write_results(out, method, scores, details, folder)
     words = _figures(means["PSNR"], means["SSIM"], means.get("LPIPS"))

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from splatscope.app.memory import memory_use
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice, in_words
 from splatscope.app.sentences import back_label, duration, sentence
 from splatscope.app.session import way_back
 from splatscope.kernels.errors import InputError
@@ -57,10 +58,17 @@ class _StopRequest:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
 
 
-def train_in_terminal(trainer: Trainer) -> None:
-    """Runs the trainer to its end or to Ctrl-C; either way the last state is on disk and named."""
+def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> None:
+    """Runs the trainer to its end or to Ctrl-C, from the first step with these toggles; either way the last state is on
+    disk and named."""
     console = Console(stderr=False, highlight=False, soft_wrap=True)
     console.print(f"Writing to {trainer.out_dir}")
+    if not toggles.is_default:
+        console.print(f"Toggles: {in_words(toggles.for_training, trainer.backend.name)}")
+        try:
+            trainer.use(toggles.for_training)
+        except InputError as error:  # for want of memory; it goes on with what it says
+            console.print(f"warning: {error}")
     if foreseen := memory_use(trainer).text:
         console.print(f"Memory: {foreseen}")
     start, trained_before = time.perf_counter(), trainer.seconds["training"]

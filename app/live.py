@@ -10,11 +10,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from splatscope.kernels.api import Backend, LiveBackend
 from splatscope.kernels.compiler import CompileError
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera
+
+_ANY_CAMERA = Camera.from_matrix(np.eye(4), 1280, 720, 1000, 1000, 640, 360)
 
 
 class LivePolicy:
@@ -43,6 +47,10 @@ class LivePolicy:
             if self.compiling:
                 return
         self.current = policy
+
+    def prepare(self, policy: Policy) -> None:
+        """Compiling begins before there is anything to see."""
+        self.want(policy, _ANY_CAMERA)
 
     @contextmanager
     def on_trial(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from platformdirs import user_config_dir
 
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
+from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.api import BackendName
 from splatscope.training.config import TrainConfig
 from splatscope.viewer.config import WindowConfig
@@ -36,19 +38,23 @@ def open_window(
     autostart: bool,
     nvtx: bool = False,
     begin: Beginning | None = None,
+    toggles: PolicyChoice = NO_CHOICE,
 ) -> None:
-    """Runs the window until it is closed; a live training run is saved then. `begin` is what training goes on from.
+    """Runs the window until it is closed; a live training run is saved then. `begin` is what training goes on from,
+    `toggles` what the panel shows at first.
 
     Raises InputError if there is no display or the window cannot be opened.
     """
     find_display()  # before anything is started: without a display the window library would end the process
     sys.setswitchinterval(GIL_SWITCH_SECONDS)
-    engine = Engine(EngineConfig(backend=backend, images=images, nvtx=nvtx), RunPlan(training(), out, begin))
+    config = EngineConfig(backend=backend, images=images, nvtx=nvtx, toggles=toggles)
+    engine = Engine(config, RunPlan(training(), out, begin))
     engine.start()
     if path is not None:
         engine.send(OpenScene(path, then_train=autostart))
     try:
         memory = Path(user_config_dir("splatscope")) / "window.json"
-        run_window(engine, WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale, memory=memory))
+        window = WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale, memory=memory)
+        run_window(engine, replace(window, policy=toggles.policy, keeps_filter=toggles.keeps_filter))
     finally:
         engine.close()

@@ -31,7 +31,7 @@ from splatscope.kernels.passes import (
     frame_dtype,
     frame_record,
 )
-from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, resident_blocks, schedule_dtype
+from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, schedule_dtype
 from splatscope.kernels.pipeline_sort import (
     ALL_BIN_ROWS,
     SCAN_GROUP,
@@ -248,14 +248,6 @@ class _Planner:
         self.tickets += 1
         return self.tickets - 1
 
-    def _parts(self, count: int, rounds: int) -> tuple[int, int, int]:
-        """Parts of so many rounds, rounds of the parts after those, all parts: the last half of what runs at once is
-        cut in four, so that blocks end together."""
-        size, last_rounds = PROJECT_THREADS * rounds, max(rounds // 4, 1)
-        at_once = self.memory.multiprocessors * resident_blocks(self.kernels["project"], PROJECT_THREADS, self.memory)
-        large = max(count // size - at_once // 2, 0)
-        return large, last_rounds, large + -(-(count - large * size) // (PROJECT_THREADS * last_rounds))
-
     def _each(self, count: int, threads: int, most: int) -> int:
         """How many of `count` things a thread takes, as long as so many threads a multiprocessor have work."""
         return min(max(count // (threads * self.memory.multiprocessors), 1), most)
@@ -282,7 +274,7 @@ class _Planner:
         self.slot_lanes = self.take("slot_lanes", (-(-count // 32),), "u4")
         self.sort_bins = self.take("sort bins", (ALL_BIN_ROWS, KEY_BINS), "u4")
         rounds = self._each(count, 20 * PROJECT_THREADS, most=8)
-        large_parts, last_rounds, parts = self._parts(count, rounds)
+        parts = -(-count // (PROJECT_THREADS * rounds))
         self.add(
             "project",
             "project",
@@ -304,8 +296,6 @@ class _Planner:
             look_back=self.take("project look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
             lazy=scene.lazy,
             rounds=rounds,
-            large_parts=large_parts,
-            last_rounds=last_rounds,
             ticket=self.ticket(),
         )
         return splats

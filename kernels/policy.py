@@ -194,7 +194,7 @@ class BlendPolicy:
     """How a tile's list becomes pixels. The backward pass shares what decides which pixel a splat reaches."""
 
     map: Literal["columns_8x4", "columns_8x8", "mixed", "adaptive"] = toggle(
-        "mixed",
+        "adaptive",
         "Pixels of a warp: 8 x 4, one a thread in blocks of 256, or 8 x 8, two a thread in blocks of 128; mixed takes "
         "the first forward and the second backward; adaptive is mixed, but 8 x 8 forward where earlier frames had no "
         "tile that stands out. Without a plan (grid, no chunks) it stays mixed.",

@@ -208,7 +208,8 @@ class TrainingStep:
         self.memory.write(self._state, record)
 
     def want(self, policy: Policy) -> None:
-        """Steps change to these toggles as soon as their kernels are compiled, which happens beside them.
+        """Steps change to these toggles as soon as their kernels are compiled, which happens beside them; before the
+        first step at once, as that waits for the compiler anyway.
 
         What changes the picture is left as it is: splats are trained for one way of drawing them. Not so how their
         harmonics are kept: they are brought into the other arrays then. Nothing happens if the toggles do not go
@@ -218,6 +219,8 @@ class TrainingStep:
             if row.identity == "Q" and row.key != "project.sh_dtype":
                 policy = policy.with_value(row.stage, row.name, self.policy.value(row.stage, row.name))
         self._wanted = policy if policy != self.policy and not policy.problems("cuda") else None
+        if self._wanted is not None and self._sequence == 0:
+            self._change_to(self._wanted)
 
     def run(self, request: StepRequest) -> None:
         """Queues one step. Waits only while as many are queued as `QueueDepth` allows. Raises InputError where there is

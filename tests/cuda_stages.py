@@ -185,8 +185,6 @@ class Stages:
             sort_bins=self.sort_bins,
             sort_bin_count=self.sort_bins.size,
             rounds=self.each,
-            large_parts=1,
-            last_rounds=max(self.each // 4, 1),
             lazy=dict.fromkeys(LAZY),
             ticket=self.ticket(),
             **outputs,

@@ -32,7 +32,7 @@ needs_emulation = pytest.mark.skipif(not is_supported(), reason="needs Linux and
 SETTINGS = RenderSettings(background=(0.2, 0.4, 0.7))
 ROOM = Capacity(4096, 32768)
 CAMERA = random_camera(157, 93)  # 60 tiles, those at two edges cut
-ADAPTIVE = changed(IN_ORDER, {"blend.map": "adaptive"})
+ADAPTIVE, MIXED = (changed(IN_ORDER, {"blend.map": name}) for name in ("adaptive", "mixed"))
 SPLIT = {"schedule.chunk": "all", "schedule.chunk_k": "4"}
 POLICIES: dict[str, Policy] = {
     name: changed(ADAPTIVE, changes)
@@ -124,7 +124,7 @@ def test_other_maps_and_frames_without_a_plan_have_no_choice() -> None:
     choice = MapChoice(132)
     choice.note(EVEN_COUNTS)
     assert choice.is_wide_for(ADAPTIVE)
-    assert not choice.is_wide_for(IN_ORDER)
+    assert not choice.is_wide_for(MIXED)
 
 
 def test_a_choice_needs_the_kernels_of_both_maps_and_no_others() -> None:
@@ -205,9 +205,9 @@ def test_frames_are_drawn_by_what_the_frame_before_told() -> None:
 def test_steps_that_change_over_move_splats_as_steps_that_do_not() -> None:
     camera = random_camera(64, 48)
     splats = random_scene(camera, 100, seed=11, degree=2)
-    made_for = [pass_for(policy, camera, training=True, wants_depth=False) for policy in (ADAPTIVE, IN_ORDER)]
+    made_for = [pass_for(policy, camera, training=True, wants_depth=False) for policy in (ADAPTIVE, MIXED)]
     built, trained = StepKernels(made_for), []
-    for policy in (IN_ORDER, ADAPTIVE):
+    for policy in (MIXED, ADAPTIVE):
         device = EmulatedLauncher(3, seconds=60)
         training = TrainingStep(splats, policy, memory=HostMemory(device), kernels=built, launcher=device)
         training.map_choice = MapChoice(1)  # a dozen tiles, none of them with a quarter of all pairs

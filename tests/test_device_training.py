@@ -15,7 +15,9 @@ from PIL import Image
 
 from splatscope.app import memory
 from splatscope.app.desk import CaptureDesk
+from splatscope.app.headless import train_in_terminal
 from splatscope.app.memory import memory_use
+from splatscope.app.policy_options import PolicyChoice
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
 from splatscope.kernels import splat_buffers
@@ -300,6 +302,24 @@ def test_pictures_while_training_are_of_the_live_splats_without_copies_and_with_
         assert trainer.gaussians.count == copied.count
     assert trainer.sh_degree == 3
     assert trainer.sh_dtype == policy.project.sh_dtype
+
+
+def test_a_run_without_a_window_goes_by_its_toggles_from_the_first_step(
+    capture: Capture,
+    gpu: Callable[[], CudaBackend],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(memory, "_of_gpu", lambda: (3 << 30, 8 << 30))
+    trainer = Trainer(capture, replace(CONFIG, iterations=3), gpu(), tmp_path / "run")
+    policy = kept_as(IN_ORDER, "split")
+    used = []
+    take = trainer._stepper.take
+    trainer._stepper.take = lambda *args: (used.append(trainer.sh_dtype), take(*args))[1]  # pyright: ignore
+    train_in_terminal(trainer, PolicyChoice(given=(("project.sh_dtype", "split"),), policy=policy))
+    assert used == ["split"] * 3
+    assert "Toggles: best" in capsys.readouterr().out
 
 
 SPLIT = kept_as(IN_ORDER, "split")

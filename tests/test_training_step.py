@@ -213,6 +213,21 @@ def test_toggles_change_between_steps_but_not_those_that_change_the_picture() ->
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
+def test_toggles_from_before_the_first_step_hold_for_it_and_later_ones_wait_for_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training, wanted = emulated_step(SCENE, IN_ORDER), emulated_step(SCENE, SEPARATE)
+    monkeypatch.setattr(type(training._kernels), "start", lambda *_: False)
+    training.want(SEPARATE)
+    for _ in range(2):
+        for each in (training, wanted):
+            each.run(request(each))
+        training.want(IN_ORDER)
+        assert training.policy == SEPARATE
+    losses = [[outcome.loss for outcome in each.outcomes(wait=True)] for each in (training, wanted)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 def test_sparse_adam_moves_what_has_a_gradient_like_the_dense_one_and_nothing_else() -> None:
     aside = Camera.from_matrix(CAMERA.matrix, 64, 48, CAMERA.fx, CAMERA.fy, -20, CAMERA.cy)
     found = []

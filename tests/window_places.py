@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+SHOWN: dict[str, object] = {}  # what the toggles panel shows: the preset, and the value of each toggle
 PLACES: dict[str, list[int]] = {}  # of controls: left, top, width, height in pixels of the window; empty if unseen
 
 
@@ -48,14 +49,15 @@ def tell_places() -> None:
             "gantt": panel._gantt.item,
         },
     )
-    telling(
-        TogglesPanel,
-        lambda panel: (
-            {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
-            if panel._rows
-            else {}
-        ),
-    )
+
+    def toggles(panel: Any) -> dict[str, Any]:
+        if not panel._rows:
+            return {}
+        controls = {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
+        SHOWN.update({name: dpg.get_value(item) for name, item in controls.items()})
+        return controls
+
+    telling(TogglesPanel, toggles)
     telling(
         TrainingPanel,
         lambda panel: (

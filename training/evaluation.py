@@ -22,12 +22,14 @@ from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import View
 from splatscope.assets.images import write_png
 from splatscope.kernels.api import Backend
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics
 from splatscope.training.config import DataConfig
 from splatscope.training.dataset import load_photograph
 from splatscope.training.perceptual import find_lpips
 
+_DEFAULT_POLICY = Policy()
 Precision = Literal["8bit", "float"]
 
 
@@ -51,8 +53,9 @@ def score_views(
     settings: RenderSettings,
     precision: Precision,
     folder: Path,
+    policy: Policy = _DEFAULT_POLICY,
 ) -> Iterator[ViewScore]:
-    """Renders and scores each view, and writes picture and photograph below `folder`.
+    """Renders under `policy` and scores each view, and writes picture and photograph below `folder`.
 
     With "8bit" the picture is rounded to 8 bits before it is scored, as the 2023 code does by way of its PNGs.
     """
@@ -60,7 +63,7 @@ def score_views(
     for number, view in enumerate(views):
         photograph = load_photograph(view, data, settings.background)
         target, weights = photograph.target(settings.background), photograph.weights()
-        image = np.clip(backend.render(gaussians, photograph.camera, settings).image, 0, 1)
+        image = np.clip(backend.render(gaussians, photograph.camera, settings, policy).image, 0, 1)
         rounded = np.round(image * 255).astype(np.uint8)
         if precision == "8bit":
             image = np.multiply(rounded, np.float32(1 / 255), dtype=np.float32)

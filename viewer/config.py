@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Policy
 from splatscope.viewer.messages import OverlayName
 
 
@@ -34,6 +35,8 @@ class WindowConfig:
     still_fps: float = 1.0  # the same otherwise: a still picture is whole unless that takes longer than a second
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
+    policy: Policy = Policy()  # toggles at first
+    keeps_filter: bool = False  # the policy's filter holds for a scene that was trained with another one, too
     screenshot_dir: Path = Path("screenshots")
     memory: Path | None = None  # file of recent paths, home views and up axes; None forgets them at the end
 

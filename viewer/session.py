@@ -57,7 +57,7 @@ class Session(TrainingVerbs):
         self.config = config
         self.nav: Navigator = framing_navigator((-1, -1, -1), (1, 1, 1), fov_y=config.fov_y)
         self.settings = RenderSettings()
-        self.policy = Policy()
+        self.policy = config.policy
         self.previous_policy: Policy | None = None  # before the last change
         self.note = ""  # what the last change of a toggle entailed
         self.overlay: OverlayName = config.overlay
@@ -99,7 +99,8 @@ class Session(TrainingVerbs):
             self._generation = scene.generation
             self.error = None  # it was about something else; the log keeps it
             self.settings = RenderSettings(scene.background, scene.sh_degree)
-            self.policy = self.policy.with_value("project", "filter", scene.filter)
+            if not self.config.keeps_filter:
+                self.policy = self.policy.with_value("project", "filter", scene.filter)
             self.photo.mode = "off"
             self._remember(lambda: self.memory.opened(scene.path))
             self.go_home()

@@ -1,13 +1,13 @@
 // From the scene's parameters to the visible splats, packed without gaps in the order of the scene.
 //
-// 128 threads a block, one block a part of up to 8 × 128 Gaussians, the last ones of fewer; parts are handed out by
-// ticket. First each thread looks at position and scales of up to eight Gaussians, and keeps those whose enclosing
-// sphere may reach the image (`may_be_seen`): few of a scene's. They get slots, in scene order so that every run gives
-// the same: their number is published at once, and the slots before it come by look-back while other warps work. Then
-// the warps take those kept, 32 at a time with all lanes busy: they project (projection.cuh), find tiles (tiles.cuh)
-// and evaluate colours. A splat that turns out too faint, in no tile or not finite, about one in a hundred, keeps its
-// slot but has no tiles. Shared: 2.4 KB; positions and scales of those kept, 10.5 KB or 3; and, a warp, 6.2 KB in which
-// positions and scales of all lie first and then rows of harmonics (6.4 KB; bf16 needs no more than the former).
+// 128 threads a block, one block a part of up to 8 × 128 Gaussians; parts are handed out by ticket. First each thread
+// looks at position and scales of up to eight Gaussians, and keeps those whose enclosing sphere may reach the image
+// (`may_be_seen`): few of a scene's. They get slots, in scene order so that every run gives the same: their number is
+// published at once, and the slots before it come by look-back while other warps work. Then the warps take those kept,
+// 32 at a time with all lanes busy: they project (projection.cuh), find tiles (tiles.cuh) and evaluate colours. A splat
+// that turns out too faint, in no tile or not finite, about one in a hundred, keeps its slot but has no tiles. Shared:
+// 2.4 KB; positions and scales of those kept, 7.7 KB or less; and, a warp, 6.2 KB in which positions and scales of all
+// lie first and then rows of harmonics (6.4 KB; bf16 needs no more than the former).
 // What the backward pass needs to find a Gaussian's slot again: for each 32, the slot of the first and who has one.
 //
 // Policy: bounds, which tiles count (tiles.cuh); filter (filter.cuh); sh_gate, colour of all that have a slot or of
@@ -32,9 +32,9 @@ struct ProjectPolicy {
 constexpr float LARGEST_LOG_SCALE = 88.72283172607422f;  // its exponential is the last that single precision holds
 constexpr unsigned PROJECT_THREADS = 128, PROJECT_WARPS = PROJECT_THREADS / 32;
 constexpr unsigned MOST_ROUNDS = 8, MOST_GROUPS = MOST_ROUNDS * PROJECT_WARPS;  // a group is 32 Gaussians
-// Of a part's Gaussians that get a slot, so many have their position and scales kept in shared memory. The others are
-// read again, and by then L2 has often lost them.
-constexpr unsigned KEPT_ROOM = HAS_MUCH_SHARED ? 448 : 128;
+// Of the Gaussians of a part that get a slot, how many behind the first 128 have position and scales kept in shared
+// memory. Those behind them are read again, and by then L2 has often lost them.
+constexpr unsigned KEPT_ROOM = HAS_MUCH_SHARED ? 320 : 32;
 constexpr int PROJECT_BLOCKS = 6;  // on a multiprocessor
 
 struct ProjectArgs {
@@ -52,10 +52,8 @@ struct ProjectArgs {
     unsigned* slot_lanes;                       // out [ceil(N / 32)] lanes that have a slot, the visible among them
     unsigned* sort_bins;                        // out [sort_bin_count] zeros, in which later kernels count
     unsigned sort_bin_count;
-    unsigned long long* look_back;              // [parts]
+    unsigned long long* look_back;              // [ceil(N / (128 rounds))]
     unsigned rounds;                            // Gaussians a thread looks at, 1 … MOST_ROUNDS
-    unsigned large_parts;                       // that have so many rounds
-    unsigned last_rounds;                       // of the parts after those, which even out when blocks end
     unsigned ticket;                            // which of Frame::tickets counts parts
     LazySh lazy;                                // lazy_sh
 };
@@ -183,14 +181,11 @@ __device__ __forceinline__ void fetch_rows(uint4* rows, const void* sh, size_t f
         const unsigned within = phase * 32 + lane_index(), row = within / PARTS, column = within - row * PARTS;
         if (column >= parts) continue;
         uint4* target = rows + packed_row<D>(row) + column;
-        // Places first: the compiler works them out anew behind each copy.
-        unsigned places[STAGED_LANES / RUN];
+        const uint4* its_source = source + column;
 #pragma unroll
         for (unsigned run = 0; run < STAGED_LANES / RUN; run++)
-            places[run] = run * RUN + row < count ? names[run * RUN + row] * PARTS + column : 0;
-#pragma unroll
-        for (unsigned run = 0; run < STAGED_LANES / RUN; run++)
-            if (run * RUN + row < count) copy_16_async(target + packed_row<D>(run * RUN), source + places[run]);
+            if (run * RUN + row < count)
+                copy_16_async(target + packed_row<D>(run * RUN), its_source + names[run * RUN + row] * PARTS);
     }
 }
 
@@ -263,23 +258,13 @@ __device__ __forceinline__ void fetch_numbers(float* shared, const float* from, 
     if (rest < count) shared[rest] = from[rest];
 }
 
-// Where part `number` begins, and the rounds it has.
-struct Share {
-    unsigned first, rounds;
-};
-__device__ __forceinline__ Share share_of(const ProjectArgs& args, unsigned number) {
-    const unsigned large = min(number, args.large_parts);
-    return {PROJECT_THREADS * (large * args.rounds + (number - large) * args.last_rounds),
-            number < args.large_parts ? args.rounds : args.last_rounds};
-}
-
-// Fills `part` but for `first_slot`, and `kept_numbers`: three numbers of each position, then of each scale. `numbers` is
+// Fills `part` but for `first_slot`, and `kept` with three numbers of each position and then of each scale; `numbers` is
 // shared memory for positions and scales of a part. Has three barriers, and needs another one before any is used.
-__device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Share share, Part& part,
-                                          float* numbers, float* kept_numbers) {
+__device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Part& part, float* numbers,
+                                          float* kept) {
     Frame& frame = *args.frame;
-    const unsigned first = share.first, rounds = share.rounds;
-    const unsigned size = rounds * PROJECT_THREADS, held = min(size, frame.gaussians - first);
+    const unsigned first = number * args.rounds * PROJECT_THREADS;
+    const unsigned size = args.rounds * PROJECT_THREADS, held = min(size, frame.gaussians - first);
     float* scale_numbers = numbers + 3 * size;
     fetch_numbers(numbers, args.means + 3 * size_t(first), 3 * held);
     fetch_numbers(scale_numbers, args.log_scales + 3 * size_t(first), 3 * held);
@@ -287,7 +272,7 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
     wait_for_copies();
     __syncthreads();
 #pragma unroll 1
-    for (unsigned k = 0; k < rounds; k++) {
+    for (unsigned k = 0; k < args.rounds; k++) {
         const unsigned name = k * PROJECT_THREADS + threadIdx.x;
         bool is_kept = name < held;
         if (is_kept) {
@@ -302,7 +287,7 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
     __syncthreads();
     if (warp_index() == 0) {
         static_assert(MOST_GROUPS == 32);
-        const unsigned lanes = lane_index() < rounds * PROJECT_WARPS ? part.kept[lane_index()] : 0;
+        const unsigned lanes = lane_index() < args.rounds * PROJECT_WARPS ? part.kept[lane_index()] : 0;
         const unsigned in_group = static_cast<unsigned>(__popc(lanes)), end = inclusive_warp_sum(in_group);
         publish_total(args.look_back, number, __shfl_sync(FULL_WARP, end, 31), look_back_tag(frame.epoch, 0));
         part.begins[lane_index()] = end - in_group;
@@ -310,28 +295,28 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
         if (lane_index() == 31) part.total = end;
     }
     __syncthreads();
-    for (unsigned k = 0; k < rounds; k++) {
+    for (unsigned k = 0; k < args.rounds; k++) {
         const unsigned group = k * PROJECT_WARPS + warp_index(), lanes = part.kept[group];
         const unsigned before = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
-        if (lanes >> lane_index() & 1u) {
-            const unsigned name = k * PROJECT_THREADS + threadIdx.x, place = part.begins[group] + before;
-            part.names[place] = static_cast<unsigned short>(name);
-            if (place < KEPT_ROOM) {
+        if ((lanes >> lane_index() & 1u) == 0) continue;
+        const unsigned name = k * PROJECT_THREADS + threadIdx.x, place = part.begins[group] + before;
+        part.names[place] = static_cast<unsigned short>(name);
+        const unsigned row = place - PROJECT_THREADS;  // wraps for the first ones
+        if (row < KEPT_ROOM) {
 #pragma unroll
-                for (unsigned c = 0; c < 3; c++) {
-                    kept_numbers[3 * place + c] = numbers[3 * name + c];
-                    kept_numbers[3 * (KEPT_ROOM + place) + c] = scale_numbers[3 * name + c];
-                }
+            for (unsigned c = 0; c < 3; c++) {
+                kept[3 * row + c] = numbers[3 * name + c];
+                kept[3 * (KEPT_ROOM + row) + c] = scale_numbers[3 * name + c];
             }
         }
     }
 }
 
 // What is left of the part once all its splats are stored: who is visible.
-__device__ __forceinline__ void finish_part(const ProjectArgs& args, Share share, const Part& part) {
+__device__ __forceinline__ void finish_part(const ProjectArgs& args, unsigned first, const Part& part) {
     Frame& frame = *args.frame;
-    const unsigned group = share.first / 32 + threadIdx.x;
-    const bool exists = threadIdx.x < share.rounds * PROJECT_WARPS && group < ceil_div(frame.gaussians, 32);
+    const unsigned group = first / 32 + threadIdx.x;
+    const bool exists = threadIdx.x < args.rounds * PROJECT_WARPS && group < ceil_div(frame.gaussians, 32);
     if (exists) {
         args.warp_slots[group] = make_uint2(part.visible[threadIdx.x], part.first_slot + part.begins[threadIdx.x]);
         args.slot_lanes[group] = part.kept[threadIdx.x];
@@ -345,20 +330,20 @@ __device__ __forceinline__ void finish_part(const ProjectArgs& args, Share share
 template <ProjectPolicy P>
 __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(ProjectArgs args) {
     __shared__ uint4 shared_rows[PROJECT_WARPS][STAGED_ROOM<P>];
-    __shared__ float kept_numbers[6 * KEPT_ROOM];
+    __shared__ float kept[6 * KEPT_ROOM];
     __shared__ Part part;
     __shared__ unsigned shared_number;
     Frame& frame = *args.frame;
+    const unsigned size = args.rounds * PROJECT_THREADS;
     for (unsigned i = blockIdx.x * PROJECT_THREADS + threadIdx.x; i < args.sort_bin_count;
          i += gridDim.x * PROJECT_THREADS)
         args.sort_bins[i] = 0;
-    if (share_of(args, blockIdx.x).first >= frame.gaussians) return;
+    if (blockIdx.x >= ceil_div(frame.gaussians, size)) return;
     if (threadIdx.x == 0) shared_number = atomicAdd(&frame.tickets[args.ticket], 1u);
     __syncthreads();
-    const Share share = share_of(args, shared_number);
-    const unsigned first = share.first;
+    const unsigned first = shared_number * size;
     float* numbers = reinterpret_cast<float*>(shared_rows);
-    keep_seen(args, shared_number, share, part, numbers, kept_numbers);
+    keep_seen(args, shared_number, part, numbers, kept);
     __syncthreads();
 
     uint4* rows = shared_rows[warp_index()];
@@ -369,21 +354,30 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
         const unsigned short* names = part.names + begin;
         const bool has_splat = lane_index() < held;
         const unsigned name = has_splat ? names[lane_index()] : 0;
-        // All that the warp reads of its splats is on its way before it does anything else.
+        // All that the warp reads of its splats is on its way before it does anything else. Positions and scales of the
+        // first ones are still where they were looked at.
         Parameters parameters{};
         if (has_splat) {
             parameters.quat = args.quats[size_t(first) + name];
             parameters.logit = args.logit_opacities[size_t(first) + name];
         }
+        if (done == 0) {
+            if (has_splat) {
+                parameters.mean = load_three(numbers, name);
+                parameters.log_scales = load_three(numbers + 3 * size, name);
+            }
+            __syncthreads();
+        }
         __syncwarp();
         if (P.sh_load == ShLoad::staged && held)
             fetch_rows<P.sh_dtype>(rows, args.sh, first, names, held, frame.sh_degree);
-        if (begin < KEPT_ROOM) {
+        if (done > 0 && begin < PROJECT_THREADS + KEPT_ROOM) {
             if (has_splat) {
-                parameters.mean = load_three(kept_numbers, begin + lane_index());
-                parameters.log_scales = load_three(kept_numbers + 3 * KEPT_ROOM, begin + lane_index());
+                const unsigned row = begin - PROJECT_THREADS + lane_index();
+                parameters.mean = load_three(kept, row);
+                parameters.log_scales = load_three(kept + 3 * KEPT_ROOM, row);
             }
-        } else {
+        } else if (done > 0) {
             parameters.mean = gather_three(args.means + 3 * size_t(first), names, held);
             parameters.log_scales = gather_three(args.log_scales + 3 * size_t(first), names, held);
         }
@@ -392,7 +386,7 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
             const unsigned before = static_cast<unsigned>(look_back(args.look_back, shared_number, part.total, tag));
             if (lane_index() == 0) {
                 part.first_slot = before;
-                if (first + share.rounds * PROJECT_THREADS >= frame.gaussians) finish_slots(frame, before + part.total);
+                if (first + size >= frame.gaussians) finish_slots(frame, before + part.total);
             }
         }
 
@@ -420,5 +414,5 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
             store_seen<P>(args, rows, slot, min(held, room), splat, seen.extent, footprint, seen.depth);
     }
     __syncthreads();
-    finish_part(args, share, part);
+    finish_part(args, first, part);
 }

@@ -231,6 +231,10 @@ struct SplitRule {
     }
 };
 
+// The share of a frame that an order has to gain by the model, which gives orders more than they are worth: of 10% in it
+// half came.
+constexpr float ORDER_GAIN = 0.03f;
+
 // What tiles as they lie come to: of a thread's, then of all.
 struct Outlook {
     unsigned heaviest;  // splats of the heaviest
@@ -247,11 +251,11 @@ struct Outlook {
         const unsigned most = warp_max(heaviest), last = warp_max(reach);
         if (lane_index() == 0) atomicMax(&of_block.heaviest, most), atomicMax(&of_block.reach, last);
     }
-    // Whether the best order would gain less than what splitting has to. No order ends before the heaviest tile, nor
-    // before all have had their share.
+    // Whether the best order would gain next to nothing. No order ends before the heaviest tile, nor before all have had
+    // their share.
     __device__ __forceinline__ bool keeps_grid(const PlanArgs& args, float total) const {
         const float best = fmaxf(float(heaviest) * args.workers, total);
-        return args.pace * (float(reach) - best) <= args.least_gain * total;
+        return args.pace * (float(reach) - best) <= ORDER_GAIN * total;
     }
 };
 
