@@ -89,8 +89,9 @@ def kind_of(results: dict[str, Any]) -> str:
 
 
 def results_path(path: Path, results: dict[str, Any], parts: Sequence[str] = ()) -> Path:
-    """The file to write; in a folder one named for the processor, what was measured and the day."""
-    if not path.is_dir():
+    """The file to write; in a folder, which a path without a suffix is, one named for the processor, what was measured
+    and the day."""
+    if path.is_file() or (path.suffix and not path.is_dir()):
         return path
     machine = results["machine"]
     words = [machine["gpu"].split()[-1].lower()] if "gpu" in machine else ["cpu", machine["cpu"].lower()]

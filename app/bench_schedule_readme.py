@@ -34,7 +34,7 @@ def schedule_table(results: dict[str, Any], links: Sequence[str]) -> str:
             f"| {shown['CaT-GS']} | {shown[SEED]} | {policy} | {mean(with_plan(scene, 'policy')):.2f} "
             f"| {shown['best fixed']} | {shown['oracle']} | {least_psnr(scene, 'policy')} |"
         )
-    frames = len(results["scenes"][0]["frames"])
+    frames = " or ".join(map(str, sorted({len(scene["frames"]) for scene in results["scenes"]})))
     revision = f", revision {run['revision']}" if run["revision"] else ""
     files = ", ".join(f"[{link.rsplit('/', 1)[-1]}]({link})" for link in links)
     told = [

@@ -110,7 +110,7 @@ def judgements(results: dict[str, Any]) -> list[Judgement]:
 
 
 def read_schedules(paths: Sequence[Path]) -> dict[str, Any]:
-    """Results that were written before; scenes of several files one after the other. Raises InputError."""
+    """Results that were written before, of each set the newest. Raises InputError."""
     from splatscope.app.bench_report import read_results
 
     found = [read_results(path) for path in paths]
@@ -120,7 +120,13 @@ def read_schedules(paths: Sequence[Path]) -> dict[str, Any]:
             raise InputError(f"{path} holds no schedules; --schedule --from-json takes what --schedule --out wrote.")
         if results["machine"]["gpu"] != found[0]["machine"]["gpu"]:
             raise InputError(f"{path} is of another GPU than {paths[0]}; show them apart.")
-    return found[-1] | {"scenes": [scene for results in found for scene in results["scenes"]]}
+    newest_last = sorted(found, key=lambda results: results["run"]["date"])
+    newest = {scene["name"]: (scene, results["run"]) for results in newest_last for scene in results["scenes"]}
+    revisions = dict.fromkeys(run["revision"] for _, run in newest.values() if run["revision"])
+    return newest_last[-1] | {
+        "scenes": [scene for scene, _ in newest.values()],
+        "run": newest_last[-1]["run"] | {"revision": ", ".join(revisions)},
+    }
 
 
 def show(results: dict[str, Any]) -> None:

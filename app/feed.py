@@ -82,4 +82,5 @@ class PictureFeed:
         seconds = max(begun.host_seconds + end - start, 1e-3 * sum(frame.stage_ms.values()))
         self.governor.note(begun.began, seconds)
         self._serial += 1
-        return Picture(rgba, frame, begun.request, self._serial, 1e3 * seconds, beside)
+        latency_ms = 1e3 * (end - begun.began)
+        return Picture(rgba, frame, begun.request, self._serial, 1e3 * seconds, beside, latency_ms)

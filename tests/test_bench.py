@@ -96,7 +96,9 @@ def test_results_survive_the_file_and_make_the_same_table(results: dict, tmp_pat
     file, readme = tmp_path / "r.json", tmp_path / "README.md"
     bench_report.write_results(file, results)
     assert bench_report.read_results(file) == results
-    named = bench_report.write_results(bench_report.results_path(tmp_path, results), results)
+    assert bench_report.results_path(file, results) == file
+    named = bench_report.write_results(bench_report.results_path(tmp_path / "not yet a folder", results), results)
+    assert named.parent == tmp_path / "not yet a folder"
     assert named.name.startswith("cpu-")
     assert named.name.endswith(f"-{results['run']['date'][:10]}.json")
     assert bench_report.read_results(named) == results

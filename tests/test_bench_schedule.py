@@ -129,6 +129,21 @@ def test_written_schedules_are_shown_again_without_a_gpu(
         run_bench(BenchOptions(from_json=(files[0],)))
 
 
+def test_of_a_set_in_several_files_the_newest_is_shown(tmp_path: Path) -> None:
+    files = [tmp_path / "newer.json", tmp_path / "older.json"]
+    newer, older = (results_of(measured(), measured() | {"name": name}) for name in ("in both", "in one"))
+    newer["scenes"][0]["name"] = "in both"
+    newer["scenes"].pop()
+    newer["scenes"][0]["splats"] = 7
+    newer["run"] |= {"date": "2026-02-01T00:00:00+00:00", "revision": "def"}
+    older["scenes"][0]["name"] = "in both"
+    for file, results in zip(files, (newer, older), strict=True):
+        file.write_text(json.dumps(results))
+    found = read_schedules(files)
+    assert {scene["name"]: scene.get("splats") for scene in found["scenes"]} == {"in both": 7, "in one": None}
+    assert found["run"]["revision"] == "def, abc"
+
+
 def test_the_table_in_readme_is_what_its_files_say() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text.partition("<!-- bench:schedule -->\n")[2].partition("\n<!-- /bench:schedule -->")[0]

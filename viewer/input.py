@@ -144,6 +144,10 @@ class Input:
         """True while somebody is using the window."""
         return time.perf_counter() < self._awake_until
 
+    def stay_awake(self) -> None:
+        """Somebody has just used the window."""
+        self._awake_until = time.perf_counter() + AWAKE_SECONDS
+
     def update(self, seconds: float) -> None:
         """Applies what happened since the last frame, `seconds` ago."""
         if self._tab_frames > 0:
@@ -165,7 +169,7 @@ class Input:
         pressed = self._press_keys()
         self._was_typing = typing
         if dx or dy or self._wheel or flying or typing or pressed or self._drag:
-            self._awake_until = time.perf_counter() + AWAKE_SECONDS
+            self.stay_awake()
         self._wheel = 0
 
     # Keys --------------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ class Input:
         x = self._viewport.local(self._mouse)[0]
         self.session.photo.pull_line(x / self.session.viewport[0])
         self._pulling = dpg.is_mouse_button_down(LEFT)
-        self._awake_until = time.perf_counter() + AWAKE_SECONDS
+        self.stay_awake()
 
     def _click(self) -> None:
         """Goes to the camera that was clicked on, if they are shown."""

@@ -71,6 +71,7 @@ class Picture:
     serial: int  # grows by one with every picture
     render_ms: float  # that it took: the processor's time or the GPU's, whichever is longer, as the two overlap
     photograph: PhotographShown | None = None  # if one was wished for
+    latency_ms: float = 0.0  # from its beginning until it was there, behind the steps that were queued before it
 
 
 @dataclass(frozen=True)

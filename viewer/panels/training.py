@@ -47,7 +47,6 @@ class TrainingPanel(Panel):
         style = self.style
         self._word = dpg.add_text("")
         dpg.bind_item_font(self._word, style.bold)
-        self._note = dpg.add_text("", color=DIM, wrap=0)
         self._rows: dict[str, Item] = {}  # of buttons, by state: a row that begins with a hidden one loses its place
         self._button: dict[tuple[str, str], Item] = {}  # by state and name
         for state, names in BUTTONS.items():
@@ -67,6 +66,7 @@ class TrainingPanel(Panel):
             with inside(dpg.add_group(horizontal=True)):
                 self._throw = button(style, "Throw it away", self._reset, 120)
                 button(style, "Keep it", lambda: self._ask(False), 90, primary=True)
+        self._note = dpg.add_text("", color=DIM, wrap=0)  # comes and goes, so below what is clicked on
         self._build_trouble()
         self._form.build()
         self._progress = dpg.add_progress_bar(width=-1, height=style.px(20), show=False)
