@@ -1,5 +1,5 @@
 # make demo    opens the window on the bundled scene and trains it live (without a display: pictures on disk)
-# make test    ruff, basedpyright, pytest: the same command by hand and in continuous integration
+# make test    ruff, basedpyright, pytest (files side by side, one a core): the same by hand and in continuous integration
 # make setup   only the installation; TORCH_BACKEND=cpu takes the small CPU build of torch, CUDA=cuda12 the older CuPy
 VENV := .venv
 CUDA ?= $(if $(filter cpu,$(TORCH_BACKEND)),,cuda13)
@@ -19,4 +19,4 @@ test: setup
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/basedpyright
-	@$(VENV)/bin/python -m pytest -q
+	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile

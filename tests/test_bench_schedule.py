@@ -117,7 +117,7 @@ def test_written_schedules_are_shown_again_without_a_gpu(
     assert "[second.json](second.json)" in table
     assert "missed: first, within 2%" in table
     assert all(word in shown for word in ("first: imbalance", "second: imbalance", "What was to be reached"))
-    assert max(map(len, shown.splitlines())) <= 100
+    assert max(len(line) for line in shown.splitlines() if str(readme) not in line) <= 100
     other = tmp_path / "other.json"
     other.write_text(json.dumps(results_of()))
     with pytest.raises(InputError, match="holds no schedules"):
