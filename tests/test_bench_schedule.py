@@ -152,7 +152,6 @@ def test_the_table_in_readme_is_what_its_files_say() -> None:
     assert schedule_table(read_schedules([ROOT / link for link in links]), links) == table
 
 
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_figures_are_drawn_from_results_alone(tmp_path: Path) -> None:
     for scenes in ([measured()], [with_recordings(measured()), with_recordings(measured() | {"name": "another"})]):
         paths = draw_figures(results_of(*scenes), tmp_path / "figures")

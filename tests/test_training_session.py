@@ -134,37 +134,38 @@ class Watched(RunPlan):
         return super().__call__(capture, backend)
 
 
-def test_going_back_and_resetting_let_go_of_the_run_before_the_new_one_is_made(
-    capture: Capture, backend: Backend, tmp_path: Path
-) -> None:
-    """On a GPU both would be in memory at once."""
+@contextmanager
+def in_trouble(capture: Capture, backend: Backend, out: Path) -> Iterator[tuple[CaptureDesk, Watched]]:
+    """A desk whose run stands at iteration 8, the gradient of the ninth not being finite; a checkpoint is at 5."""
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
-    plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), tmp_path / "run")
+    plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), out)
     desk = CaptureDesk(capture, plan, poisoned, lambda *_: None, lambda: None)
     try:
         desk.obey(StartTraining())
         with pytest.raises(NotFiniteError):
             advance_until(desk.session, lambda: False)
+        yield desk, plan
+    finally:
+        desk.close()
+
+
+def test_going_back_and_resetting_let_go_of_the_run_before_the_new_one_is_made(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    """On a GPU both would be in memory at once."""
+    with in_trouble(capture, backend, tmp_path / "run") as (desk, plan):
         for command, iteration in ((GoBack(), 5), (ResetTraining(), 0)):
             plan.before[:] = [weakref.ref(desk.session.trainer), weakref.ref(desk.session.trainer._state.raw.means)]
             assert desk.obey(command)
             assert plan.held == [False, False], command
             plan.held.clear()
             assert desk.session.trainer.iteration == iteration
-    finally:
-        desk.close()
 
 
 def test_a_run_stands_where_it_stood_when_it_cannot_go_back_or_be_reset(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
-    plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), tmp_path / "run")
-    desk = CaptureDesk(capture, plan, poisoned, lambda *_: None, lambda: None)
-    try:
-        desk.obey(StartTraining())
-        with pytest.raises(NotFiniteError):
-            advance_until(desk.session, lambda: False)
+    with in_trouble(capture, backend, tmp_path / "run") as (desk, plan):
         before, offer = desk.session.trainer.snapshot(), desk.session.status(0).trouble
         for command in (GoBack(), ResetTraining()):
             plan.fails.append("There is no room.")
@@ -178,8 +179,6 @@ def test_a_run_stands_where_it_stood_when_it_cannot_go_back_or_be_reset(
         desk.obey(StartTraining())
         advance_until(desk.session, lambda: not desk.session.active)
         assert (desk.session.state, desk.session.trainer.iteration) == ("finished", 40)
-    finally:
-        desk.close()
 
 
 def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
