@@ -163,7 +163,8 @@ def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
     if missing:
         is_other = {"opacity", "f_dc_0", "scale_0", "rot_0"} <= set(missing)
         kind = "is a mesh or point cloud, not splats" if is_other else "cannot be used as splats"
-        raise InputError(f"{path} {kind}: its vertices lack {_ranges(missing)} (they have {_shortened(names)}).")
+        has = _shortened(names) if names else "no properties"
+        raise InputError(f"{path} {kind}: its vertices lack {_ranges(missing)} (they have {has}).")
     rest = [name for name in names if re.fullmatch(r"f_rest_\d+", name)]
     if len(rest) not in _REST_COUNTS:
         more = " (72 is degree 4, which is not supported)" if len(rest) == 72 else ""

@@ -137,6 +137,12 @@ def test_a_missing_property_is_named(tmp_path: Path, missing: str) -> None:
         read_ply(tmp_path / "a.ply")
 
 
+def test_vertices_without_any_property_are_said_to_have_none(tmp_path: Path) -> None:
+    (tmp_path / "a.ply").write_text("ply\nformat ascii 1.0\nelement vertex 0\nend_header\n")
+    with pytest.raises(InputError, match=r"\(they have no properties\)"):
+        read_ply(tmp_path / "a.ply")
+
+
 def outcome(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     try:
