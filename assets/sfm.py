@@ -228,6 +228,7 @@ class CameraSearch:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._reader.join(_END_SECONDS)  # it has the process's last words
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._log.close()
