@@ -380,14 +380,16 @@ PEERS = {
 # ---- Finding and comparing -------------------------------------------------------------------------------------------
 
 
-def find_peers(names: tuple[str, ...], kinds: dict[str, PeerKind] = PEERS) -> tuple[list[Any], list[str]]:
-    """(those of the named rasterisers that are here, a sentence for each that is not); `all` names all.
+def find_peers(
+    names: tuple[str, ...], kinds: dict[str, PeerKind] = PEERS, option: str = "--vs"
+) -> tuple[list[Any], list[str]]:
+    """(those of the named kinds that are here, a sentence for each that is not); `all` names all.
 
     Raises InputError for a name that there is not, and where one is asked for by name and none is here.
     """
     wanted = tuple(kinds) if "all" in names else names
     if unknown := [name for name in wanted if name not in kinds]:
-        raise InputError(f"--vs must be of all, {', '.join(kinds)}; got {unknown[0]!r}.")
+        raise InputError(f"{option} must be of all, {', '.join(kinds)}; got {unknown[0]!r}.")
     peers, absent = [], []
     for name in wanted:
         module, reason = _import_first(kinds[name].modules)

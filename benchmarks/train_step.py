@@ -1,20 +1,22 @@
 """Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
 
     python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=lazy_sh]
-                                               [--vs gsplat inria faster_gs faster_gs_fused]
+                                               [--vs gsplat inria faster_gs faster_gs_fused [--losses ours fused_ssim]]
 
 A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
 zero, so that all steps do the same work: Adam moves the same bytes. With --views, steps go round among cameras turned
 about the first, so that splats come into sight and leave it, which is what lazy Adam is about. `gpu` is between events
 around many steps, `wall` the host's clock around the same steps; stages come from a run of their own, whose events cost
-a little. With --vs, steps of other rasterisers take turns with ours (`train_step_peers.py`). --json writes all of it.
-Nothing is trained here; the trainer is `training/trainer.py`.
+a little. With --vs, steps of other rasterisers take turns with ours (`train_step_peers.py`), with our loss kernels or
+with those of the public package fused_ssim, or a row of each (--losses). --json writes all of it. Nothing is trained
+here; the trainer is `training/trainer.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,11 +26,12 @@ import torch
 
 from splatscope.benchmarks.peers import PARAMETERS
 from splatscope.benchmarks.scenes import BenchmarkScene, make_scene
+from splatscope.benchmarks.step_losses import LossChoice
 from splatscope.benchmarks.train_step_peers import (
     PeerSteps,
     StepPeer,
     compare_steps,
-    find_step_peers,
+    find_contenders,
     largest_difference,
     print_beside,
 )
@@ -114,15 +117,20 @@ class OurSteps:
 
 
 def measure_beside(
-    made: BenchmarkScene, policy: Policy, steps: int, views: int, kernels: Any, peers: list[StepPeer]
+    made: BenchmarkScene,
+    policy: Policy,
+    steps: int,
+    views: int,
+    kernels: Any,
+    contenders: list[tuple[StepPeer, LossChoice]],
 ) -> dict[str, dict[str, Any]]:
     """Our steps and those of others in turns: name -> a row, ours first."""
-    from splatscope.benchmarks.peer_loss import Loss
-
     cameras, pixels = _cameras(made, views), _photograph(made)
     theirs = [
-        PeerSteps(peer, made.gaussians, cameras, pixels, lambda: Loss(made.camera, kernels).value_and_gradient)
-        for peer in peers
+        PeerSteps(
+            peer, made.gaussians, cameras, pixels, partial(loss.make, made.camera, kernels), loss.label, loss.version
+        )
+        for peer, loss in contenders
     ]
     jobs = [OurSteps(made, policy, views, kernels), *theirs]
     return compare_steps(jobs, steps, REPEATS, max(WARM_UP, 2 * views))
@@ -182,6 +190,9 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[], metavar="STAGE.NAME=VALUE")
     parser.add_argument("--vs", nargs="*", default=[], metavar="NAME", help="other rasterisers, or all")
+    parser.add_argument(
+        "--losses", nargs="*", default=["ours"], metavar="NAME", help="theirs: ours, fused_ssim, or all"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     from splatscope.kernels.renderer import KernelStore
@@ -191,7 +202,7 @@ def main() -> None:
         key, _, value = setting.partition("=")
         stage, _, toggle = key.partition(".")
         policy = policy.with_value(stage, toggle, value)
-    peers, absent = find_step_peers(tuple(options.vs))
+    contenders, absent = find_contenders(tuple(options.vs), tuple(options.losses))
     for sentence in absent:
         print(sentence)
     for name in options.scenes:
@@ -199,8 +210,8 @@ def main() -> None:
         made = make_scene(name)
         results.append(measure(made, policy, options.steps, options.views, kernels))
         print_table(results[-1])
-        if peers:
-            beside = measure_beside(made, policy, options.steps, options.views, kernels, peers)
+        if contenders:
+            beside = measure_beside(made, policy, options.steps, options.views, kernels, contenders)
             results[-1]["beside"] = beside
             print_beside(beside)
         if options.json is not None:

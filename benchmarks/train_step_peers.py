@@ -2,11 +2,12 @@
 
 All draw the same splats from the same cameras against the same bytes, from raw parameters to parameters that Adam has
 passed over, and take turns repeat by repeat. The loss is ours for all (L1 and D-SSIM kernels, their gradient handed to
-autograd as it is), harmonics are one tensor where the rasteriser takes one, and Adam is the rasteriser's own where it
-has one and torch's fused form otherwise: each at least as fast as what the peer's own trainer does. Rates are zero, or
-too small to move a float, so that all steps do the same work; `moved` tells. Statistics for density control are
-gathered where kernels of the rasteriser do that. Pictures that lie in memory as planes are copied to rows for the loss
-and their gradients back. Memory is that of one job alone while it steps, less what there was before it was made.
+autograd as it is) and, where asked for, `fused_ssim` too (`step_losses.py`), a row each; harmonics are one tensor where
+the rasteriser takes one, and Adam is the rasteriser's own where it has one and torch's fused form otherwise: each at
+least as fast as what the peer's own trainer does. Rates are zero, or too small to move a float, so that all steps do
+the same work; `moved` tells. Statistics for density control are gathered where kernels of the rasteriser do that. For
+our loss, pictures that lie in memory as planes are copied to rows and their gradients back. Memory is that of one job
+alone while it steps, less what there was before it was made.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from splatscope.benchmarks.peers import (
     Autograd,
     PeerInput,
     PeerKind,
-    as_planes,
     faster_gs_parameters,
     faster_gs_settings,
     find_peers,
     module_version,
 )
+from splatscope.benchmarks.step_losses import LossChoice, StepLoss, find_losses
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 
 STILL_RATE = 1e-20  # a learning rate that moves no float
 UNMOVED = 1e-12  # what numbers next to 0 may gather of that rate
 GIB = 2**30
-LossOf = Callable[[Any, Any], tuple[Any, Any]]  # image [H, W, 3], bytes [H, W, 3] -> loss, gradient [H, W, 3]
-MakeLoss = Callable[[], LossOf]
+MakeLoss = Callable[[], StepLoss]
 
 
 class StepPeer(Protocol):
@@ -52,8 +53,8 @@ class StepPeer(Protocol):
         """Makes parameters of its own, Adam's moments, and what it wants to know of each camera."""
         ...
 
-    def step(self, view: int, pixels: Any, loss_of: LossOf) -> Any:
-        """One step on camera number `view` against bytes [H, W, 3]: the loss, on the device."""
+    def step(self, view: int, target: Any, loss: StepLoss) -> Any:
+        """One step on camera number `view` against what `loss` made of a photograph: the loss, on the device."""
         ...
 
     def moved_from(self, given: PeerInput) -> float:
@@ -78,13 +79,12 @@ class AutogradSteps:
         self._optimizer: Any = self._peer.optimizer(self._stored)
         self._peer.keep_statistics(given)
 
-    def step(self, view: int, pixels: Any, loss_of: LossOf) -> Any:
+    def step(self, view: int, target: Any, loss: StepLoss) -> Any:
         self._peer.leaves, self._peer.view = self._peer.used(self._stored), self._views[view]
-        image = self._peer.forward()
-        loss = _backward(image, pixels, loss_of)
+        value = loss.backward(self._peer.forward(), target)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return loss
+        return value
 
     def moved_from(self, given: PeerInput) -> float:
         return largest_difference(self._stored, self._peer.stored(given))
@@ -115,13 +115,13 @@ class FusedFasterGs:
         self._hook = given.tensor([0.0]).requires_grad_()  # what makes autograd call the backward pass
         self._steps = 0
 
-    def step(self, view: int, pixels: Any, loss_of: LossOf) -> Any:
+    def step(self, view: int, target: Any, loss: StepLoss) -> Any:
         self._steps += 1
         settings = self._views[view]._replace(adam_step_count=self._steps)
         names = ("means", "scales", "rotations", "opacities", "sh_coefficients_0", "sh_coefficients_rest")
         moments = {f"moments_{name}": value for name, value in zip(names, self._moments, strict=True)}
         image, _ = self._module.diff_rasterize(self._hook, *self._stored, self._statistics, settings, **moments)
-        return _backward(image.permute(1, 2, 0), pixels, loss_of)
+        return loss.backward(image.permute(1, 2, 0), target)
 
     def moved_from(self, given: PeerInput) -> float:
         return largest_difference(self._stored, faster_gs_parameters(given))
@@ -129,14 +129,6 @@ class FusedFasterGs:
     def release(self) -> None:
         self._stored, self._moments, self._views = (), (), []
         self._statistics = self._hook = None
-
-
-def _backward(image: Any, pixels: Any, loss_of: LossOf) -> Any:
-    """The loss of a picture, whose gradient goes on into autograd, laid out in memory as the picture is."""
-    rows = image.detach().contiguous()
-    loss, gradient = loss_of(rows, pixels)
-    torch.autograd.backward(image, gradient if image.is_contiguous() else as_planes(gradient))
-    return loss
 
 
 def _autograd_kind(kind: PeerKind) -> PeerKind:
@@ -158,6 +150,23 @@ STEP_PEERS = {name: _autograd_kind(kind) for name, kind in PEERS.items()} | {
 def find_step_peers(names: tuple[str, ...]) -> tuple[list[StepPeer], list[str]]:
     """As `peers.find_peers`."""
     return find_peers(names, STEP_PEERS)
+
+
+def find_contenders(
+    names: tuple[str, ...], losses: tuple[str, ...]
+) -> tuple[list[tuple[StepPeer, LossChoice]], list[str]]:
+    """(each of the named rasterisers that is here with each of the named losses that is, a sentence for each that is
+    not). Raises InputError as `peers.find_peers`, and for losses that no rasteriser would be timed with.
+    """
+    choices, without = find_losses(losses)
+    if not names:
+        if losses != ("ours",):
+            raise InputError("--losses says what other rasterisers are timed with, so it needs --vs with their names.")
+        return [], []
+    _, absent = find_step_peers(names)
+    sets = [find_step_peers(names)[0] for _ in choices]  # what steps keeps its own parameters
+    pairs = [(peer, choice) for same in zip(*sets, strict=True) for peer, choice in zip(same, choices, strict=True)]
+    return pairs, absent + without
 
 
 # ---- Measuring -------------------------------------------------------------------------------------------------------
@@ -194,27 +203,35 @@ class PeerSteps:
     """A peer's steps on a scene, round its cameras."""
 
     def __init__(
-        self, peer: StepPeer, gaussians: Gaussians, cameras: list[Camera], pixels: np.ndarray, make_loss: MakeLoss
+        self,
+        peer: StepPeer,
+        gaussians: Gaussians,
+        cameras: list[Camera],
+        pixels: np.ndarray,
+        make_loss: MakeLoss,
+        loss_label: str = "",
+        loss_version: str = "",
     ) -> None:
         """`make_loss` is called anew at each start, so that what the loss keeps counts as memory."""
-        self.name, self.version = peer.name, peer.version
+        self.name = ", ".join(filter(None, (peer.name, loss_label)))
+        self.version = ", ".join(filter(None, (peer.version, loss_version)))
         self._peer, self._gaussians, self._cameras, self._pixels = peer, gaussians, cameras, pixels
         self._make_loss = make_loss
-        self._loss_of: Any = None
-        self._photograph: Any = None
         self._loss: Any = None
+        self._target: Any = None
+        self._value: Any = None
 
     def start(self) -> None:
         given = self._given()
         self._peer.prepare(given, self._cameras)
-        self._photograph = torch.from_numpy(self._pixels).to(given.means.device)
-        self._loss_of = self._make_loss()
+        self._loss = self._make_loss()
+        self._target = self._loss.target(torch.from_numpy(self._pixels).to(given.means.device))
 
     def run(self, number: int) -> None:
-        self._loss = self._peer.step(number % len(self._cameras), self._photograph, self._loss_of)
+        self._value = self._peer.step(number % len(self._cameras), self._target, self._loss)
 
     def finish(self) -> float:
-        return float(self._loss)
+        return float(self._value)
 
     def moved(self) -> float:
         return self._peer.moved_from(self._given())
@@ -226,7 +243,7 @@ class PeerSteps:
 
     def stop(self) -> None:
         self._peer.release()
-        self._photograph = self._loss = self._loss_of = None
+        self._target = self._value = self._loss = None
 
 
 def compare_steps(jobs: list[Job], steps: int, repeats: int, warm_up: int) -> dict[str, dict[str, Any]]:
@@ -302,10 +319,11 @@ def _timed(job: Job, steps: int) -> tuple[float, float]:
 def print_beside(rows: dict[str, dict[str, Any]]) -> None:
     """A line a job, ours first, and what is amiss."""
     ours = next(iter(rows.values()))
-    print(f"  {'':<20}{'GPU':>9} {'wall':>9} {'times ours':>11} {'peak':>9} {'driver':>10}  loss")
+    width = max(18, *map(len, rows)) + 2
+    print(f"  {'':<{width}}{'GPU':>9} {'wall':>9} {'times ours':>11} {'peak':>9} {'driver':>10}  loss")
     for name, row in rows.items():
         print(
-            f"  {name:<20}{row['gpu_ms']:6.3f} ms{row['wall_ms']:7.3f} ms{row['wall_ms'] / ours['wall_ms']:11.2f} "
+            f"  {name:<{width}}{row['gpu_ms']:6.3f} ms{row['wall_ms']:7.3f} ms{row['wall_ms'] / ours['wall_ms']:11.2f} "
             f"{row['peak_gib']:6.2f} GiB{row['driver_gib']:7.2f} GiB  {row['loss']:.6f}",
             flush=True,
         )

@@ -1,5 +1,5 @@
-"""Whole training steps of other rasterisers: Adam gets the gradient of the raw parameters, and memory and time are
-measured alike for all.
+"""Whole training steps of other rasterisers: Adam gets the gradient of the raw parameters with either loss, and memory
+and time are measured alike for all.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import torch
 
 from splatscope.benchmarks import train_step_peers
 from splatscope.benchmarks.peers import PARAMETERS
+from splatscope.benchmarks.step_losses import DSSIM_WEIGHT, FusedSsimLoss, GradientLoss
 from splatscope.benchmarks.train_step import turned
 from splatscope.benchmarks.train_step_peers import (
     STEP_PEERS,
     STILL_RATE,
     PeerSteps,
     compare_steps,
+    find_contenders,
     find_step_peers,
     print_beside,
 )
 from splatscope.kernels.errors import InputError
-from tests.test_bench_peers import CAMERA, FAKES, FASTER_GS, SCENE, draw_faster_gs, given, wanted_gradients
+from tests.test_bench_peers import CAMERA, FAKES, FASTER_GS, SCENE, draw_faster_gs, given, picture, wanted_gradients
 
 PIXELS = np.random.default_rng(4).integers(0, 256, (24, 40, 3), np.uint8)
 UPSTREAM = torch.from_numpy(np.random.default_rng(5).standard_normal((24, 40, 3)))
@@ -36,6 +38,31 @@ def loss_of(image: Any, pixels: Any) -> tuple[Any, Any]:
     assert image.is_contiguous()
     assert pixels.dtype == torch.uint8
     return (image * UPSTREAM).sum(), UPSTREAM
+
+
+LOSS = GradientLoss(loss_of)
+
+
+def fake_fused_ssim() -> ModuleType:
+    """A module with the entry of fused_ssim: how alike planes are, as a smooth function of where they differ."""
+    module: Any = ModuleType("fused_ssim")
+    module.__version__ = "7"
+
+    def fused_ssim(picture: Any, photograph: Any, padding: str = "same", train: bool = True) -> Any:
+        assert picture.shape == photograph.shape == (1, 3, 24, 40)
+        assert picture.is_contiguous()
+        assert photograph.is_contiguous()
+        assert photograph.dtype == torch.float32
+        assert (padding, train) == ("same", True)
+        return likeness(picture - photograph)
+
+    module.fused_ssim = fused_ssim
+    return module
+
+
+def likeness(difference: Any) -> Any:
+    planes = torch.arange(1, 4).reshape(3, 1, 1)  # tells planes apart
+    return (planes / (1 + difference**2)).mean()
 
 
 def fake_fused() -> ModuleType:
@@ -80,6 +107,12 @@ def in_our_order(tensors: Any) -> dict[str, Any]:
     return dict(zip(PARAMETERS, values, strict=True))
 
 
+def picture_of_scene() -> Any:
+    g = given()
+    unit = torch.nn.functional.normalize(g.quats, dim=-1)
+    return picture(g.means, unit, g.log_scales.exp(), torch.sigmoid(g.logit_opacities), g.sh)
+
+
 class Notes(torch.optim.SGD):
     """Keeps the gradients that it is given."""
 
@@ -97,7 +130,7 @@ def test_adam_gets_the_gradient_of_the_raw_parameters(name: str, monkeypatch: py
             lambda stored, made=made: made.append(Notes([{"params": [leaf]} for leaf in stored], lr=0.0)) or made[0],
         )
         peer.prepare(given(), [CAMERA, turned(CAMERA, 0.5)])
-        peer.step(1, torch.from_numpy(PIXELS), loss_of)
+        peer.step(1, torch.from_numpy(PIXELS), LOSS)
         wanted = wanted_gradients(UPSTREAM)
         for key, gradient in in_our_order(made[0].seen).items():
             torch.testing.assert_close(gradient, wanted[key], msg=f"{peer.name} {key}")
@@ -106,11 +139,41 @@ def test_adam_gets_the_gradient_of_the_raw_parameters(name: str, monkeypatch: py
         peer.release()
 
 
+@pytest.mark.parametrize("name", [*FAKES, "faster_gs_fused"])
+def test_with_fused_ssim_the_gradient_is_that_of_both_terms_whatever_the_pictures_layout(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = FusedSsimLoss(fake_fused_ssim().fused_ssim)
+    target = loss.target(torch.from_numpy(PIXELS))
+    for peer in STEP_PEERS[name].make((FAKES | {"faster_gs_fused": fake_fused})[name]()):
+        notes: list[Notes] = []
+        if name in FAKES:
+            monkeypatch.setattr(
+                peer._peer,
+                "optimizer",
+                lambda stored, notes=notes: notes.append(Notes([{"params": [p]} for p in stored], lr=0.0)) or notes[0],
+            )
+        peer.prepare(given(), [CAMERA])
+        value = peer.step(0, target, loss)
+        image = picture_of_scene().requires_grad_()
+        difference = image.permute(2, 0, 1) - torch.from_numpy(PIXELS).permute(2, 0, 1) / 255
+        wanted = (1 - DSSIM_WEIGHT) * difference.abs().mean() + DSSIM_WEIGHT * (1 - likeness(difference))
+        assert float(value) == pytest.approx(float(wanted.detach()), rel=1e-6)
+        assert not value.requires_grad
+        (upstream,) = torch.autograd.grad(wanted, image)
+        begun = {key: getattr(given(), key) for key in PARAMETERS}
+        stepped = in_our_order(notes[0].seen if notes else peer._stored)
+        for key, gradient in wanted_gradients(upstream).items():
+            found = stepped[key] if notes else begun[key] - stepped[key]
+            torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-9, msg=f"{peer.name} {key}")
+        peer.release()
+
+
 @pytest.mark.parametrize("name", FAKES)
 def test_a_step_with_the_peers_own_adam_moves_nothing(name: str) -> None:
     for peer in STEP_PEERS[name].make(FAKES[name]()):
         peer.prepare(given(), [CAMERA])
-        losses = [float(peer.step(0, torch.from_numpy(PIXELS), loss_of)) for _ in range(2)]
+        losses = [float(peer.step(0, torch.from_numpy(PIXELS), LOSS)) for _ in range(2)]
         assert losses[0] == losses[1]
         assert peer.moved_from(given()) == 0
         peer.release()
@@ -122,7 +185,7 @@ def test_each_step_sees_its_own_camera() -> None:
     cameras = [CAMERA, turned(CAMERA, 0.5)]
     peer.prepare(given(), cameras)
     for view in (1, 0, 1):
-        peer.step(view, torch.from_numpy(PIXELS), loss_of)
+        peer.step(view, torch.from_numpy(PIXELS), LOSS)
         np.testing.assert_allclose(module.settings.w2c, cameras[view].matrix)
     assert module.statistics.shape == (2, 6)
 
@@ -131,17 +194,17 @@ def test_the_fused_steps_pass_moments_and_count_and_their_movement_is_seen() -> 
     module: Any = fake_fused()
     (peer,) = STEP_PEERS["faster_gs_fused"].make(module)
     peer.prepare(given(), [CAMERA])
-    peer.step(0, torch.from_numpy(PIXELS), loss_of)
+    peer.step(0, torch.from_numpy(PIXELS), LOSS)
     wanted = wanted_gradients(UPSTREAM)
     for key, now in in_our_order(peer._stored).items():
         torch.testing.assert_close(getattr(given(), key) - now, wanted[key], msg=key)
     assert peer.moved_from(given()) == pytest.approx(max(float(g.abs().max()) for g in wanted.values()))
-    peer.step(0, torch.from_numpy(PIXELS), loss_of)
+    peer.step(0, torch.from_numpy(PIXELS), LOSS)
     assert [settings.adam_step_count for settings in module.calls] == [1, 2]
     assert module.calls[0].current_mean_lr == STILL_RATE
     peer.prepare(given(), [CAMERA])
     assert peer.moved_from(given()) == 0
-    peer.step(0, torch.from_numpy(PIXELS), loss_of)
+    peer.step(0, torch.from_numpy(PIXELS), LOSS)
     assert module.calls[-1].adam_step_count == 1
 
 
@@ -154,6 +217,45 @@ def test_every_step_peer_is_named_and_what_is_missing_is_said(monkeypatch: pytes
     assert absent[0].startswith("gsplat is not installed")
     with pytest.raises(InputError, match="all, gsplat, inria, faster_gs, faster_gs_fused; got 'other'"):
         find_step_peers(("other",))
+
+
+def test_each_rasteriser_is_timed_with_each_loss_on_parameters_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gsplat", FAKES["gsplat"]())
+    monkeypatch.setitem(sys.modules, "fused_ssim", fake_fused_ssim())
+    contenders, absent = find_contenders(("gsplat",), ("ours", "fused_ssim", "ours"))
+    assert absent == []
+    assert len({id(peer) for peer, _ in contenders}) == 4
+    jobs = [
+        PeerSteps(peer, SCENE, [CAMERA], PIXELS, lambda: LOSS, loss.label, loss.version) for peer, loss in contenders
+    ]
+    assert {job.name: job.version for job in jobs} == {
+        "gsplat, unpacked": "9.9",
+        "gsplat, unpacked, fused-ssim": "9.9, 7",
+        "gsplat, packed": "9.9",
+        "gsplat, packed, fused-ssim": "9.9, 7",
+    }
+    assert isinstance(contenders[1][1].make(CAMERA, None), FusedSsimLoss)
+    alone, _ = find_contenders(("gsplat",), ("ours",))
+    assert [loss.label for _, loss in alone] == ["", ""]
+    assert find_contenders((), ("ours",)) == ([], [])
+
+
+def test_a_loss_that_is_missing_or_has_nobody_to_be_timed_with_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gsplat", FAKES["gsplat"]())
+    monkeypatch.setitem(sys.modules, "fused_ssim", None)
+    contenders, absent = find_contenders(("gsplat",), ("ours", "fused_ssim"))
+    assert [loss.label for _, loss in contenders] == ["", ""]
+    (sentence,) = absent
+    assert sentence.startswith("fused_ssim is not installed")
+    assert sentence.endswith("https://github.com/rahul-goel/fused-ssim.")
+    with pytest.raises(InputError, match="fused_ssim is not installed"):
+        find_contenders(("gsplat",), ("fused_ssim",))
+    with pytest.raises(InputError, match="--losses must be of all, ours, fused_ssim; got 'l2'"):
+        find_contenders(("gsplat",), ("l2",))
+    with pytest.raises(InputError, match="--losses needs a name"):
+        find_contenders(("gsplat",), ())
+    with pytest.raises(InputError, match="so it needs --vs"):
+        find_contenders((), ("ours", "fused_ssim"))
 
 
 def test_jobs_are_weighed_alone_and_then_take_turns(
@@ -221,7 +323,7 @@ def test_a_peers_job_goes_round_the_cameras_and_makes_its_loss_anew() -> None:
 
     def make_loss() -> Any:
         made.append(1)
-        return lambda image, pixels: (image.sum(), torch.ones_like(image))
+        return GradientLoss(lambda image, pixels: (image.sum(), torch.ones_like(image)))
 
     cameras = [CAMERA, turned(CAMERA, 0.5)]
     job = PeerSteps(peer, SCENE, cameras, PIXELS, make_loss)
