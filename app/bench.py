@@ -33,8 +33,11 @@ class BenchOptions:
     """On a GPU: time every preset from s00 to best on the scenes, stage by stage."""
     ablate: Annotated[tuple[Literal["blend_backward", "sort"], ...], optional("{blend_backward,sort} [...]")] = ()
     """On a GPU: take a stage apart and say what each part of it costs."""
+    kernels: bool = False
+    """Without a GPU: registers and occupancy of every preset's kernels on seven architectures."""
     steps: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
-    """With --ladder or --ablate, only these presets, for example s00 s06 best; all, or best, unless given."""
+    """With --ladder, --kernels or --ablate, only these presets, for example s00 s06 best; all, or best for the last,
+    unless given."""
     schedule: bool = False
     """On a GPU: time ways to hand out tiles and chunks against the grid, on the scenes and on crowded:RATIO, for
     example crowded:10; with --out also figures, which need matplotlib. With --from-json, from those files."""
@@ -88,6 +91,9 @@ class BenchOptions:
     """Size at which --train reads its photographs, as for `splatscope train`."""
     train_steps: Annotated[int, arg(aliases=["-n"])] = 100
     """Training steps timed with --train; of a block on a GPU."""
+    runs: int = 3
+    """With --train and where steps are timed in blocks, do all of it so often from the same start, each time in a new
+    process, for the run-to-run spread."""
     out: Annotated[Path | None, optional("PATH")] = None
     """Write everything measured to this JSON file; in a folder it is named for what was measured and the day."""
     from_json: Annotated[tuple[Path, ...], optional("FILE [FILE ...]")] = ()
@@ -103,6 +109,11 @@ def run_bench(options: BenchOptions) -> None:
 
     _check_together(options)
     chosen = choose_policy(options.step, options.toggle)
+    if options.kernels:
+        from splatscope.app.bench_kernels import print_kernels
+
+        print_kernels(options.steps)
+        return
     if options.schedule or options.calibrate:
         _schedule(options)
         return
@@ -119,6 +130,7 @@ def run_bench(options: BenchOptions) -> None:
                 options.resume,
                 options.resolution,
                 options.train_steps,
+                options.runs,
                 **sizes,
                 out=options.out,
                 toggles=chosen,
@@ -205,12 +217,15 @@ def _check_together(options: BenchOptions) -> None:
         raise InputError("--schedule and --calibrate are measurements of their own; ask for one at a time.")
     if options.calibrate and options.from_json:
         raise InputError("--calibrate measures; --from-json shows what was measured before. Leave one of them out.")
+    others = on_gpu or options.cpu or options.schedule or options.calibrate or options.train is not None
+    if options.kernels and (others or options.from_json or options.out is not None or options.readme is not None):
+        raise InputError("--kernels measures nothing: it goes with --steps alone.")
     if options.cpu and on_gpu:
         raise InputError("--cpu and --ladder or --ablate are different measurements; ask for one at a time.")
     if options.ladder and options.ablate:
         raise InputError("--ladder and --ablate are different measurements; ask for one at a time.")
     ladder_only = {"--vs": options.vs, "--toggles": options.toggles}
-    gpu_only = {"--steps": options.steps, "--camera": options.camera, "--size": options.size}
+    gpu_only = {"--steps": options.steps and not options.kernels, "--camera": options.camera, "--size": options.size}
     for name, value in ladder_only.items():
         if value and not options.ladder:
             raise InputError(f"{name} goes with --ladder; add it.")

@@ -46,7 +46,8 @@ class LadderOptions:
 
 
 def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
-    """Measures, prints, and writes JSON if told where: (the file, the results). Raises InputError."""
+    """Measures, prints, and writes JSON if told where: (the file, the results). Raises InputError, at the very end also
+    for counts or pictures that are wrong."""
     from splatscope.benchmarks.peers import find_peers
     from splatscope.kernels.cuda import need_gpu
 
@@ -73,7 +74,25 @@ def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | 
         print_scene(result, results["machine"]["copy_gb_per_second"])
         if written is not None:  # after each scene: minutes are not lost with the last one
             write_results(written, results)
+    refuse_wrong(results, written)
     return written, results
+
+
+def refuse_wrong(results: dict[str, Any], written: Path | None) -> None:
+    """Raises InputError if any row has counts or a picture that are not its scene's."""
+    wrong = [
+        f"{scene['name']}, {step}: {sentence}"
+        for scene in results["scenes"]
+        for step, row in scene["steps"].items()
+        for sentence in row["wrong"]
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        where = "above" if written is None else f"in {written}"
+        raise InputError(
+            f"What was drawn is not what the scene holds ({wrong[0]}{more}), so these times say nothing; all that was "
+            f"measured stands {where}, what is wrong with it too."
+        )
 
 
 def ladder_policies(options: LadderOptions) -> dict[str, Policy]:

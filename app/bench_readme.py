@@ -15,6 +15,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.steps import STEPS
 
 Row = dict[str, Any]
+MEASURED = "Milliseconds of the kernels that draw one picture and take its gradient back; no loss, no optimiser."
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def cuda_table(files: list[tuple[str, dict[str, Any]]]) -> str:
     views = {s.scene["name"]: s for s in sources if " at " in s.scene["name"] and "best" in s.steps}
     lines = _step_lines(columns) + _viewing_lines(columns) + _peer_lines(columns, peers)
     words = _words(columns, peers, [*views.values()])
-    return "\n".join([*lines, "", *words])
+    return "\n".join([MEASURED, "", *lines, "", *words])
 
 
 def _step_lines(columns: list[_Source]) -> list[str]:

@@ -13,18 +13,30 @@ from splatscope.kernels.errors import InputError
 
 Row = dict[str, Any]
 GAPS = (0.3, 0.1)  # dB below our own default
-HEADS = ("trainer", "iterations", "splats", "PSNR", "SSIM", "training, s", "it/s", "peak, GiB")
+NONE = "–"  # of what was not measured
+MIDWAY = 7_000  # iterations after which the field also gives scores
+MEASURED = (
+    "Whole runs: PSNR and SSIM on photographs held out, seconds of training steps alone, and from the start of the "
+    "process until the splats are on disk."
+)
+HEADS = (
+    "capture", "trainer", "iterations", f"PSNR after {MIDWAY:,}", "PSNR at the end", "SSIM", "splats", "training, s",
+    "start to saved, s", "peak, GiB", f"to {' / '.join(f'−{gap}' for gap in GAPS)} dB, s",
+)  # fmt: skip
 
 
 def print_runs(runs: list[Row]) -> None:
     """One line a run."""
     for run in runs:
-        name, iterations, splats, psnr, ssim, seconds, rate, peak = _cells([run])
-        memory = "" if run["peak_gib"] is None else f", peak {peak} GiB"
+        name, iterations, midway, psnr, ssim, splats, seconds, process, peak = _cells([run])
+        on_the_way = "" if midway == NONE else f" ({midway} after {MIDWAY:,} of {iterations})"
+        since_start = "" if process == NONE else f", {process} s from the start of the process"
+        memory = "" if peak == NONE else f", peak {peak} GiB"
+        rate = run["iterations"] / max(run["training_seconds"], 1e-9)
         print(
             f"{run['capture']} {run['width']}×{run['height']}, {name}, seed {run['seed']}: {iterations} iterations, "
-            f"{splats} splats, PSNR {psnr} dB, SSIM {ssim}; {seconds} s of training, {rate} it/s{memory}; "
-            f"{run['whole_seconds']:.1f} s from reading to saved"
+            f"{splats} splats, PSNR {psnr} dB{on_the_way}, SSIM {ssim}; {seconds} s of training, {rate:,.0f} it/s"
+            f"{memory}; {run['whole_seconds']:.1f} s from reading to saved{since_start}"
         )
 
 
@@ -38,19 +50,23 @@ def training_table(files: list[tuple[str, Row]]) -> str:
         for run in results["training_runs"]:
             kind = (run["capture"], run["width"], run["trainer"], run["recipe"], *run["settings"], run["iterations"])
             groups.setdefault(kind, []).append(run)
-    heads = ("capture", *HEADS, *(f"to −{gap} dB, s" for gap in GAPS))
-    lines = [f"| {' | '.join(heads)} |", f"|---|---|{'--:|' * (len(heads) - 2)}"]
+    lines = [MEASURED, "", f"| {' | '.join(HEADS)} |", f"|---|---|{'--:|' * (len(HEADS) - 2)}"]
     rows = sorted(groups.values(), key=lambda runs: runs[0]["capture"])  # else as they come
     for runs in rows:
         capture = f"{runs[0]['capture']}, {runs[0]['width']}×{runs[0]['height']}"
-        times = [_seconds_to(runs, _goal(groups, runs[0], gap)) for gap in GAPS]
-        lines.append(f"| {' | '.join([capture, *_cells(runs), *times])} |")
+        times = " / ".join(_seconds_to(runs, _goal(groups, runs[0], gap)) for gap in GAPS)
+        lines.append(f"| {' | '.join([capture, *_cells(runs), times])} |")
     return "\n".join([*lines, "", *_words(files)])
 
 
 def seconds_to(run: Row, psnr: float) -> float | None:
     """Seconds of training before the first scoring of at least so many dB; None if there is none."""
     return next((row[1] for row in run["curve"] if row[2] >= psnr), None)
+
+
+def psnr_after(run: Row, iterations: int) -> float | None:
+    """Of the same run on its way, which begins no schedule of its own; None if it was not scored there."""
+    return next((row[2] for row in run["curve"] if row[0] == iterations), None)
 
 
 def _goal(groups: dict[tuple[Any, ...], list[Row]], run: Row, gap: float) -> float | None:
@@ -70,10 +86,10 @@ def _goal(groups: dict[tuple[Any, ...], list[Row]], run: Row, gap: float) -> flo
 
 def _seconds_to(runs: list[Row], goal: float | None) -> str:
     if goal is None:
-        return "–"
+        return NONE
     times = [seconds_to(run, goal) for run in runs]
     reached = [time for time in times if time is not None]
-    return f"{median(reached):.1f}" if len(reached) == len(times) else "not reached"
+    return f"{median(reached):.1f}" if len(reached) == len(times) else "never"
 
 
 def _cells(runs: list[Row]) -> list[str]:
@@ -81,18 +97,21 @@ def _cells(runs: list[Row]) -> list[str]:
     first = runs[0]
     words = " ".join([first["trainer"], first["recipe"], *first["settings"]])
     psnr = [run["psnr"] for run in runs]
-    several = f" ({min(psnr):.2f}–{max(psnr):.2f} of {len(runs)} seeds)" if len(runs) > 1 else ""
+    several = f" ({min(psnr):.2f}–{max(psnr):.2f}, {len(runs)} seeds)" if len(runs) > 1 else ""
     seconds = median(run["training_seconds"] for run in runs)
+    midway = [known for run in runs if (known := psnr_after(run, MIDWAY)) is not None]
+    processes = [known for run in runs if (known := run.get("process_seconds")) is not None]
     peaks = [run["peak_gib"] for run in runs if run["peak_gib"] is not None]
     return [
         words,
         f"{first['iterations']:,}",
-        f"{round(median(run['splats'] for run in runs)):,}",
+        f"{median(midway):.2f}" if midway else NONE,
         f"{median(psnr):.2f}{several}",
         f"{median(run['ssim'] for run in runs):.4f}",
+        f"{round(median(run['splats'] for run in runs)):,}",
         f"{seconds:.1f}",
-        f"{first['iterations'] / max(seconds, 1e-9):,.0f}",
-        f"{max(peaks):.2f}" if peaks else "–",
+        f"{median(processes):.1f}" if processes else NONE,
+        f"{max(peaks):.2f}" if peaks else NONE,
     ]
 
 
@@ -107,9 +126,10 @@ def _words(files: list[tuple[str, Row]]) -> list[str]:
     links = ", ".join(f"[{link.rpartition('/')[2]}]({link})" for link, _ in files)
     remarks = dict.fromkeys(text for _, results in files for text in results.get("remarks", []))
     return [
-        "Held-out scores without rounding to 8 bits. Training counts every step, growth included; reading, compiling, "
-        "scoring and saving are kept apart in the files. The last columns: seconds of training until a scoring, every "
-        f"1,000 iterations, is that close to splatscope inria at its end. On {device}; {' and '.join(dates)}; from "
-        f"{links}.",
+        f"Scores are not rounded to 8 bits; those after {MIDWAY:,} iterations are of the same run on its way, whose "
+        "schedules are those of its full length. Training counts every step, growth included; reading, compiling, "
+        "scoring and saving are kept apart in the files, and all of them are in the seconds of the process. Last: "
+        "seconds of training until a scoring, every 1,000 iterations, is that close to splatscope inria at its end. "
+        f"On {device}; {' and '.join(dates)}; from {links}.",
         *remarks,
     ]

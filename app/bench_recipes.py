@@ -1,7 +1,8 @@
 """`splatscope bench --train CAPTURE --recipe NAME...`: whole runs, from the first step to the saved splats, scored.
 
-The trainer runs as `splatscope train --eval` does, scoring included; what scores, files and compiling cost is kept
-apart from training (`training/stopwatch.py`). One row a run goes into the JSON, with PSNR over seconds of training.
+The trainer runs as `splatscope train --eval` does, scoring included, each run in a process of its own; what scores,
+files and compiling cost is kept apart from training (`training/stopwatch.py`). One row a run goes into the JSON, with
+PSNR over seconds of training, and the seconds from the start of its process until the splats were on disk.
 Another trainer's rows look the same: `bench_peer_train.py`. Tables: `bench_recipe_tables.py`; single steps:
 `bench_train.py`.
 """
@@ -38,8 +39,8 @@ class RecipeBenchOptions:
 
 def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str, Any]]:
     """(the file it was written to, if asked for; the results). Raises InputError."""
+    from splatscope.app.bench_process import in_a_process
     from splatscope.app.bench_report import describe_run, results_path, write_results
-    from splatscope.kernels.api import make_backend
     from splatscope.training.recipes import PRESETS
 
     unknown = [name for name in options.recipes if name not in (*PRESETS, *PEERS)]
@@ -51,44 +52,58 @@ def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str
     file = None
     for recipe in options.recipes:
         for seed in options.seeds:
-            backend = make_backend("auto")  # anew, so that memory is this run's
-            if "machine" not in results:
-                results["machine"] = describe_device(backend.name)
-                for remark in options.toggles.training_remarks(backend.name):
-                    print(f"warning: {remark}")
-            if recipe in PRESETS:
-                runs.append(run_recipe(options, recipe, seed, backend))
-            else:
-                del backend
-                from splatscope.app.bench_peer_train import REMARK, run_gsplat
-
-                runs.append(run_gsplat(options.capture, options.resolution, options.iterations, recipe, seed))
-                results["remarks"] = [REMARK]
+            row, found = in_a_process(_run, options, recipe, seed, not runs)
+            runs.append(row)
+            results |= found
             if options.out is not None:  # after each, so that a session cut short leaves what it has
                 file = file or results_path(options.out, results, ("train", name))
                 write_results(file, results)
     return file, results
 
 
+def _run(options: RecipeBenchOptions, recipe: str, seed: int, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(a run's row, what the results say of all runs). Called in a process of its own."""
+    from splatscope.kernels.api import make_backend
+
+    backend = make_backend("auto")
+    for remark in options.toggles.training_remarks(backend.name) if is_first else ():
+        print(f"warning: {remark}", flush=True)
+    name, remarks = backend.name, []
+    if recipe not in PEERS:
+        row = run_recipe(options, recipe, seed, backend)
+    else:
+        del backend  # memory is the other trainer's
+        from splatscope.app.bench_peer_train import REMARK, run_gsplat
+
+        row, remarks = run_gsplat(options.capture, options.resolution, options.iterations, recipe, seed), [REMARK]
+    found: dict[str, Any] = {"machine": describe_device(name)}  # last: the clock since the start is the run's
+    return row, found | ({"remarks": remarks} if remarks else {})
+
+
 def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any) -> dict[str, Any]:
     """One whole run in a folder that goes afterwards: its row of the results."""
     from splatscope.assets.formats import open_capture
-    from splatscope.training.events import Prepared
+    from splatscope.training.events import Prepared, Saved, SaveFailed
     from splatscope.training.recipes import preset, with_settings
+    from splatscope.training.stopwatch import process_seconds
     from splatscope.training.trainer import Trainer
 
     sets = [f"data.resolution={options.resolution}", "data.eval=true", f"seed={seed}", *options.set]
     config = with_settings(preset(recipe, options.iterations), sets)
     reset_peak()
-    start = perf_counter()
+    start, on_disk = perf_counter(), None
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         trainer = Trainer(open_capture(options.capture, config.data.images), config, backend, Path(folder))
         begun: dict[str, Any] = {}
-        trainer.use(options.toggles.for_training)
+        trainer.use(options.toggles.for_training(config.antialiasing))
         for event in trainer.run():
             if isinstance(event, Prepared):
                 begun = {"views": event.training_views, "held_out": event.held_out_views}
                 begun |= {"width": event.width, "height": event.height, "first_splats": event.count}
+            elif isinstance(event, Saved):
+                on_disk = round(process_seconds(), 3)
+            elif isinstance(event, SaveFailed):
+                on_disk = None
         whole = perf_counter() - start
         table = trainer.scores
     return {
@@ -101,6 +116,7 @@ def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any
         **row_of_scores(table),
         "seconds": {name: round(seconds, 3) for name, seconds in trainer.seconds.items()},
         "whole_seconds": round(whole, 3),
+        "process_seconds": on_disk,  # since the process was started
         "peak_gib": peak_gib(),
     }
 

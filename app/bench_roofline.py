@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from splatscope.kernels.passes import KEY_BINS
+
 if TYPE_CHECKING:
     from splatscope.kernels.pipeline import Plan
 
@@ -31,6 +33,20 @@ def kernel_reports(plan: Plan) -> dict[str, dict[str, Any]]:
             row["occupancy"] = round(report.occupancy(launch.block[0], architecture), 3)
         found[launch.kernel.name] = row
     return found
+
+
+def heaviest_kernel(kernels: dict[str, dict[str, Any]], stage: str) -> dict[str, Any]:
+    """Of the reports by kernel, that of the stage's kernel with most registers; nothing where none was reported."""
+    reports = [report for name, report in kernels.items() if stage_of(name) == stage]
+    return max(reports, key=lambda report: report["registers"], default={})
+
+
+def stage_of(kernel: str) -> str:
+    """The stage that a kernel's time counts for, by its name as C++ spells it."""
+    name = kernel.partition("<")[0].removesuffix("_queue").removesuffix("_plan")
+    if name == "sort_pass":  # depths are sorted by longer digits
+        return "depth_sort" if f".bins = {KEY_BINS}" in kernel else "tile_sort"
+    return {"histogram": "depth_sort", "offsets": "emit"}.get(name, name)
 
 
 def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> dict[str, int]:

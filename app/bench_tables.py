@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from splatscope.app.bench_roofline import heaviest_kernel
 from splatscope.kernels.steps import STEPS
 
 if TYPE_CHECKING:
@@ -83,12 +84,15 @@ def print_results(results: dict[str, Any]) -> None:
 
 
 def print_scene(result: dict[str, Any], copy_rate: float) -> None:
-    """A row a step, the stages, and how near the last step's stages come to a copy at `copy_rate` GB/s."""
+    """A row a step, the stages, and how near they come to a copy at `copy_rate` GB/s; for `best` with its kernels."""
     console = _console()
     console.print(_totals(result))
     console.print(_stages(result))
-    step, row = list(result["steps"].items())[-1]
-    console.print(_roofline(step, row, copy_rate))
+    steps = result["steps"]
+    if len(steps) > 1:
+        console.print(_rates(result, copy_rate))
+    step = "best" if "best" in steps else list(steps)[-1]
+    console.print(_roofline(step, steps[step], copy_rate))
     if peers := result.get("peers"):
         console.print(_agreement(result["name"], peers))
     for step, row in result["steps"].items():
@@ -146,17 +150,34 @@ def _stages(result: dict[str, Any]) -> Table:
     return table
 
 
+def _rates(result: dict[str, Any], copy_rate: float) -> Table:
+    """GB/s of every step's stages by the fewest bytes they must move, and registers of a thread."""
+    names = list(dict.fromkeys(stage for row in result["steps"].values() for stage in row["least_bytes"]))
+    title = f"{result['name']}: GB/s by the fewest bytes, of a copy's {copy_rate:,.0f}; registers a thread"
+    table = _table("step", title, names)
+    for step, row in result["steps"].items():
+        cells = []
+        for stage in names:
+            if stage in row["least_bytes"] and stage in row["stages"]:
+                rate = row["least_bytes"][stage] / 1e6 / row["stages"][stage]["median"]
+                registers = heaviest_kernel(row["kernels"], stage).get("registers", "–")
+                cells.append(f"{rate:,.0f} {rate / copy_rate:.0%} {registers}")
+            else:
+                cells.append("")
+        table.add_row(step, *cells)
+    return table
+
+
 def _roofline(step: str, row: dict[str, Any], copy_rate: float) -> Table:
     """The fewest bytes of each stage over its time, and the kernels' cost by the compiler's report."""
     title = f"{step}: fewest bytes a stage must move, against {copy_rate:,.0f} GB/s of a copy"
     columns = ["ms", "MB", "GB/s", "of a copy", "registers", "spills", "occupancy"]
     table = _table("stage", title, columns)
-    kernels = {name.partition("<")[0]: report for name, report in row["kernels"].items()}
     for stage, size in row["least_bytes"].items():
         if stage not in row["stages"]:
             continue
         ms = row["stages"][stage]["median"]
-        report = kernels.get({"depth_sort": "sort_pass", "tile_sort": "sort_pass"}.get(stage, stage), {})
+        report = heaviest_kernel(row["kernels"], stage)
         cost = (str(report.get(key, "")) for key in ("registers", "spill_bytes", "occupancy"))
         rate = size / 1e6 / ms
         table.add_row(stage, f"{ms:.4f}", f"{size / 1e6:.1f}", f"{rate:,.0f}", f"{rate / copy_rate:.0%}", *cost)

@@ -1,8 +1,9 @@
 """`splatscope bench --train`: milliseconds a training step of a real capture takes, by stage, on what would train it.
 
 The trainer runs as always but for growth, which is off, so that all steps work on the same number of splats. Steps are
-timed in blocks by the wall clock, from the first step queued to the last one done; the spread is that of the blocks.
-Synthetic scenes: `benchmarks/train_step.py`. Whole runs: `bench_recipes.py`.
+timed in blocks by the wall clock, from the first step queued to the last one done. All of that is done a few times from
+the same start, each time in a process of its own: the run-to-run spread is that of the runs' medians, and apart from it
+stands the spread of a run's own blocks. Synthetic scenes: `benchmarks/train_step.py`. Whole runs: `bench_recipes.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 BLOCKS = 5
 WARM_UP = 100  # steps before the first block: compiled, captured, photographs uploaded
@@ -28,6 +30,7 @@ class TrainBenchOptions:
     resume: Path | None = None  # splats or a checkpoint to start from; else the capture's points
     resolution: int = -1
     steps: int = 500  # a block
+    runs: int = 3
     sh_interval: int | None = None  # iterations between two degrees
     num_downscales: int | None = None
     out: Path | None = None
@@ -36,25 +39,53 @@ class TrainBenchOptions:
 
 def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
     """Times, prints, and writes JSON if asked for. Raises InputError."""
-    from splatscope.app.bench_gpu import describe_gpu
+    from splatscope.app.bench_process import in_a_process
     from splatscope.app.bench_report import describe_run, write_results
-    from splatscope.kernels.api import make_backend
 
-    if options.steps < 1:
-        raise InputError(f"-n must be at least 1, got {options.steps}.")
-    backend = make_backend("auto")
+    for name, value in (("-n", options.steps), ("--runs", options.runs)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}.")
     resume = "" if options.resume is None else f" --resume {options.resume.name}"
     words = ["splatscope bench --train", f"{options.capture.resolve().name}{resume}", f"-n {options.steps}"]
-    command = " ".join([*words, *options.toggles.options])
-    for remark in options.toggles.training_remarks(backend.name):
-        print(f"warning: {remark}")
-    results = {"run": describe_run(command), "backend": backend.device, "training": _time_blocks(options, backend)}
-    if backend.name == "cuda":
-        results["machine"] = describe_gpu()
-    _print(results["training"], backend.device)
+    words.append(f"--runs {options.runs}")
+    results: dict[str, Any] = {"run": describe_run(" ".join([*words, *options.toggles.options]))}
+    runs: list[dict[str, Any]] = []
+    for _ in range(options.runs):
+        run, found = in_a_process(_run, options, not runs)
+        runs.append(run)
+        results |= found
+    results["training"] = together(runs)
+    _print(results["training"], results["backend"], options.steps)
     if options.out is not None:
         print(f"Wrote {write_results(options.out, results)}")
     return results
+
+
+def together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of several runs from one start: what is the same in all, medians of their medians, both spreads, and each run."""
+    from splatscope.app.bench_report import spread
+
+    medians = [run["step"]["median"] for run in runs]
+    peaks = [run["peak_gib"] for run in runs]
+    stages = {name: spread([run["stages"][name]["median"] for run in runs]) for name in runs[0]["stages"]}
+    each = [{"step": run["step"], "peak_gib": run["peak_gib"]} for run in runs]
+    same = {name: value for name, value in runs[0].items() if name not in ("step", "stages", "peak_gib")}
+    step = spread(medians)  # from run to run
+    return {**same, "peak_gib": None if None in peaks else max(peaks), "step": step, "stages": stages, "runs": each}
+
+
+def _run(options: TrainBenchOptions, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(a run's figures, what it was on). Called in a process of its own."""
+    from splatscope.app.bench_gpu import describe_gpu
+    from splatscope.kernels.api import make_backend
+
+    backend = make_backend("auto")
+    for remark in options.toggles.training_remarks(backend.name) if is_first else ():
+        print(f"warning: {remark}", flush=True)
+    found: dict[str, Any] = {"backend": backend.device}
+    if backend.name == "cuda":
+        found["machine"] = describe_gpu()
+    return _time_blocks(options, backend), found
 
 
 def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
@@ -72,7 +103,7 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
     reset_peak()
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         trainer = Trainer(open_capture(options.capture), config, backend, Path(folder), begin)
-        trainer.use(options.toggles.for_training)
+        trainer.use(options.toggles.for_training(config.antialiasing))
         for event in trainer.run():
             if isinstance(event, Prepared):
                 result |= {"splats": event.count, "width": event.width, "height": event.height}
@@ -114,18 +145,32 @@ def _plan(options: TrainBenchOptions) -> tuple[Any, Any]:
     return with_settings(plan.config, [*changes, "test_iterations=[]"]), plan.begin
 
 
-def _print(training: dict[str, Any], device: str) -> None:
-    step, stages = training["step"], training["stages"]
+def _print(training: dict[str, Any], device: str, steps: int) -> None:
+    step, stages, runs = training["step"], training["stages"], training["runs"]
     whole = step["median"]
+    widest = max(run["step"]["max"] - run["step"]["min"] for run in runs)
     peak = "" if training["peak_gib"] is None else f", at most {training['peak_gib']:.2f} GiB of its memory"
     print(
         f"{training['capture']}: {training['splats']:,} splats, degree {training['sh_degree']}, "
         f"{training['width']}×{training['height']} on {device}{peak}"
     )
-    print(f"  {'step':<18}{whole:9.3f} ms   {step['min']:.3f} to {step['max']:.3f} over {step['runs']} blocks")
+    print(f"  {'step':<18}{whole:9.3f} ms")
+    if len(runs) > 1:
+        print(
+            f"  {'from run to run':<18}{_share(step['max'] - step['min'], whole)}: medians of {len(runs)} runs, ",
+            end="",
+        )
+        print(f"each a process of its own, {step['min']:.3f} to {step['max']:.3f} ms")
+    blocks = f"of {BLOCKS} blocks of {counted(steps, 'step')}"
+    print(f"  {'within a run':<18}{_share(widest, whole)}: extremes {blocks}, in the widest run")
     known = 0.0
     for stage, times in stages.items():
         if stage != "other":
             known += times["median"]
             print(f"  {stage:<18}{times['median']:9.3f} ms {100 * times['median'] / whole:6.1f} %")
     print(f"  {'unattributed':<18}{whole - known:9.3f} ms {100 * (whole - known) / whole:6.1f} %")
+
+
+def _share(difference: float, whole: float) -> str:
+    """A difference, absolute and relative."""
+    return f"{difference:9.3f} ms {100 * difference / whole:6.1f} %"

@@ -55,7 +55,7 @@ class View:
     step: StepChoice = "best"
     toggle: ToggleChoice = ()
     nvtx: bool = False
-    """Name the GPU's stages for profilers (Nsight); with launch = direct each stage, else each replayed graph."""
+    """Name the GPU's stages for profilers (Nsight); kernels are launched one by one for that, not as graphs."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ class Train:
     """A new background colour every step, which RGBA captures show through; pictures keep the fixed one."""
     alpha: Annotated[Literal["background", "mask", "ignore"] | None, optional("{background,mask,ignore}")] = None
     """Transparency of photographs: shows the background (default), leaves pixels out, or means nothing."""
+    masks: Annotated[Literal["use", "invert", "ignore"] | None, optional("{use,invert,ignore}")] = None
+    """Masks beside photographs (masks/NAME.png, mask_path): leave out what is black (default) or what is not, or
+    nothing."""
     eval: bool = False
     """Hold out every 8th view and measure PSNR on those."""
     iterations: Annotated[int | None, optional("INT")] = None
@@ -106,6 +109,9 @@ class Train:
     """Iterations between two degrees; 1000 unless given."""
     exposure: bool = False
     """Learn an affine colour transform for each training photograph."""
+    antialiasing: Annotated[Literal["plain", "compensated", "mip"] | None, optional("{plain,compensated,mip}")] = None
+    """Filter that splats are trained, scored and afterwards shown with, so that small ones do not slip between pixels:
+    plain, the default, widens them; compensated lowers their opacity likewise; mip is Mip-Splatting's 2D filter."""
     patience: Annotated[int | None, optional("INT")] = None
     """End the run after this many scorings without a gain; 0, the default, never does."""
     seed: Annotated[int | None, optional("INT")] = None
@@ -127,7 +133,7 @@ class Train:
     step: StepChoice = "best"
     toggle: ToggleChoice = ()
     nvtx: bool = False
-    """Name the GPU's stages for profilers (Nsight)."""
+    """Name the GPU's stages for profilers (Nsight); kernels are launched one by one for that, not as graphs."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def _train(options: cli.Train) -> None:
 
     capture = open_or_find(plan.capture, images, plan.begin.path if plan.begin else None)
     backend = make_backend(options.backend, nvtx=options.nvtx)
-    _warn(toggles.training_remarks(backend.name))
+    _warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
     trainer = make_trainer(capture, plan.config, backend, plan.out, plan.begin)
     train_in_terminal(trainer, toggles)
 

@@ -41,7 +41,7 @@ def run_convert(options: cli.Convert) -> None:
     comments = read_comments(opened.path) if is_ply else ()
     # Before anything is written: the file may be the target.
     extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
-    write_ply(target, gaussians, comments, opened.offset, text=options.encoding == "ascii")
+    write_ply(target, gaussians, comments, opened.offset, options.encoding == "ascii", opened.filter)
     pruned = opened.gaussians.count - gaussians.count
     words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
@@ -56,7 +56,10 @@ def _open(path: Path) -> SplatFile:
         checkpoint = read_checkpoint(path)
         raw = {f.name: checkpoint.tensors[f"raw.{f.name}"].numpy() for f in fields(Gaussians)}
         x, y, z = checkpoint.info["offset"]
-        return SplatFile(path, "splats", Gaussians(**raw), (), (0.0, 0.0, 0.0), checkpoint.iteration, (), (x, y, z))
+        black, gaussians = (0.0, 0.0, 0.0), Gaussians(**raw)
+        return SplatFile(
+            path, "splats", gaussians, (), black, checkpoint.iteration, offset=(x, y, z), filter=checkpoint.filter
+        )
     opened = open_path(path)
     if not isinstance(opened, SplatFile):
         raise InputError(f"{path} is a capture, not splats; convert takes a .ply, a model folder or a checkpoint.")

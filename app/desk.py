@@ -21,7 +21,7 @@ from splatscope.assets.checkup import Finding
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.viewer import messages
-from splatscope.viewer.messages import Command, Recipe, SceneInfo, SetRecipe
+from splatscope.viewer.messages import Command, NamedCamera, Recipe, SceneInfo, SetRecipe
 
 if TYPE_CHECKING:  # torch loads only if a capture is opened
     from splatscope.training.trainer import Trainer
@@ -57,12 +57,12 @@ class CaptureDesk:
         self.recipe = factory.recipe() if isinstance(factory, RunPlan) and factory.begin is None else None
         config = session.trainer.config
         self.checkup: tuple[Finding, ...] = examine(self.capture, config).findings
-        background, alpha = session.trainer.dataset.background, config.data.alpha
-        if self._shelf_of != (background, alpha):
+        look = session.trainer.dataset.background, config.data.alpha, config.data.masks
+        if self._shelf_of != look:
             self.close()
-            self._shelf_of = background, alpha
+            self._shelf_of = look
             views = (*self.capture.views, *self.capture.test_views)
-            self.shelf = PhotographShelf(views, background, alpha, self._on_news)
+            self.shelf = PhotographShelf(views, *look, self._on_news)
 
     def _begin_instead(self, factory: TrainerFactory) -> None:
         """Another run in place of this one, which is let go of first: a GPU need not have room for both. If the other
@@ -161,8 +161,16 @@ class CaptureDesk:
         trainer = self.session.trainer
         gaussians = trainer.gaussians
         box = (info.low, info.high) if self.capture.points else middle_box(gaussians.means)
-        degree, background = trainer.config.sh_degree, trainer.dataset.background
-        return replace(info, low=box[0], high=box[1], sh_degree=degree, background=background)
+        config, background = trainer.config, trainer.dataset.background
+        info = replace(info, low=box[0], high=box[1], sh_degree=config.sh_degree, background=background)
+        return replace(info, cameras=self._cameras(info), filter=config.antialiasing)
+
+    def _cameras(self, info: SceneInfo) -> tuple[NamedCamera, ...]:
+        """Those of the scene; the ones that the run holds out say so."""
+        if self.capture.test_views:  # the set's own, whatever the run
+            return info.cameras
+        held_out = {view.name for view in self.session.trainer.dataset.held_out_views}
+        return tuple(replace(camera, is_test=camera.name in held_out) for camera in info.cameras)
 
     def close(self) -> None:
         """Ends the thread that decodes."""

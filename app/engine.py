@@ -91,6 +91,7 @@ class Engine:
         self._model_version = 0
         self._request_changed = 0.0
         self._published = 0.0
+        self._waiting: tuple[str, ...] = ()  # stages whose toggles training steps change once they are compiled
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
@@ -246,8 +247,8 @@ class Engine:
             case messages.SaveScreenshot():
                 self._screenshot(command)
             case messages.SavePly():
-                offset = self._scene.offset if self._scene else NO_OFFSET
-                write_ply(command.path, self._need_gaussians(), offset=offset)
+                offset, own = (self._scene.offset, self._scene.info.filter) if self._scene else (NO_OFFSET, "plain")
+                write_ply(command.path, self._need_gaussians(), offset=offset, filter=own)
                 self._note("info", f"Saved {command.path}.")
             case messages.Compare() | messages.RecordTrace() | messages.RecordFrame():
                 self._instruments.begin(command, self._need_backend(), self._splats_to_view())
@@ -440,7 +441,7 @@ class Engine:
         is_measuring = self._instruments.measuring or (self._survey is not None and self._survey.active)
         if session is None or not session.active or is_measuring:
             return False
-        session.trainer.use(self._request.policy if self._request else self._config.toggles.policy)
+        self._waiting = session.trainer.use(self._request.policy if self._request else self._config.toggles.policy)
         start, before = time.perf_counter(), session.trainer.iteration
         with self._instruments.span("training event"):
             if session.advance():
@@ -469,7 +470,7 @@ class Engine:
         self._published = time.perf_counter()
         gaussians = self._gaussians()
         training = self._session.status(self._governor.cost) if self._session else messages.TrainingStatus()
-        backend, policies = self._backend, self._policies
+        backend, policies, waiting = self._backend, self._policies, self._waiting if self._is_training else ()
         if policies is not None and policies.current is None and policies.compiling:
             busy = busy or "compiling kernels…"
         with self._news:
@@ -483,7 +484,7 @@ class Engine:
                 backend=backend.name if backend else "",
                 device=backend.device if backend else "",
                 policy=(policies.current if policies else None) or Policy(),
-                compiling=policies.compiling if policies else (),
+                compiling=tuple(dict.fromkeys((*(policies.compiling if policies else ()), *waiting))),
                 refused=policies.refused if policies else None,
                 comparison=self._instruments.comparison,
                 recording=self._instruments.recording,

@@ -7,6 +7,7 @@ in `training/evaluation.py`.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,13 +64,22 @@ def run_eval(options: cli.Eval) -> None:
     gaussians = rebased(splats.gaussians, splats.offset, capture.offset)
     scores: list[ViewScore] = []
     for score in score_views(backend, gaussians, protocol.views, data, settings, options.precision, folder, policy):
-        console.print(f"{score.name}: {_figures(score.psnr, score.ssim, score.lpips)}")
+        over = "" if score.counted == 1 else f", over {score.counted:.1%} of its pixels"
+        console.print(f"{score.name}: {_figures(score.psnr, score.ssim, score.lpips)}{over}")
         scores.append(score)
+    if not scores:
+        raise InputError(
+            f"Masks leave nothing of {counted(len(protocol.views), 'view')}, so there is nothing to score."
+        )
+    masks = masks_in_words(scores, len(protocol.views))
+    if masks:
+        console.print(masks)
     means = mean(scores)
     details = {
         "protocol": first,
         "size": f"{scores[0].width}x{scores[0].height}",
         "metrics": "means over views; PSNR over all channels; SSIM 11x11 sigma 1.5, zero padding",
+        "masks": masks or "none",
         "lpips": missing or "VGG, colours in [0, 1] as they are",
         "splats": splats.gaussians.count,
         "source": str(splats.path),
@@ -80,6 +90,19 @@ def run_eval(options: cli.Eval) -> None:
     write_results(out, method, scores, details, folder)
     words = _figures(means["PSNR"], means["SSIM"], means.get("LPIPS"))
     console.print(f"Mean of {counted(len(scores), 'view')}: {words}\nWrote {out / 'results.json'}, {folder}")
+
+
+def masks_in_words(scores: Sequence[ViewScore], views: int) -> str:
+    """How pixels that do not count were scored, and in how many views there are any; empty if in none."""
+    some, none = sum(score.counted < 1 for score in scores), views - len(scores)
+    words = [
+        f"{some} of {counted(views, 'view')} masked in part: those pixels are left out of PSNR, and black in both "
+        "pictures for SSIM and LPIPS"
+        if some
+        else "",
+        f"{counted(none, 'view')} masked everywhere and not scored" if none else "",
+    ]
+    return "; ".join(filter(None, words))
 
 
 def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool) -> Protocol:

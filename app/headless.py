@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -64,9 +65,10 @@ def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> No
     console = Console(stderr=False, highlight=False, soft_wrap=True)
     console.print(f"Writing to {trainer.out_dir}")
     if not toggles.is_default:
-        console.print(f"Toggles: {in_words(toggles.for_training, trainer.backend.name)}")
+        policy = toggles.for_training(trainer.config.antialiasing)
+        console.print(f"Toggles: {in_words(policy, trainer.backend.name)}")
         try:
-            trainer.use(toggles.for_training)
+            trainer.use(policy)
         except InputError as error:  # for want of memory; it goes on with what it says
             console.print(f"warning: {error}")
     if foreseen := memory_use(trainer).text:
@@ -104,7 +106,18 @@ def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> No
     )
     sys.stdout.flush()
     if line.unsaved is not None:
-        raise InputError(f"The result is not on disk. {line.unsaved.reason}")
+        raise InputError(f"The result is not on disk. {line.unsaved.reason}{_still_there(trainer.out_dir)}")
+
+
+def _still_there(out_dir: Path) -> str:
+    """The sentence about the newest state of a run that is on disk; empty if there is none."""
+    from splatscope.training.checkpoint import checkpoints
+
+    stored = checkpoints(out_dir)
+    if not stored:
+        return ""
+    iteration, path = list(stored.items())[-1]
+    return f" Iteration {iteration:,} is: splatscope train --resume {path}"
 
 
 def _pull_events(trainer: Trainer, line: _Line, stop: _StopRequest) -> NotFiniteError | None:

@@ -1,7 +1,8 @@
 """How much memory a run takes and will take: foreseen from its splats, its photographs and the heaviest view so far.
 
 An estimate from the sizes of the arrays, not a measurement; what is in use is measured. On a GPU it is the GPU's
-memory, else the machine's. The trainer stops growth by itself where there is no room (`events.GrowthStopped`).
+memory, and the trainer stops growth by itself where there is no room (`events.GrowthStopped`); else it is the
+machine's, of which a system promises more than there is.
 """
 
 from __future__ import annotations
@@ -38,60 +39,83 @@ def memory_use(trainer: Trainer) -> MemoryUse:
     """Of a run, begun or not."""
     on_gpu = trainer.backend.name == "cuda"
     used, total = _of_gpu() if on_gpu else _of_machine()
-    count, most = trainer.gaussians.count, most_splats(trainer)
-    photographs = _photographs(trainer)
+    count, pixels = trainer.gaussians.count, _pixels(trainer)
+    photographs = 3 * sum(pixels)
     if on_gpu:
         photographs = min(photographs, int(_ON_GPU * total))
-    views = (*trainer.dataset.training_views, *trainer.dataset.held_out_views)
-    pixels = max((view.camera.width * view.camera.height for view in views), default=0)
-    fixed = photographs + _PIXEL * pixels + (_CONTEXT if on_gpu else 0)
+    fixed = photographs + _PIXEL * max(pixels, default=0) + (_CONTEXT if on_gpu else 0)
     splat = _FLOAT * (_KINDS + (not on_gpu)) * (_GEOMETRY + 3 * _ROWS[3 if on_gpu else trainer.config.sh_degree])
     splat -= (_FLOAT - _HARMONIC_BYTES[trainer.sh_dtype]) * _HARMONICS
     each = splat + _BESIDE + _PAIR * max(_PAIRS, trainer.pairs / max(count, 1))
     # In words they are copied as float32 for scores, files and density control.
     each += _FLOAT * _HARMONICS if trainer.sh_dtype != "f32" else 0
     each += (_GROWTH - 1) * splat if on_gpu else 0
-    splats = max(most or 0, count)  # a run keeps those that it begins with
+    least, splats = most_splats(trainer, sum(pixels) / max(len(pixels), 1))
     needed = fixed + each * splats
     fits = int((total - fixed) / each) if total > fixed else 0
-    use = MemoryUse("GPU memory" if on_gpu else "Memory", used, total, round(needed), splats, most is not None, fits)
-    return replace(use, text=forecast_sentence(use))
+    name, ends = "GPU memory" if on_gpu else "Memory", least == splats
+    use = MemoryUse(name, used, total, round(needed), splats, ends, fits)
+    if not total:
+        return use
+    text = _foreseen(use, on_gpu) if ends else _expected(use, least, (fixed + each * least) / GIB, on_gpu)
+    return replace(use, text=text)
 
 
-def most_splats(trainer: Trainer) -> int | None:
-    """Where growth ends; None if no number is given."""
-    config = trainer.config
-    if not config.densify.enabled and config.strategy == "adaptive":
-        return trainer.gaussians.count
+def most_splats(trainer: Trainer, pixels: float) -> tuple[int, int]:
+    """Where growth ends, twice; without a number that ends it, the least and the most it is likely to reach with
+    photographs of so many pixels. A run keeps the splats that it begins with."""
+    from splatscope.training.budget import MOST
+    from splatscope.training.forecast import expected_splats
+
+    config, count = trainer.config, trainer.gaussians.count
+    if not config.densify.enabled:
+        return count, count
     limits = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}
-    return limits[config.strategy].max_splats
+    most = limits[config.strategy].max_splats
+    if most is None and config.strategy == "budget":  # at most: what photographs do not show asks for none
+        most = min(round(config.budget.splats_per_pixel * pixels), MOST)
+    if most is None:
+        return expected_splats(config, pixels, count, trainer.iteration)
+    return max(most, count), max(most, count)
 
 
-def forecast_sentence(use: MemoryUse) -> str:
-    """What is foreseen, for people; says so where there will be no room."""
-    if not use.total:
-        return ""
-    if not use.ends and use.needed <= use.total:
-        return (
-            f"{use.needed / GIB:.1f} GiB for {counted(use.splats, 'splat')}; {use.total / GIB:.1f} hold "
-            f"about {use.fits:,}."
-        )
-    text = f"{use.needed / GIB:.1f} GiB foreseen for {counted(use.splats, 'splat')}, there are {use.total / GIB:.1f}"
-    if use.needed > use.total:
-        return (
-            f"{text}: growth will stop at about {counted(use.fits, 'splat')}. Lower max_splats, or train "
-            "smaller pictures."
-        )
-    return f"{text}."
+def _foreseen(use: MemoryUse, stops: bool) -> str:
+    """In a sentence, where the end is known; `stops`: growth does so by itself where there is no room."""
+    there, what = f"there are {use.total / GIB:.1f}", counted(use.splats, "splat")
+    text = f"{use.needed / GIB:.1f} GiB foreseen for {what}, {there}"
+    if use.needed <= use.total:
+        return f"{text}."
+    fits = counted(use.fits, "splat")
+    end = f"growth will stop at about {fits}" if stops else f"they hold about {fits}"
+    return f"{text}: {end}. Lower max_splats, or train smaller pictures."
 
 
-def _photographs(trainer: Trainer) -> int:
+def _expected(use: MemoryUse, least: int, gib: float, stops: bool) -> str:
+    """In a sentence, where no number ends growth; `gib` is for the least splats."""
+    text = (
+        f"{_roughly(least)} to {_roughly(use.splats)} splats are likely without max_splats, by the photographs' size, "
+        f"and take {gib:.1f} to {use.needed / GIB:.1f} GiB of {use.total / GIB:.1f}; about {_roughly(use.fits)} fit"
+    )
+    if stops:
+        text += ", where growth stops by itself, says so, and training goes on"
+    advice = " Set max_splats, or train smaller pictures, to stay below." if use.needed > use.total else ""
+    return f"{text}.{advice}"
+
+
+def _roughly(count: int) -> str:
+    """Two figures of it: 260,000."""
+    unit = 10 ** max(len(str(count)) - 2, 0)
+    return f"{round(count / unit) * unit:,}"
+
+
+def _pixels(trainer: Trainer) -> list[int]:
+    """Of each photograph, as trained or scored."""
     from splatscope.training.dataset import training_size
 
     views = (*trainer.dataset.training_views, *trainer.dataset.held_out_views)
     resolution = trainer.config.data.resolution
     sizes = (training_size(view.camera.width, view.camera.height, resolution) for view in views)
-    return sum(3 * width * height for width, height in sizes)
+    return [width * height for width, height in sizes]
 
 
 def _of_gpu() -> tuple[int, int]:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from splatscope.assets.capture import View
 from splatscope.assets.images import read_small
-from splatscope.assets.view_image import AlphaUse, read_view
+from splatscope.assets.view_image import AlphaUse, MaskUse, read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 from splatscope.training.dataset import Color, composite
@@ -26,6 +26,8 @@ from splatscope.viewer.messages import PhotographShown, PhotographWish
 from splatscope.viewer.overlays import TURBO
 
 KEPT_BYTES = 256 << 20  # of decoded photographs; the newest is kept whatever its size
+HALF = 128  # of 255, from which a pixel counts
+DIMMED = 4  # times darker is what a mask leaves out
 THUMBNAILS = 400  # kept
 THUMBNAIL = (112, 84)  # px, at most
 
@@ -35,18 +37,28 @@ Rgb = NDArray[np.uint8]  # [H, W, 3]
 class PhotographShelf:
     """Of one capture. Everything but the decoding happens on the engine's thread."""
 
-    def __init__(self, views: Sequence[View], background: Color, alpha: AlphaUse, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        views: Sequence[View],
+        background: Color,
+        alpha: AlphaUse,
+        masks: MaskUse,
+        on_news: Callable[[], None],
+    ) -> None:
         self._views = views
         self._background = background
         self._alpha: AlphaUse = alpha
+        self._masks: MaskUse = masks
         self._on_news = on_news
         self._wishes = threading.Condition()  # guards what follows, up to the thread
         self._wanted: int | None = None  # the photograph to decode next
         self._small_wanted: deque[int] = deque()
         self._photographs: OrderedDict[int, Rgb | str] = OrderedDict()  # by last use; or why it cannot be read
+        self._counted: dict[int, NDArray[np.bool_]] = {}  # of those with a mask: where a pixel counts
         self._small: OrderedDict[int, Rgb] = OrderedDict()
         self._closed = False
-        self._laid: tuple[object, int, int, NDArray[np.uint8]] | None = None  # the newest resampling and what it is of
+        # The newest resampling and what it is of: left, top, the photograph, and which of its pixels count.
+        self._laid: tuple[object, int, int, NDArray[np.uint8], NDArray[np.uint8] | None] | None = None
         self.version = 0  # grows with every photograph decoded
         self._thread = threading.Thread(target=self._run, name="photographs", daemon=True)
         self._thread.start()
@@ -94,18 +106,20 @@ class PhotographShelf:
             return PhotographShown(wish.index, note="reading the photograph…")
         key = (wish.index, camera)
         if self._laid is None or self._laid[0] != key:
-            left, top, rgb = lay(found, self._views[wish.index].camera, camera)
-            self._laid = key, left, top, opaque(rgb)
-        _, left, top, laid = self._laid
+            taken_by, mask = self._views[wish.index].camera, self._counted.get(wish.index)
+            left, top, rgb = lay(found, taken_by, camera)
+            self._laid = key, left, top, opaque(rgb), None if mask is None else lay_mask(mask, taken_by, camera)
+        _, left, top, laid, counts = self._laid
         height, width = laid.shape[:2]
         if height == 0 or width == 0:
             return PhotographShown(wish.index, note="the picture is too small")
         part, rgb = rgba[top : top + height, left : left + width, :3], laid[..., :3]
-        errors = None if wish.error_top is None else error_map(part, rgb, wish.error_top)
+        errors = None if wish.error_top is None else error_map(part, rgb, wish.error_top, counts)
         magnified = camera.fx / self._views[wish.index].camera.fx
         small, small_photograph = reduced(part, magnified), reduced(rgb, magnified)
         size = small.shape[1], small.shape[0]
-        return PhotographShown(wish.index, left, top, laid, errors, psnr(small, small_photograph), size)
+        score = psnr(small, small_photograph, None if counts is None else reduced(counts, magnified))
+        return PhotographShown(wish.index, left, top, laid, errors, score, size)
 
     # The thread ---------------------------------------------------------------------------------------
 
@@ -119,9 +133,11 @@ class PhotographShelf:
                     while len(self._small) > THUMBNAILS:
                         self._small.popitem(last=False)
             else:
-                read = self._read(index)
+                read, counts = self._read(index)
                 with self._wishes:
                     self._photographs[index] = read
+                    if counts is not None:
+                        self._counted[index] = counts
                     self._forget_oldest()
                     self.version += 1
             self._on_news()
@@ -140,16 +156,22 @@ class PhotographShelf:
 
     def _forget_oldest(self) -> None:
         def held() -> int:
-            return sum(kept.nbytes for kept in self._photographs.values() if not isinstance(kept, str))
+            arrays = (*self._photographs.values(), *self._counted.values())
+            return sum(kept.nbytes for kept in arrays if not isinstance(kept, str))
 
         while len(self._photographs) > 1 and held() > KEPT_BYTES:
-            self._photographs.popitem(last=False)
+            index, _ = self._photographs.popitem(last=False)
+            self._counted.pop(index, None)
 
-    def _read(self, index: int) -> Rgb | str:
+    def _read(self, index: int) -> tuple[Rgb | str, NDArray[np.bool_] | None]:
         try:
-            return composite(read_view(self._views[index], self._alpha).pixels, self._background)
+            image = read_view(self._views[index], self._alpha, self._masks)
+            pixels = composite(image.pixels, self._background)
+            if image.mask is None:
+                return pixels, None
+            return np.where(image.mask[..., None], pixels, pixels // DIMMED), image.mask
         except (InputError, MemoryError) as error:
-            return str(error)
+            return str(error), None
 
     def _read_small(self, index: int) -> Rgb:
         """As large as fits; one that cannot be read is a dark red."""
@@ -184,22 +206,38 @@ def lay(photograph: Rgb, taken_by: Camera, camera: Camera) -> tuple[int, int, Rg
     return x0, y0, np.array(resized)
 
 
+def lay_mask(mask: NDArray[np.bool_], taken_by: Camera, camera: Camera) -> NDArray[np.uint8]:
+    """`mask` [H, W] on the same pixels as `lay` puts its photograph on: 255 where one counts, else 0."""
+    levels = lay((mask * np.uint8(255))[..., None].repeat(3, axis=2), taken_by, camera)[2][..., 0]
+    return np.where(levels >= HALF, np.uint8(255), np.uint8(0))
+
+
 def reduced(rgb: Rgb, magnified: float) -> Rgb:
     """Back at the photograph's own size if it is seen magnified: what its pixels do not hold is nobody's error."""
     height, width = (max(1, round(side / max(1.0, magnified))) for side in rgb.shape[:2])
     return rgb if magnified <= 1.0 else np.array(Image.fromarray(rgb).resize((width, height), Image.Resampling.BOX))
 
 
-def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> float:
-    """dB, of peak 255, between pictures [H, W, 3]; infinite if they are the same."""
+def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8], counts: NDArray[np.uint8] | None = None) -> float:
+    """dB, of peak 255, between pictures [H, W, 3]; infinite if they are the same. `counts` [H, W]: how much each pixel
+    does, of 255."""
     difference = a.astype(np.int32) - b
-    error = float(np.mean(difference * difference))
+    squared = difference * difference
+    if counts is None:
+        error = float(np.mean(squared))
+    else:
+        error = float((squared.sum(axis=2) * (counts / 255.0)).sum()) / max(3.0 * float(counts.sum()) / 255.0, 1e-9)
     return math.inf if error == 0.0 else 10.0 * math.log10(255.0**2 / error)
 
 
-def error_map(a: NDArray[np.uint8], b: NDArray[np.uint8], top: float) -> NDArray[np.uint8]:
-    """uint8 [H, W, 4]: the mean over the channels of |a - b|, turbo colours from 0 to `top` (of 1)."""
+def error_map(
+    a: NDArray[np.uint8], b: NDArray[np.uint8], top: float, counts: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
+    """uint8 [H, W, 4]: the mean over the channels of |a - b|, turbo colours from 0 to `top` (of 1); where a pixel does
+    not count, the colour of 0."""
     total = np.abs(a.astype(np.int16) - b).sum(axis=2)  # [H, W], up to 765
+    if counts is not None:
+        total[counts < HALF] = 0
     colors = np.full((766, 4), 255, np.uint8)
     shares = np.clip(np.arange(766) / (765.0 * max(top, 1e-3)), 0.0, 1.0)
     colors[:, :3] = TURBO[(255.0 * shares).astype(np.uint8)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.policy import Policy, Toggle, toggle_table
+from splatscope.kernels.policy import Filter, Policy, Toggle, toggle_table
 from splatscope.kernels.steps import step as policy_of_step
 from splatscope.viewer.presets import DEFAULT, describe, preset_of, settle
 
@@ -50,18 +50,18 @@ class PolicyChoice:
         also = f" (also {', '.join(self.followed)})" if self.followed else ""
         return ", ".join([self.step, *(f"{key} = {value}" for key, value in self.given)]) + also
 
-    def for_scene(self, own_filter: str) -> Policy:
+    def for_scene(self, own_filter: Filter) -> Policy:
         """The policy for splats that were trained with this filter, which holds unless another one was asked for."""
         return self.policy if self.keeps_filter else self.policy.with_value("project", "filter", own_filter)
 
-    @property
-    def for_training(self) -> Policy:
-        """What of the policy a training run takes: all that leaves its outcome alone, and how harmonics are kept."""
+    def for_training(self, antialiasing: Filter = "plain") -> Policy:
+        """What of the policy a run with this filter takes: all that leaves its outcome alone, and how harmonics are
+        kept."""
         policy = self.policy
         for row in toggle_table("cuda"):
             if row.identity == "Q" and row.key != "project.sh_dtype":
                 policy = policy.with_value(row.stage, row.name, row.default)
-        return policy
+        return policy.with_value("project", "filter", antialiasing)
 
     def remarks(self, backend: str) -> list[str]:
         """A sentence for each thing that comes otherwise than the command line has it, on this backend."""
@@ -80,20 +80,22 @@ class PolicyChoice:
             )
         return said
 
-    def training_remarks(self, backend: str) -> list[str]:
-        """The same for a training run."""
-        taken = self.for_training
+    def training_remarks(self, backend: str, antialiasing: Filter = "plain") -> list[str]:
+        """The same for a training run with this filter."""
+        taken, asked = self.for_training(antialiasing), self.for_scene(antialiasing)
         left = [
             f"{row.key} = {value}"
             for row in toggle_table(_listed_as(backend))
-            if (value := taken.value(row.stage, row.name)) != self.policy.value(row.stage, row.name)
+            if (value := taken.value(row.stage, row.name)) != asked.value(row.stage, row.name)
         ]
         if not left:
             return self.remarks(backend)
+        filter = asked.project.filter
+        way = f" (--antialiasing {filter} trains for that filter)" if filter != antialiasing else ""
         return [
             *self.remarks(backend),
             f"Training keeps {_and(left)}: splats are trained for one way of drawing them, and only pictures of them "
-            f"can have another.",
+            f"can have another{way}.",
         ]
 
 

@@ -17,8 +17,8 @@ def sentence(event: events.Event) -> str | None:
             held_out = f", {event.held_out_views} held out" if event.held_out_views else ""
             return (
                 f"{counted(event.training_views, 'view')} to train on{held_out}, {event.width}x{event.height}; "
-                f"{counted(event.count, 'splat')} to begin with."
-            )
+                f"{counted(event.count, 'splat')} to begin with. {event.masks}"
+            ).strip()
         case events.Forecast():
             text = f"Forecast: about {duration(event.seconds)} ({event.step_ms:.0f} ms a step now)."
             return f"{text} {event.suggestion}".strip()
@@ -36,7 +36,8 @@ def sentence(event: events.Event) -> str | None:
             return f"Iteration {event.iteration:,}: saved {event.path}"
         case events.SaveFailed():
             what = " and ".join(event.what)
-            return f"Iteration {event.iteration:,}: {what} not saved. {event.reason} Training goes on."
+            then = "The run is over." if event.last else "Training goes on."
+            return f"Iteration {event.iteration:,}: {what} not saved. {event.reason} {then}"
         case events.Resumed():
             return f"Going on from iteration {event.iteration:,} of {event.path}. {event.remark}".strip()
         case events.Plateaued():

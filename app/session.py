@@ -20,6 +20,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.training import events
 from splatscope.training.errors import NotFiniteError
 from splatscope.viewer.messages import Curve, MemoryUse, TrainingState, TrainingStatus, Trouble
+from splatscope.viewer.training_verbs import CAN_START
 
 if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
     from splatscope.training.trainer import Trainer
@@ -91,6 +92,7 @@ class TrainingSession:
         self._evaluated: events.Evaluated | None = None
         self.stage_ms: dict[str, float] = {}  # of the last step
         self._note = ""
+        self._unsaved = ""  # why the result is not on disk
         self._trouble = ""  # why the run paused by itself, until it goes on
         self._troubles = 0  # so far
         self._memory: tuple[float, MemoryUse] | None = None  # when it was looked at
@@ -116,7 +118,7 @@ class TrainingSession:
         """Begins or goes on, up to an iteration if one is named. Raises InputError if that is behind already."""
         if until is not None and until <= self.trainer.iteration:
             raise InputError(f"Iteration {until:,} is behind: the run has reached {self.trainer.iteration:,}.")
-        if self.state in ("ready", "paused"):
+        if self.state in CAN_START:
             self._set_state("running")
         self._pause_after = until or 0
 
@@ -127,7 +129,7 @@ class TrainingSession:
 
     def step(self) -> None:
         """One iteration, then pause."""
-        if self.state in ("ready", "paused"):
+        if self.state in CAN_START:
             self._set_state("running")
             self._pause_after = self.trainer.iteration + 1
 
@@ -151,11 +153,11 @@ class TrainingSession:
         return bool(self._trouble)
 
     def stop(self) -> None:
-        """Saves what is there and ends the run."""
+        """Saves what is there and stops; as nothing is let go of, the run can go on."""
         if self.state in ("running", "paused"):
             self._set_state("stopping")
         elif self.state == "ready":
-            self._set_state("finished")
+            self._set_state("stopped")
 
     def advance(self) -> bool:
         """Pulls one event. True if the splats changed. Errors end the run and are raised."""
@@ -186,7 +188,7 @@ class TrainingSession:
             raise
         self._note = f"Saved {path}"
         self._log("info", f"Training stopped at iteration {self.trainer.iteration}; saved {path}.")
-        self._set_state("finished")
+        self._set_state("stopped")
         return False
 
     def _take(self, event: events.Event) -> bool:
@@ -212,13 +214,16 @@ class TrainingSession:
             case events.Evaluating():
                 self._note = f"Evaluating view {event.done} of {event.total}"
             case events.Evaluated():
-                self._evaluated = event
+                self._evaluated, self._note = event, ""
                 self._psnr.add(event.iteration, event.psnr)
                 self._rate_start = None  # the time spent evaluating is not the steps'
             case events.Densified():
                 changed = True
+            case events.SaveFailed() if event.last and "splats" in event.what:
+                self._unsaved = event.reason
             case events.Finished():
-                self._note = f"Saved in {self.trainer.out_dir}"
+                lost = f"The result is not on disk. {self._unsaved} Save the splats elsewhere (Ctrl + S)."
+                self._note = lost if self._unsaved else f"Saved in {self.trainer.out_dir}"
                 self._set_state("finished")
             case _:
                 pass

@@ -6,7 +6,7 @@ Nothing is trained here. `commands.py` takes the plan to the window or to the te
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,10 @@ def plan_training(options: cli.Train) -> TrainingPlan:
         path = path or Path(info["source"])
         out = options.out or _run_of(begin.path) or default_out(path.name)
     else:
-        config = _with_options(preset(options.preset or "inria", options.iterations), options)
+        recipe = preset(options.preset or "inria", options.iterations)
+        if begin is not None:  # splats go on with the filter they have
+            recipe = replace(recipe, antialiasing=begin.filter)
+        config = _with_options(recipe, options)
         out = options.out or default_out("capture" if path is None else path.resolve().name)
     if begin is not None and config.iterations <= begin.iteration:
         raise InputError(
@@ -78,6 +81,7 @@ def plan_training(options: cli.Train) -> TrainingPlan:
 def _beginning(path: Path) -> Beginning:
     """A run's folder or one of its checkpoints, or splats in a PLY or model folder without checkpoints."""
     from splatscope.assets.formats import SplatFile, open_path
+    from splatscope.assets.model_folder import iterations
     from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
     from splatscope.training.trainer import Beginning
 
@@ -85,12 +89,19 @@ def _beginning(path: Path) -> Beginning:
         return _at(path, read_checkpoint(path))
     if path.is_dir() and checkpoints(path):
         return _at(*newest_checkpoint(path))
+    if (path / "settings.json").is_file() and not iterations(path):  # a PLY beside it holds points, not splats
+        capture, _ = run_settings(path)
+        raise InputError(
+            f"{path} was ended before it saved anything, so there is nothing to resume. Begin it anew: splatscope "
+            f"train {capture} --out {path}"
+        )
     opened = open_path(path)
     if not isinstance(opened, SplatFile):
         raise InputError(
             f"{path} is a capture, not a run: --resume takes a run's folder, a checkpoint (.pt) or splats (.ply)."
         )
-    return Beginning(opened.path, splats=opened.gaussians, iteration=opened.iteration or 0, offset=opened.offset)
+    iteration, own = opened.iteration or 0, opened.filter
+    return Beginning(opened.path, splats=opened.gaussians, iteration=iteration, offset=opened.offset, filter=own)
 
 
 def _at(path: Path, checkpoint: Checkpoint) -> Beginning:
@@ -115,6 +126,7 @@ def _with_options(config: TrainConfig, options: cli.Train) -> TrainConfig:
         "iterations": options.iterations,
         "sh_degree": options.sh_degree,
         "sh_interval": options.sh_degree_interval,
+        "antialiasing": options.antialiasing,
         "seed": options.seed,
         "save_iterations": options.save_iterations,
         "test_iterations": options.test_iterations,
@@ -126,6 +138,7 @@ def _with_options(config: TrainConfig, options: cli.Train) -> TrainConfig:
             "random_background": options.random_background or None,
             "eval": options.eval or None,
             "alpha": options.alpha,
+            "masks": options.masks,
         },
         "initial": {"source": options.init},
         "densify": {"start": warm_up, "max_splats": most},

@@ -23,6 +23,14 @@ Offset = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
+class Mask:
+    """A picture beside a photograph whose black pixels say what does not show the scene."""
+
+    path: Path
+    orientation: int = 1  # EXIF's number of the turn that makes its stored pixels fit the photograph as that is read
+
+
+@dataclass(frozen=True)
 class View:
     """One photograph: where it lies and the pinhole camera that its picture, as `read_view` gives it, fits."""
 
@@ -32,6 +40,7 @@ class View:
     lens: Lens | None = None  # that took the stored photograph, which it will be undistorted with; None: no need
     turned: bool = False  # the photograph is turned as its EXIF tag says, which is what its camera speaks of
     has_alpha: bool = False
+    mask: Mask | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from splatscope.assets.capture import FEWEST_POINTS, NO_OFFSET, Capture, View
 from splatscope.assets.images import check_decodes
 from splatscope.assets.lens import Lens, as_colmap, straightened
+from splatscope.assets.masks import problem_of
 from splatscope.assets.photographs import left_out
 from splatscope.assets.undistort import seen
 from splatscope.assets.upright import guess_up
@@ -82,6 +83,7 @@ def check_up(capture: Capture, decode: bool = False) -> Checkup:
         *(_damage(views) if decode else ()),
         *_lenses(views),
         *_alpha(capture, views),
+        *_masks(views, decode),
         *_points(capture),
         *_cameras(capture),
         *_place(capture),
@@ -199,6 +201,30 @@ def _alpha(capture: Capture, views: Sequence[View]) -> Iterator[Finding]:
             True,
             "If it masks what moves, train with --alpha mask; if it means nothing, with --alpha ignore.",
         )
+
+
+def _masks(views: Sequence[View], decode: bool) -> Iterator[Finding]:
+    masked = [view for view in views if view.mask is not None]
+    without = [view.name for view in views if view.mask is None]
+    if not masked:
+        yield Finding("masks", "none")
+        return
+    yield Finding("masks", f"{len(masked)} of {len(views)} have one; black pixels count in no loss or score")
+    if without:
+        have = "has" if len(masked) == 1 else "have"
+        text = f"Only {len(masked)} of {counted(len(views), 'photograph')} {have} a mask; without: {_some(without)}."
+        yield Finding("masks", text, True, "Those count whole. Make masks for them too if something there is to go.")
+    if decode:
+        with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="checkup") as pool:
+            problems = list(zip(masked, pool.map(problem_of, masked), strict=True))
+        for problem, what, advice in (
+            ("damaged", "count whole", "Copy or export those masks again."),
+            ("black everywhere", "teach nothing", "If white means what to leave out, train with --masks invert."),
+        ):
+            names = [view.name for view, its in problems if its == problem]
+            if names:
+                text = f"Masks that are {problem}, so that their photographs {what}: {_some(names)}."
+                yield Finding("masks", text, True, advice)
 
 
 def _points(capture: Capture) -> Iterator[Finding]:

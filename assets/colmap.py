@@ -13,7 +13,8 @@ from pathlib import Path
 from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture, Census, PointCloud, View
 from splatscope.assets.colmap_model import model_suffix, points, read_model, registered_count, shots
 from splatscope.assets.images import EXTENSIONS
-from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, match_views, pair_views
+from splatscope.assets.masks import Masks
+from splatscope.assets.photographs import MASK_FOLDERS, Photographs, Shot, all_have_alpha, match_views, pair_views
 from splatscope.assets.recentre import recentred
 from splatscope.assets.sfm import FoundCameras
 from splatscope.kernels.errors import InputError
@@ -33,6 +34,19 @@ def find_models(path: Path) -> list[Path]:
     if before and max(map(registered_count, before)) > max(map(registered_count, models)):
         models += before
     return models
+
+
+def refuse_half_a_model(path: Path) -> None:
+    """Raises InputError where a folder has some files of a COLMAP model, but not those without which none opens."""
+    for folder in (*_subfolders(path / "sparse"), path / "sparse"):
+        for suffix in (".bin", ".txt"):
+            there = [name for name in ("cameras", "images", "points3D") if (folder / f"{name}{suffix}").is_file()]
+            lost = [f"{name}{suffix}" for name in ("cameras", "images") if name not in there]
+            if there and lost:
+                raise InputError(
+                    f"{folder} is not a whole COLMAP model: it has {there[0]}{suffix} but no {' and no '.join(lost)}. "
+                    "Copy the model again, or move that folder away to have cameras found anew."
+                )
 
 
 def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
@@ -62,13 +76,14 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
     taken = shots(reconstruction, model)
     folder, looked_in, more = _find_images(path, model, images, [shot.name for shot in taken])
     photographs = Photographs(folder)
+    masks = Masks(photographs, beside=folder != path)
     keys = _llff_copies(path, photographs, taken)
     if keys:
-        views, found_warnings, census = pair_views(photographs, taken, keys, looked_in)
+        views, found_warnings, census = pair_views(photographs, taken, keys, looked_in, masks.of)
         found_warnings.insert(0, f"The photographs in {folder} have other names, so they are paired in order.")
     else:
-        views, found_warnings, census = match_views(photographs, taken, looked_in, folders_may_differ=True)
-    warnings += [*more, *found_warnings]
+        views, found_warnings, census = match_views(photographs, taken, looked_in, True, masks.of)
+    warnings += [*more, *found_warnings, *masks.sentences()]
     if census.unused:
         warnings.append(
             f"Not used, for lack of a camera in {model}: {census.unused} of "
@@ -85,8 +100,10 @@ def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
     reconstruction = read_model(found.model)
     upright = found.upright or None
     taken = [replace(s, name=found.names[s.name], upright=upright) for s in shots(reconstruction, found.model)]
-    views, warnings, census = match_views(Photographs(folder), taken, str(folder), folders_may_differ=False)
-    warnings = [*filter(None, [found.remark()]), *warnings]
+    photographs = Photographs(folder)
+    masks = Masks(photographs, beside=folder != path)
+    views, warnings, census = match_views(photographs, taken, str(folder), False, masks.of)
+    warnings = [*filter(None, [found.remark()]), *warnings, *masks.sentences()]
     cloud = points(reconstruction, found.model)
     return _capture(path, views, cloud, "The reconstruction of these photographs", warnings, census)
 
@@ -126,7 +143,8 @@ def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) ->
                 return root / name, str(root / name), []
     if images == IMAGES and _holds_images(path):
         return path, str(path), []
-    others = [other for other in map(Photographs, _subfolders(path)) if other.paths]
+    below = [child for child in _subfolders(path) if child.name.casefold() not in MASK_FOLDERS]
+    others = [other for other in map(Photographs, below) if other.paths]
     if images == IMAGES:
         found = {other.folder: sum(map(bool, map(other.find, wanted))) for other in others}
         best = max(found, key=lambda folder: found[folder], default=None)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from splatscope.assets import model_folder
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset
-from splatscope.assets.colmap import find_models, read_colmap, read_found
+from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.model_folder import NamedCameras
 from splatscope.assets.ply import read_filter, read_ply
@@ -23,6 +23,7 @@ from splatscope.assets.recentre import camera_less, far_offset
 from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
 from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
 
 _OFFSET_SAMPLE = 100_000  # positions looked at to see whether a scene lies far from the origin
@@ -40,7 +41,7 @@ class SplatFile:
     iteration: int | None  # training iteration, None if unknown
     warnings: tuple[str, ...] = ()  # one sentence each
     offset: Offset = NO_OFFSET  # taken off every position and camera; `write_ply` adds it back
-    filter: str = "plain"  # of `ProjectPolicy`: the one the splats were trained with, as far as the file says
+    filter: Filter = "plain"  # of `ProjectPolicy`: the one the splats were trained with, as far as the file says
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,7 @@ def _open_folder(path: Path, images: str) -> SplatFile | Capture:
     if refused and not below:
         return _open_file(refused[0], images)  # which says what that file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
+        refuse_half_a_model(path)
         return _open_bare(path, *bare)
     raise InputError(_nothing_to_open(path, children, below))
 

@@ -31,8 +31,8 @@ _JPEG = ("JPEG", "MPO")  # the second: with a smaller picture behind the first, 
 _ORIENTATION = 0x0112  # EXIF tag
 _CAMERA = (0x010F, 0x0110)  # make and model
 _EXIF, _FOCAL_LENGTH = 0x8769, 0x920A  # a table of tags, and one in it
-_QUARTER_TURNS = (5, 6, 7, 8)
-_TURNS = (2, 3, 4, *_QUARTER_TURNS)
+QUARTER_TURNS = (5, 6, 7, 8)  # of what that tag says
+_TURNS = (2, 3, 4, *QUARTER_TURNS)
 warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
 
 
@@ -43,16 +43,25 @@ class ImageHeader:
     width: int  # stored pixels
     height: int
     has_alpha: bool  # `read_image` will return four channels
-    lies_sideways: bool  # its EXIF tag asks for a quarter turn
-    is_tagged: bool = False  # it asks for any turn, or for a mirror
+    orientation: int = 1  # what its EXIF tag says: 1 as it is, 2 to 8 turned or mirrored
+
+    @property
+    def is_tagged(self) -> bool:
+        """Its EXIF tag asks for any turn, or for a mirror."""
+        return self.orientation != 1
+
+    @property
+    def lies_sideways(self) -> bool:
+        """Its EXIF tag asks for a quarter turn."""
+        return self.orientation in QUARTER_TURNS
 
 
 def read_header(path: Path | str) -> ImageHeader:
     """Reads the header and nothing else. Raises InputError."""
     with _opened(path) as image:
-        orientation = None if image.format == "TIFF" else _orientation(image)  # TIFFs Pillow turns itself
-        sideways, tagged = orientation in _QUARTER_TURNS, orientation in _TURNS
-        return ImageHeader(*image.size, image.has_transparency_data, sideways, tagged)
+        tag = None if image.format == "TIFF" else _orientation(image)  # TIFFs Pillow turns itself
+        orientation = next((turn for turn in _TURNS if turn == tag), 1)
+        return ImageHeader(*image.size, image.has_transparency_data, orientation)
 
 
 def _orientation(image: Image.Image) -> object:
@@ -63,7 +72,7 @@ def _orientation(image: Image.Image) -> object:
 def camera_key(path: Path | str) -> tuple[object, ...]:
     """Equal for photographs that one camera took at one zoom, as far as their headers tell. Raises InputError."""
     with _opened(path) as image:
-        lies_sideways = _orientation(image) in _QUARTER_TURNS
+        lies_sideways = _orientation(image) in QUARTER_TURNS
         if image.format not in (*_JPEG, "TIFF", "WEBP"):
             return (*image.size, lies_sideways)
         tags = image.getexif()
@@ -108,6 +117,31 @@ def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
             grey = ((wide * 255 + 32767) // 65535).astype(np.uint8)
             return np.repeat(grey[:, :, None], 3, axis=2)
         return np.array(image.convert("RGBA" if image.has_transparency_data else "RGB"))
+
+
+def read_mask(path: Path | str, orientation: int = 1) -> NDArray[np.bool_]:
+    """[H, W], True where a mask is not black, after the turn that EXIF's `orientation` stands for.
+
+    A pixel is as bright as its brightest channel, and black where it is transparent; half of white is the limit. In a
+    mask that nowhere reaches it, as one of labels 0, 1, 2 does not, all that is not 0 counts. Raises InputError if the
+    file is damaged.
+    """
+    with _opened(path) as opened:
+        if orientation != 1:
+            opened.getexif()[_ORIENTATION] = orientation
+        image = opened if orientation == 1 else ImageOps.exif_transpose(opened)
+        if image.mode == "F":
+            raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
+        if image.mode.startswith("I"):
+            levels, half = np.asarray(image), 1 << 15
+        elif image.has_transparency_data:
+            channels = np.asarray(image.convert("RGBA"))
+            levels, half = channels[..., :3].max(axis=2) * (channels[..., 3] >= 128), 128
+        elif image.mode in ("1", "L"):
+            levels, half = np.asarray(image.convert("L")), 128
+        else:
+            levels, half = np.asarray(image.convert("RGB")).max(axis=2), 128
+        return levels >= half if levels.max() >= half else levels > 0
 
 
 def read_small(path: Path | str, width: int, height: int, turned: bool = False) -> NDArray[np.uint8]:

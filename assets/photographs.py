@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import Census, View
+from splatscope.assets.capture import Census, Mask, View
 from splatscope.assets.images import EXTENSIONS, ImageHeader, read_header
 from splatscope.assets.lens import Lens
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
+MASK_FOLDERS = ("masks", "mask")  # `masks.py`
 _SAME_SHAPE = 0.02  # relative difference of two aspect ratios that rounding and cropping by pixels explain
 _NAMED = 3  # photographs named in a warning
 _UNREAD = frozenset({".heic", ".heif", ".avif", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
@@ -36,17 +37,26 @@ class Shot:
     lens: Lens
     view_from_world: NDArray[np.float64]  # [4, 4]
     upright: bool | None = None  # its camera speaks of the photograph as its EXIF tag has it; None: its shape tells
+    mask: str = ""  # the file that the capture names as its mask
+
+
+# The mask of a photograph by its key, what is said of it, its header, and whether it is turned as its EXIF tag says.
+MaskFinder = Callable[[str, Shot, ImageHeader, bool], Mask | None]
 
 
 class Photographs:
     """The image files below one folder, subfolders included."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, with_masks: bool = False) -> None:
+        """`with_masks`: also those in a folder of masks right in it."""
         self.folder = folder
         self.paths: dict[str, Path] = {}  # path below the folder, with forward slashes -> file
         self.unread = 0  # pictures of kinds that are not read
-        for parent, folders, files in os.walk(folder):
-            folders.sort()
+        seen = {os.path.realpath(folder)}
+        for parent, folders, files in os.walk(folder, followlinks=True):  # large sets are often linked to
+            folders[:] = [name for name in sorted(folders) if _is_new(os.path.join(parent, name), seen)]
+            if Path(parent) == folder and not with_masks:
+                folders[:] = [name for name in folders if name.casefold() not in MASK_FOLDERS]
             for name in sorted(files):
                 path = Path(parent, name)
                 if path.suffix.lower() in EXTENSIONS and not name.startswith("."):
@@ -86,22 +96,30 @@ class Photographs:
 
 
 def match_views(
-    photographs: Photographs, shots: Sequence[Shot], looked_in: str, folders_may_differ: bool
+    photographs: Photographs,
+    shots: Sequence[Shot],
+    looked_in: str,
+    folders_may_differ: bool,
+    mask_of: MaskFinder | None = None,
 ) -> tuple[tuple[View, ...], list[str], Census]:
     """Pairs shots with their photographs, fits lenses to real sizes, and sorts by name.
 
     Returns the views, one warning for each thing worth knowing, and what was counted. A photograph whose
     header cannot be read is left out. Raises InputError if none is found or most are damaged; `looked_in`
-    says where the search was. `folders_may_differ` allows the match by bare file name.
+    says where the search was. `folders_may_differ` allows the match by bare file name. `mask_of` finds masks.
     """
     keys = {shot.name: photographs.find(shot.name) for shot in shots}
     if folders_may_differ and not any(keys.values()):
         keys |= photographs.find_ignoring_folders(list(keys))
-    return pair_views(photographs, shots, keys, looked_in)
+    return pair_views(photographs, shots, keys, looked_in, mask_of)
 
 
 def pair_views(
-    photographs: Photographs, shots: Sequence[Shot], keys: dict[str, str | None], looked_in: str
+    photographs: Photographs,
+    shots: Sequence[Shot],
+    keys: dict[str, str | None],
+    looked_in: str,
+    mask_of: MaskFinder | None = None,
 ) -> tuple[tuple[View, ...], list[str], Census]:
     """`match_views` once it is known which photograph is meant by each name."""
     views, notes = [], _Notes()
@@ -116,7 +134,8 @@ def pair_views(
         except InputError:
             notes.damaged.append(found)
             continue
-        views.append(_view(found, path, shot, header, notes))
+        view = _view(found, path, shot, header, notes)
+        views.append(view if mask_of is None else replace(view, mask=mask_of(found, shot, header, view.turned)))
     refuse_if_too_few(notes.damaged, len(shots) - len(notes.missing))
     hint = (
         f" {photographs.unread} HEIC, AVIF or raw files are there; convert them to JPEG." if photographs.unread else ""
@@ -214,6 +233,13 @@ def _some(names: Sequence[str]) -> str:
 def all_have_alpha(views: Sequence[View]) -> bool:
     """True for a set of cut-out pictures: then the background is a choice, white unless asked otherwise."""
     return all(view.has_alpha for view in views)
+
+
+def _is_new(folder: str, seen: set[str]) -> bool:
+    """False for a folder that was there before by another name: links may lead round in a circle."""
+    real, before = os.path.realpath(folder), len(seen)
+    seen.add(real)
+    return len(seen) > before
 
 
 def _once(names: Collection[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import NO_OFFSET, Offset, PointCloud
 from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
 
 _POSITION = ["x", "y", "z"]
@@ -27,6 +28,8 @@ _CONSTANT = ["f_dc_0", "f_dc_1", "f_dc_2"]
 _SCALE = ["scale_0", "scale_1", "scale_2"]
 _ROTATION = ["rot_0", "rot_1", "rot_2", "rot_3"]  # w, x, y, z
 _REQUIRED = [*_POSITION, *_CONSTANT, "opacity", *_SCALE, *_ROTATION]
+# What SplatRenderMode comments call the filters of `ProjectPolicy`: in Brush's words, and Faster-GS's for mip.
+_FILTERS: dict[str, Filter] = {"default": "plain", "mip": "compensated", "mip-0.1": "mip"}
 _REST_COUNTS = {0: 1, 9: 4, 24: 9, 45: 16}  # f_rest properties -> rows of `sh` (degree 0 to 3)
 
 
@@ -60,13 +63,15 @@ def read_ply(path: Path | str, offset: Offset = NO_OFFSET) -> Gaussians:
     return Gaussians(means, log_scales, quats, logit_opacities, sh.reshape(table.count, bands + 1, 3))
 
 
-def read_filter(path: Path | str) -> str:
-    """The filter of `ProjectPolicy` that the splats of a PLY were trained with, by its SplatRenderMode comment.
-
-    "mip-0.1" is mip; "default", anything else or nothing is plain. Raises InputError if the file is no PLY.
+def read_filter(path: Path | str) -> Filter:
+    """The filter of `ProjectPolicy` that the splats of a PLY were trained with, by its last SplatRenderMode comment of
+    those understood; plain without one. Raises InputError if the file is no PLY.
     """
     modes = (re.fullmatch(r"SplatRenderMode:\s*(\S+)\s*", comment) for comment in open_vertices(path).comments)
-    return "mip" if any(mode and mode[1] == "mip-0.1" for mode in modes) else "plain"
+    found: Filter = "plain"
+    for mode in modes:
+        found = _FILTERS.get(mode[1], found) if mode else found
+    return found
 
 
 def write_ply(
@@ -75,11 +80,13 @@ def write_ply(
     comments: Iterable[str] = (),
     offset: Offset = NO_OFFSET,
     text: bool = False,
+    filter: Filter = "plain",
 ) -> None:
     """Writes splats as binary little-endian float32, or as text; reading them back gives the same bits.
 
     A non-zero `offset` is added to the positions, which are then float64. `comments` become header comments,
-    one line of ASCII each. Raises InputError if `path` cannot be written.
+    one line of ASCII each, and one more names the `filter` that the splats were trained with unless that is plain.
+    Raises InputError if `path` cannot be written.
     """
     bands = gaussians.sh.shape[1] - 1
     rest = [f"f_rest_{i}" for i in range(3 * bands)]
@@ -89,6 +96,8 @@ def write_ply(
     record = np.dtype([(name, "<f8" if name in wide else "<f4") for name in names])
     rows = np.broadcast_to(np.zeros(1, record), (gaussians.count,))
     lines = [" ".join(c.encode("ascii", "replace").decode().split()) for c in comments]
+    modes = [f"SplatRenderMode: {mode}" for mode, name in _FILTERS.items() if name == filter and name != "plain"]
+    lines += [mode for mode in modes if mode not in lines]
     vertices = PlyElement.describe(rows, "vertex")
     header = PlyData([vertices], text=text, byte_order="=" if text else "<", comments=lines).header
     with atomic_path(path) as temporary, open(temporary, "wb") as file:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture, Census, PointCloud, View
 from splatscope.assets.colmap_model import model_suffix, points, read_model
 from splatscope.assets.json_fields import check_rigid, matrix, read_json, require
+from splatscope.assets.masks import Masks
 from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, match_views
 from splatscope.assets.ply import read_point_cloud
 from splatscope.assets.recentre import recentred
 from splatscope.assets.transforms_lens import read_lens
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.words import counted
 
 TRAIN, TEST, SINGLE = "transforms_train.json", "transforms_test.json", "transforms.json"
 _POINT_FILES = ("points3d.ply", "points3D.ply", "init.ply", "sparse_pc.ply")
@@ -39,20 +39,22 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
     `images_4`. Raises InputError if neither file is there, a frame is incomplete, or no photograph is found.
     """
     path = Path(path)
-    photographs = Photographs(path)
+    photographs = Photographs(path, with_masks=True)
+    masks = Masks(photographs)
     test_views: tuple[View, ...] = ()
     if (path / TRAIN).is_file():
         content = _read_file(path / TRAIN)
-        views, warnings, census = _read_split(content, path / TRAIN, photographs, images)
+        views, warnings, census = _read_split(content, path / TRAIN, photographs, images, masks)
         if (path / TEST).is_file():
             try:
-                test_views, test_warnings, _ = _read_split(_read_file(path / TEST), path / TEST, photographs, images)
+                test = _read_file(path / TEST)
+                test_views, test_warnings, _ = _read_split(test, path / TEST, photographs, images, masks)
                 warnings += [f"Test views: {warning}" for warning in test_warnings]
             except InputError as error:
                 warnings.append(f"Test views ignored: {error}")
     elif (path / SINGLE).is_file():
         content = _read_file(path / SINGLE)
-        views, warnings, census = _read_split(content, path / SINGLE, photographs, images)
+        views, warnings, census = _read_split(content, path / SINGLE, photographs, images, masks)
     else:
         raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
     cloud, point_warnings = _read_points(path, content)
@@ -61,7 +63,7 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
             f"There are too few points ({len(cloud.positions)}), so splats will start at random positions."
         )
     census = replace(census, unused=0)  # other splits, depth maps and normals lie in the same folder
-    all_warnings = (*warnings, *point_warnings)
+    all_warnings = (*warnings, *masks.sentences(), *point_warnings)
     # Blender's own files give an angle of view; a focal length in pixels comes from a calibrated camera.
     kind = "transforms" if any("fl_x" in entry for entry in (content, *content["frames"])) else "blender"
     return recentred(Capture(path, kind, views, test_views, cloud, all_have_alpha(views), all_warnings, census=census))
@@ -76,9 +78,9 @@ def _read_file(where: Path) -> Mapping[str, Any]:
 
 
 def _read_split(
-    content: Mapping[str, Any], where: Path, photographs: Photographs, images: str
+    content: Mapping[str, Any], where: Path, photographs: Photographs, images: str, masks: Masks
 ) -> tuple[tuple[View, ...], list[str], Census]:
-    shots, masks = [], 0
+    shots = []
     for index, frame in enumerate(content["frames"]):
         place = f"{where}, frame {index}"
         require(frame, ("file_path", "transform_matrix"), place)
@@ -87,16 +89,13 @@ def _read_split(
             raise InputError(f"{place}: file_path must be the path of a photograph.")
         if images != IMAGES:
             name = re.sub(rf"(^|[/\\]){IMAGES}(?=[/\\])", lambda match: match[1] + images, name, count=1)
-        masks += "mask_path" in frame
+        mask = frame.get("mask_path") or ""
+        if not isinstance(mask, str):
+            raise InputError(f"{place}: mask_path must be the path of a mask, got {mask!r}.")
         found = photographs.find(name)
         lens = read_lens({**content, **frame}, photographs.paths[found] if found else None, place)
-        shots.append(Shot(name, lens, _view_from_world(frame, place)))
-    views, warnings, census = match_views(photographs, shots, str(photographs.folder), folders_may_differ=False)
-    if masks:
-        warnings.append(
-            f"A mask_path, which is not read, is named by {counted(masks, 'frame')}; put masks into the alpha channel."
-        )
-    return views, warnings, census
+        shots.append(Shot(name, lens, _view_from_world(frame, place), mask=mask))
+    return match_views(photographs, shots, str(photographs.folder), False, masks.of)
 
 
 def _view_from_world(frame: Mapping[str, Any], where: str) -> NDArray[np.float64]:

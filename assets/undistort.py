@@ -29,8 +29,8 @@ _SEEN_TOLERANCE = 0.75  # px
 def undistorted(path: Path, lens: Lens, read: Callable[[], NDArray[np.uint8]], variant: str) -> NDArray[np.uint8]:
     """The photograph at `path` through a pinhole, uint8 [h, w, 3 or 4]: from the cache, else warped and kept.
 
-    `read` gives its pixels [H, W, 3 or 4] at the size of the lens; `variant` names any choice made in doing
-    so. Raises InputError if the photograph cannot be read or has changed its size.
+    `read` gives its pixels [H, W, 3 or 4], or of a mask [H, W], at the size of the lens; `variant` names any choice
+    made in doing so. Raises InputError if the photograph cannot be read or has changed its size.
     """
     cached = _cache_path(path, lens, variant)
     if cached is not None and cached.is_file():
@@ -46,13 +46,14 @@ def undistorted(path: Path, lens: Lens, read: Callable[[], NDArray[np.uint8]], v
 
 
 def warp(pixels: NDArray[np.uint8], lens: Lens) -> NDArray[np.uint8]:
-    """uint8 [H, W, 3 or 4] as the lens saw it -> [h, w, 3 or 4] as its `straightened` pinhole would have."""
+    """uint8 [H, W, 3 or 4] or [H, W] as the lens saw it -> the same at [h, w] as its `straightened` pinhole would
+    have, black where the lens saw nothing."""
     if pixels.shape[:2] != (lens.height, lens.width):
         raise InputError(
             f"A photograph is {pixels.shape[1]} x {pixels.shape[0]} pixels where {lens.width} x {lens.height} were "
             "expected; it has changed since the capture was opened. Open the capture again."
         )
-    if pixels.shape[2] == 3:
+    if pixels.ndim == 2 or pixels.shape[2] == 3:
         return _warp_channels(pixels, lens)
     # Colours are weighted by alpha, or what lies hidden where a picture is transparent would bleed in.
     alpha = pixels[..., 3:].astype(np.uint16)

@@ -1,4 +1,4 @@
-"""The pixels of a view: its photograph decoded, turned, undistorted, and its transparency put to use.
+"""The pixels of a view: its photograph decoded, turned, undistorted; its transparency and its mask put to use.
 
 Nothing is composited or resized here; `training/dataset.py` does that. `undistort.py` warps and caches.
 """
@@ -10,14 +10,18 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from splatscope.assets.capture import View
-from splatscope.assets.images import read_image
+from splatscope.assets.capture import Mask, View
+from splatscope.assets.images import read_image, read_mask
+from splatscope.assets.lens import Lens
 from splatscope.assets.undistort import seen, undistorted
 from splatscope.kernels.errors import InputError
 
 AlphaUse = Literal["background", "mask", "ignore"]
 ALPHA_USES: tuple[str, ...] = get_args(AlphaUse)
+MaskUse = Literal["use", "invert", "ignore"]
+MASK_USES: tuple[str, ...] = get_args(MaskUse)
 _OPAQUE = 128  # of 255; with alpha as a mask, what is less opaque is left out
 
 
@@ -27,17 +31,20 @@ class ViewImage:
 
     pixels: NDArray[np.uint8]  # [H, W, 3], or [H, W, 4] with straight alpha where alpha means background
     mask: NDArray[np.bool_] | None  # [H, W], True where the photograph tells of the scene; None: everywhere
+    mask_problem: str = ""  # why its mask is not used, a sentence; empty if it has none or it is used
 
 
-def read_view(view: View, alpha: AlphaUse = "background") -> ViewImage:
+def read_view(view: View, alpha: AlphaUse = "background", masks: MaskUse = "use") -> ViewImage:
     """Decodes one view at its camera's size.
 
     Transparency is kept as a fourth channel for compositing over a background ("background"), or leaves
-    pixels out of what is compared ("mask"), or is thrown away ("ignore"). Raises InputError if the
-    photograph is damaged or no longer has its size.
+    pixels out of what is compared ("mask"), or is thrown away ("ignore"). A mask's black pixels leave pixels out
+    ("use"), or its other ones do ("invert"), or none ("ignore"). Raises InputError if the photograph is damaged or
+    no longer has its size; a damaged mask is not used.
     """
-    if alpha not in ALPHA_USES:
-        raise InputError(f"alpha must be one of {', '.join(ALPHA_USES)}, got {alpha!r}.")
+    for name, value, known in (("alpha", alpha, ALPHA_USES), ("masks", masks, MASK_USES)):
+        if value not in known:
+            raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
 
     def stored() -> NDArray[np.uint8]:
         pixels = read_image(view.image_path, view.turned)
@@ -60,7 +67,31 @@ def read_view(view: View, alpha: AlphaUse = "background") -> ViewImage:
         if alpha == "mask":
             mask = opaque if mask is None else mask & opaque
         pixels = _rgb(pixels)
-    return ViewImage(pixels, None if mask is None or mask.all() else mask)
+    problem = ""
+    if view.mask is not None and masks != "ignore":
+        try:
+            own = _read_mask(view.mask, view.lens, expected, masks == "invert")
+            mask = own if mask is None else mask & own
+        except InputError as error:
+            problem = str(error)
+    return ViewImage(pixels, None if mask is None or mask.all() else mask, problem)
+
+
+def _read_mask(mask: Mask, lens: Lens | None, size: tuple[int, int], inverted: bool) -> NDArray[np.bool_]:
+    """[h, w] of the view, True where the photograph counts; False where its lens saw nothing."""
+    height, width = size if lens is None else (lens.height, lens.width)
+
+    def stored() -> NDArray[np.uint8]:
+        levels = np.where(read_mask(mask.path, mask.orientation) != inverted, np.uint8(255), np.uint8(0))
+        if levels.shape == (height, width):
+            return levels
+        return np.asarray(Image.fromarray(levels).resize((width, height), Image.Resampling.BOX))
+
+    if lens is None:
+        return stored() >= _OPAQUE
+    variant = f"{'inverted ' if inverted else ''}mask, turned {mask.orientation}"
+    levels = undistorted(mask.path, lens, stored, variant)
+    return (levels if levels.ndim == 2 else levels[..., 0]) >= _OPAQUE  # the cache gives colours
 
 
 def _rgb(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.launcher import Launcher
 from splatscope.kernels.passes import frame_dtype, source
 from splatscope.kernels.renderer import KernelStore
-from splatscope.kernels.training_step import loss_kernels
+from splatscope.kernels.step_loss import loss_grid, loss_kernels
 from splatscope.kernels.types import Camera
 
 DSSIM_WEIGHT = 0.2
@@ -28,18 +28,16 @@ class Loss:
         step = source("step.cuh").text
         kinds = {name: struct_layout(step, name).dtype for name in ("StepInputs", "StepState", "StepResult")}
         self._kernels, self._launcher = kernels("loss.cuh", loss_kernels(False, False)), Launcher()
-        shape, threads = (camera.height, camera.width, 3), 128
-        self._rows = 24
-        self._blocks = -(-3 * camera.width // threads) * -(-camera.height // self._rows)
+        self._grid = loss_grid(camera.width, camera.height)
         fields: Any = kinds["StepResult"].fields
         frame, self._host_inputs = np.zeros(1, frame_dtype()), np.zeros(1, kinds["StepInputs"])
         frame["width"], frame["height"] = camera.width, camera.height
         self._host_inputs["dssim_weight"] = DSSIM_WEIGHT
         self._frame, self._state = _bytes(frame), _bytes(np.zeros(1, kinds["StepState"]))
         self._results = _bytes(np.zeros(64, kinds["StepResult"]))
-        self._derivatives = torch.empty((3, *shape), device="cuda")
-        self._sums = torch.empty((self._blocks, 2), device="cuda")
-        self._gradient = torch.empty(shape, device="cuda")
+        self._derivatives = torch.empty(self._grid.derivatives, device="cuda")
+        self._sums = torch.empty((self._grid.blocks, 2), device="cuda")
+        self._gradient = torch.empty((camera.height, camera.width, 3), device="cuda")
         self._loss_at = fields["loss"][1]
         self._inputs: dict[int, Tensor] = {}  # by the address of the photograph
 
@@ -54,13 +52,13 @@ class Loss:
             self._host_inputs["target"] = at
             self._inputs[at] = _bytes(self._host_inputs)
         shared = {"frame": self._frame, "inputs": self._inputs[at], "image": image, "derivatives": self._derivatives}
-        shared |= {"sums": self._sums, "rows": self._rows}
+        shared["sums"] = self._sums
         own = {"state": self._state, "results": self._results, "reach": None, "gradient": self._gradient}
-        values = (shared, shared | own | {"sum_count": self._blocks})
-        names = loss_kernels(False, False)
-        for name, blocks, arguments in zip(names, (self._blocks, self._blocks + 1), values, strict=True):
+        values = (shared, shared | own | {"sum_count": self._grid.blocks})
+        names, counts = loss_kernels(False, False), (self._grid.blocks, self._grid.blocks + 1)
+        for name, blocks, arguments in zip(names, counts, values, strict=True):
             kernel = self._kernels[name]
-            self._launcher.launch(kernel, (blocks,), (128,), kernel.arguments.pack(**arguments))
+            self._launcher.launch(kernel, (blocks,), (self._grid.threads,), kernel.arguments.pack(**arguments))
         loss = self._results[self._loss_at : self._loss_at + 4].view(torch.float32)[0]
         return loss.clone(), self._gradient
 

@@ -24,7 +24,11 @@ class Backend(Protocol):
     """Renders splats and, for training, differentiates. Calls may come from any thread, one at a time."""
 
     name: str  # "cpu", "reference", ...
-    compiling: bool  # True while a call waits for kernels to compile; read from any thread
+
+    @property
+    def compiling(self) -> bool:
+        """True while a call waits for kernels to compile; read from any thread."""
+        ...
 
     @property
     def device(self) -> str:

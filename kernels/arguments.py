@@ -138,7 +138,7 @@ def struct_layout(text: str, name: str) -> ArgumentStruct:
         if count:
             if struct is not None:
                 raise ValueError(f"struct {name}: {member} is an array of structs.")
-            length = _constant(text, count)
+            length = int(count) if count.isdigit() else read_constant(text, count)
             form, size = (form, (length,)), size * length
         offset = -(-end // align) * align
         members.append(Member(member, offset, align, form, base if is_pointer else None, struct))
@@ -176,12 +176,11 @@ def _plain(name: str) -> tuple[Any, int, int]:
     return (dtype, (lanes,)), size, dtype.itemsize if lanes == 3 else min(size, 16)
 
 
-def _constant(text: str, name: str) -> int:
-    if name.isdigit():
-        return int(name)
+def read_constant(text: str, name: str) -> int:
+    """What `constexpr ... name = number;` says. Raises ValueError if the text has no such thing."""
     match = re.search(rf"\bconstexpr\s+[\w\s]+?\b{name}\s*=\s*(\d+)\s*;", text)
     if match is None:
-        raise ValueError(f"array size {name} is neither a number nor a `constexpr ... {name} = number;`.")
+        raise ValueError(f"{name} is neither a number nor declared as `constexpr ... {name} = number;`.")
     return int(match.group(1))
 
 

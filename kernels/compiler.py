@@ -302,7 +302,7 @@ def _strings(texts: Sequence[str]) -> Any:
 
 def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, KernelReport]:
     """Reads `ptxas -v` and the sizes of the code sections."""
-    code = dict(_code_sections(image))
+    code = {name.removeprefix(".text."): size for name, _, size in _sections(image)}
     found = {}
     for match in _REPORT.finditer(log):
         shared = re.search(r"(\d+) bytes smem", match["rest"])
@@ -314,8 +314,21 @@ def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, Kerne
     return {name: found[symbol] for name, symbol in symbols.items() if symbol in found}
 
 
-def _code_sections(image: bytes) -> Iterator[tuple[str, int]]:
-    """(kernel symbol, bytes of code): the sections `.text.<symbol>` of a 64-bit ELF file."""
+def most_threads(compiled: Compiled, instantiation: str) -> int:
+    """Threads a block has at most by a kernel's launch bounds; 0 where it has none, or is PTX."""
+    name, image = f".nv.info.{compiled.symbols[instantiation]}", compiled.image
+    for section, start, size in _sections(image) if image.startswith(b"\x7fELF") else ():
+        at = start if section == name else start + size
+        while at < start + size:  # attributes: form, name, and a value of 2 bytes or the length of a longer one
+            form, attribute, value = image[at], image[at + 1], int.from_bytes(image[at + 2 : at + 4], "little")
+            if (form, attribute) == (4, 5):  # EIATTR_MAX_THREADS: x, y, z, of which we use the first
+                return int.from_bytes(image[at + 4 : at + 8], "little")
+            at += 4 + (value if form == 4 else 0)
+    return 0
+
+
+def _sections(image: bytes) -> Iterator[tuple[str, int, int]]:
+    """(name, first byte, bytes) of the sections of a 64-bit ELF file; `.text.<symbol>` is the code of a kernel."""
 
     def number(offset: int, size: int) -> int:
         return int.from_bytes(image[offset : offset + size], "little")
@@ -325,5 +338,4 @@ def _code_sections(image: bytes) -> Iterator[tuple[str, int]]:
     for header in range(table, table + count * entry, entry):
         start = strings + number(header, 4)
         name = image[start : image.index(b"\0", start)].decode()
-        if name.startswith(".text."):
-            yield name.removeprefix(".text."), number(header + 0x20, 8)
+        yield name, number(header + 0x18, 8), number(header + 0x20, 8)

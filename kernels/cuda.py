@@ -72,12 +72,15 @@ class CudaBackend:
     def __init__(self, renderer: Renderer | None = None, nvtx: bool = False) -> None:
         self.renderer = renderer or _first_renderer(nvtx)
         self.device = _device_name(self.renderer)
-        self.compiling = False  # true while a call waits for the compiler; any thread may read it
         self._uploaded: tuple[Gaussians | None, Scene] | None = None  # None for arrays that may change in place
         self._passes = 0
         self._rgba = RgbaConverter()
-        self._ready: set[tuple[Policy, bool, tuple[int, int]]] = set()  # passes whose kernels are known to be there
         self._clock = 0.0  # time.perf_counter() when the GPU's clock was started
+
+    @property
+    def compiling(self) -> bool:
+        """True while someone waits for the compiler, a training step included; any thread may ask."""
+        return self.renderer.kernels.is_awaited
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles, or loads from disk, by rendering one small picture."""
@@ -118,11 +121,8 @@ class CudaBackend:
         Of two at a time the stage times are the newer one's.
         """
         with _LOCK:
-            scene, renderer = self._begin(gaussians, camera, policy, training=False), self.renderer
-            try:
-                out = renderer.forward(scene, camera, settings, policy, wants_depth=True)
-            finally:
-                self.compiling = False
+            scene, renderer = self._begin(gaussians, training=False), self.renderer
+            out = renderer.forward(scene, camera, settings, policy, wants_depth=True)
             assert out.depth is not None
             copies = HostCopies([self._rgba(out.image), out.tile_starts, renderer.pipeline.frame])
             tensors = {name: getattr(out, name).clone() for name in ("image", "depth", "transmittance")}
@@ -236,27 +236,18 @@ class CudaBackend:
         self.renderer.forget()
         self._uploaded = None
 
-    def _begin(self, gaussians: Gaussians, camera: Camera, policy: Policy, training: bool) -> Scene:
-        """Before each pass: the scene on the GPU, and whether the compiler will be waited for."""
+    def _begin(self, gaussians: Gaussians, training: bool) -> Scene:
+        """Before each pass: the scene on the GPU."""
         self._passes += 1
-        scene = self._scene(gaussians, training)
-        drawn_before = policy, training, camera.tiles
-        if drawn_before not in self._ready:  # to work out which kernels that takes costs more than to launch them
-            self.compiling = not self.renderer.is_ready(policy, training, True, camera)
-            if not self.compiling:
-                self._ready.add(drawn_before)
-        return scene
+        return self._scene(gaussians, training)
 
     def _draw(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings, policy: Policy, training: bool
     ) -> Frame:
-        scene, renderer = self._begin(gaussians, camera, policy, training), self.renderer
-        try:
-            out, record = renderer.complete(
-                lambda: renderer.forward(scene, camera, settings, policy, training, wants_depth=True)
-            )
-        finally:
-            self.compiling = False
+        scene, renderer = self._begin(gaussians, training), self.renderer
+        out, record = renderer.complete(
+            lambda: renderer.forward(scene, camera, settings, policy, training, wants_depth=True)
+        )
         image, depth, transmittance, starts = copy_to_host([out.image, out.depth, out.transmittance, out.tile_starts])
         return Frame(
             image,

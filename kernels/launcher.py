@@ -168,7 +168,7 @@ class Launcher:
             yield
 
     def range(self, name: str) -> AbstractContextManager[None]:
-        """Names the body for profilers, and does nothing else; a graph has no stages for them, only its replay."""
+        """Names the body for profilers, and does nothing else. A graph has no stages for them: with `nvtx`, launch."""
         return _nvtx_range(name) if self.nvtx else nullcontext()
 
     def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:

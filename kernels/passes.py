@@ -61,7 +61,7 @@ def instantiation(file: str, kernel: str, policy: Policy, **own: str) -> tuple[s
 
 def fused_name(project_backward: str, policy: Policy) -> str:
     """The kernel of projection backward and Adam in one, from the instantiation of projection backward alone."""
-    moves = {"fused": "all"}.get(policy.optimizer.adam, policy.optimizer.adam)
+    moves = {"fused": "all"}.get(policy.adam, policy.adam)
     return f"{project_backward.replace('<', '_adam<', 1).removesuffix('>')}, Moves::{moves}>"
 
 

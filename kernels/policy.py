@@ -1,10 +1,10 @@
 """Every run-time toggle, one frozen dataclass a stage.
 
-A toggle is one field: its values, one sentence, the seed step it comes from, the backends that honour it, what it
-needs, and its identity class against the default: B bit-identical image, R rounding only, Q small stated change. The
-window, the command line, the benchmark and the tests all iterate over `toggle_table()`; on a GPU a field is a field of
-the stage's C++ policy, and a value the name of its enumerator. The ladder as policies: `steps.py`. How a policy
-becomes kernels: `passes.py`. What a toggle is: `toggles.py`.
+A toggle is one field: its values, the oldest first, one sentence, the seed step it comes from, the backends that honour
+it, what it needs, and its identity class against the default, for class Q the tolerance (`toggles.py`). The window, the
+command line, the benchmark and the tests all iterate over `toggle_table()`; on a GPU a field is a field of the stage's
+C++ policy, and a value the name of its enumerator. The ladder as policies: `steps.py`. How a policy becomes kernels:
+`passes.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from functools import cache
 from typing import Literal, get_args, get_type_hints
 
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.toggles import CPU_AND_CUDA, Need, Switch, Toggle, toggle
+from splatscope.kernels.toggles import ANOTHER_PICTURE, CPU_AND_CUDA, Need, Switch, Toggle, Tolerance, toggle
 
+Filter = Literal["plain", "compensated", "mip"]
 Reduction = Literal[
     "atomic", "butterfly", "scatter", "pair", "deferred_pair", "deferred_quad", "transposed", "deterministic"
 ]
@@ -27,12 +28,12 @@ _MASKS = ("aabb", "ellipse")
 class BinPolicy:
     """Which tiles a splat is listed in."""
 
-    bounds: Literal["row_span", "aabb_o", "circle3s"] = toggle(
+    bounds: Literal["circle3s", "aabb_o", "row_span"] = toggle(
         "row_span",
         "Tiles a splat is listed in: row_span solves the 1/255 ellipse per tile row, aabb_o takes its bounding box, "
         "circle3s the square around three standard deviations (2023).",
         step="s01b",
-        identity="Q",
+        identity=Tolerance(difference=0.02),
         cpp="Bounds",
         backends=CPU_AND_CUDA,
     )
@@ -42,13 +43,13 @@ class BinPolicy:
 class ProjectPolicy:
     """How splats come to the image plane and get their colour."""
 
-    filter: Literal["plain", "compensated", "mip"] = toggle(
+    filter: Filter = toggle(
         "plain",
         "How splats are kept from slipping between pixels: widened by 0.3 px²; likewise, their opacity lowered by as "
         "much as they grew; or by 0.1 px² and lowered (Mip-Splatting). A scene looks right under the one it was "
         "trained with.",
         step="own",
-        identity="Q",
+        identity=ANOTHER_PICTURE,
         cpp="Filter",
         backends=CPU_AND_CUDA,
     )
@@ -72,7 +73,7 @@ class ProjectPolicy:
         "halves of the numbers in an array of their own, so that an optimiser loses nothing. Training with bf16 keeps "
         "no more than that, and rounds at random so that small steps are not lost.",
         step="s06_bf16",
-        identity="Q",
+        identity=Tolerance(decibels=0.02),
         cpp="ShDtype",
     )
     layout: Literal["soa", "packed48"] = toggle(
@@ -148,7 +149,7 @@ class SchedulePolicy:
         "A chunk learns what is left of its pixels before it, so that they stop where they would in one walk; training "
         "always does.",
         step="own",
-        identity="Q",
+        identity=Tolerance(difference=0.01),
     )
     sat_flag: Switch = toggle(
         "on", "A chunk stops once an earlier one has ended all pixels of its tile.", step="own", identity="B"
@@ -237,7 +238,7 @@ class BlendPolicy:
         "cap99",
         "The largest alpha of a splat at a pixel: 0.99 as in 2023, 0.999, or as good as 1.",
         step="own",
-        identity="Q",
+        identity=Tolerance(difference=0.01),
         cpp="AlphaCap",
         backends=CPU_AND_CUDA,
         needs=tuple(
@@ -249,7 +250,7 @@ class BlendPolicy:
         "exclusive",
         "The splat that takes a pixel's transmittance below 1e-4 is left out, or blended as the last one.",
         step="own",
-        identity="Q",
+        identity=Tolerance(difference=0.01),
         cpp="Stop",
         backends=CPU_AND_CUDA,
     )
@@ -296,7 +297,7 @@ class BlendPolicy:
         "on",
         "Each entry of the compacted list says which warps blended it.",
         step="s04",
-        identity="B",
+        identity="B/R",
         needs=(Need("on", "blend", "compaction", ("on",), "the bits are stored by compaction"),),
     )
 
@@ -311,21 +312,21 @@ class BlendBackwardPolicy:
         "by pairs of splats, 7.5 with the horizontal offset multiplied in later, 7 by fours; transposed goes through "
         "shared memory; deterministic adds integers, so that every run gives the same bits.",
         step="s01a",
-        identity="B",
+        identity="B/R",
         cpp="Reduce",
     )
     accum: Literal["rgb", "projected"] = toggle(
         "projected",
         "Light from behind is carried as three colours, or as one product with the image gradient.",
         step="s01e",
-        identity="B",
+        identity="B/R",
         cpp="Accumulate",
     )
     bwd_sync: Literal["block", "warp"] = toggle(
         "warp",
         "The block stages splats together with barriers, or each warp stages its own and never waits.",
         step="s06",
-        identity="B",
+        identity="B/R",
         cpp="Walk",
         needs=(Need("warp", "blend", "cmask", ("on",), "a warp alone must know from the list what it blended"),),
     )
@@ -333,7 +334,7 @@ class BlendBackwardPolicy:
         "on",
         "The moments of a thread's two rows come from one product each.",
         step="s06",
-        identity="B",
+        identity="B/R",
         needs=(Need("on", "blend", "map", ("columns_8x8", "mixed", "adaptive"), "only there a thread has two rows"),),
     )
     touched: Switch = toggle(
@@ -341,7 +342,7 @@ class BlendBackwardPolicy:
         "The backward pass marks the splats it reached, and the others skip their chain rule.",
         step="s04",
         identity="B",
-        needs=(Need("on", "blend", "cmask", ("on",), "it marks what compaction kept"),),
+        needs=(Need("on", "blend", "compaction", ("on",), "it marks what compaction kept"),),
     )
     ablate: Literal["off", "no_atomics", "no_reductions", "loop_floor"] = toggle(
         "off",
@@ -361,7 +362,7 @@ class ProjectBackwardPolicy:
         "All harmonics of a splat in registers at once, or four rows at a time, or a warp brings its rows to shared "
         "memory and writes their gradients as one run.",
         step="s03",
-        identity="B",
+        identity="B/R",
         cpp="ShBackward",
         needs=(Need("staged", "project_backward", "zero", ("coop",), "a warp writes the unseen rows among its own"),),
     )
@@ -389,11 +390,12 @@ _WHOLE_ROWS = "a warp must have whole rows of gradients"
 class OptimizerPolicy:
     """How a training step on the GPU moves the parameters. Pictures and gradients do not depend on it."""
 
-    adam: Literal["separate", "fused", "lazy_sh", "sparse"] = toggle(
-        "fused",
+    adam: Literal["separate", "fused", "lazy_sh", "sparse", "auto"] = toggle(
+        "auto",
         "Adam goes over arrays of gradients in a launch of its own, or takes each gradient where the backward pass has "
         "it, so that no array holds them; lazy_sh leaves harmonics alone while their splat has no gradient and catches "
-        "them up, exactly, before it is seen; sparse moves seen splats only: another outcome (-0.1 to -0.2 dB).",
+        "them up, exactly, before it is seen; auto is lazy_sh where the other toggles allow it, else fused, else "
+        "separate; sparse moves seen splats only: another outcome (-0.1 to -0.2 dB).",
         step="own",
         identity="B",
         cpp=None,
@@ -431,6 +433,17 @@ class Policy:
     project_backward: ProjectBackwardPolicy = ProjectBackwardPolicy()
     optimizer: OptimizerPolicy = OptimizerPolicy()
     launch: LaunchPolicy = LaunchPolicy()
+
+    @property
+    def adam(self) -> str:
+        """What `optimizer.adam` comes to: auto is never the answer."""
+        wanted = self.optimizer.adam
+        if wanted != "auto":
+            return wanted
+        if self.project_backward.sh_bwd != "staged":
+            return "separate"
+        has_whole_rows = self.project.sh_load == "staged" and self.project.sh_dtype == "f32"
+        return "lazy_sh" if has_whole_rows else "fused"
 
     def value(self, stage: str, name: str) -> str:
         """The value of one toggle."""

@@ -2,8 +2,9 @@
 
 It keeps one plan, and with launch = graph two captured graphs, for each (scene, image size, policy), twice where frames
 have a choice of blend kernels (`blend_choice.py`); the first frame of a plan is launched kernel by kernel, later ones
-replay. Counters stay on the GPU until someone reads them: a frame that did not fit its buffers draws nothing and sets a
-flag there. `complete` reads, grows and draws again. Stages, in order: `pipeline.py`. NumPy in and out: `cuda.py`.
+replay, unless profilers are to see stages. Counters stay on the GPU until someone reads them: a frame that did not fit
+its buffers draws nothing and sets a flag there. `complete` reads, grows and draws again. Stages, in order:
+`pipeline.py`. NumPy in and out: `cuda.py`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class KernelStore:
         self._compiler = compiler
         self._loaded: dict[tuple[str, str], Kernel] = {}
         self._compiling: dict[tuple[str, str], Future[None]] = {}
+        self.is_awaited = False  # true while someone waits for the compiler; any thread may read it
         self._threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="nvrtc")
         self._threads.submit(prune_cache)
 
@@ -60,7 +62,7 @@ class KernelStore:
             self._start(file, name)
         for name in names:
             if (file, name) not in self._loaded:
-                self._compiling[file, name].result()
+                self._wait_for(file, name)
                 self._loaded |= {(file, n): kernel for n, kernel in load(source(file), [name]).items()}
         return {name: self._loaded[file, name] for name in names}
 
@@ -73,8 +75,16 @@ class KernelStore:
 
     def compiling(self, made_for: Pass) -> tuple[str, ...]:
         """Stages of a pass that wait for the compiler; `start` has been called for it."""
-        waiting = (file for file, name in made_for.kernels().values() if not self._compiling[file, name].done())
-        return tuple(dict.fromkeys(Path(file).stem.removesuffix("_queue") for file in waiting))
+        waiting = (kernel for kernel in made_for.kernels().values() if not self._compiling[kernel].done())
+        return tuple(dict.fromkeys(_stage_of(file, name) for file, name in waiting))
+
+    def _wait_for(self, file: str, name: str) -> None:
+        compiling = self._compiling[file, name]
+        self.is_awaited = not compiling.done()
+        try:
+            compiling.result()
+        finally:
+            self.is_awaited = False
 
     def _start(self, file: str, name: str) -> None:
         if (file, name) not in self._compiling:
@@ -82,6 +92,13 @@ class KernelStore:
 
     def _compile(self, file: str, name: str) -> None:
         self._compiler(source(file), [name], self._architecture)
+
+
+def _stage_of(file: str, kernel: str) -> str:
+    """The stage of the policy whose toggles a kernel takes."""
+    if kernel.startswith("ranges"):  # the block that comes last in it may make the plan
+        return "schedule" if kernel.startswith("ranges_plan") else "bin"
+    return Path(file).stem.removesuffix("_queue")
 
 
 def _current_architecture() -> int:
@@ -92,6 +109,8 @@ def _current_architecture() -> int:
 
 class Starter(Protocol):
     """`KernelStore`, or what builds kernels for the CPU in tests."""
+
+    is_awaited: bool
 
     def __call__(self, file: str, names: Sequence[str]) -> Mapping[str, Kernel]: ...
     def start(self, made_for: Pass) -> bool: ...
@@ -294,7 +313,8 @@ class Renderer:
         prepared.runs[half] += 1
         self._marks = Marks([])
         with self.launcher.range(half):
-            if prepared.plan.made_for.policy.launch.launch == "direct" or prepared.runs[half] == 1:
+            is_direct = self.launcher.nvtx or prepared.plan.made_for.policy.launch.launch == "direct"
+            if is_direct or prepared.runs[half] == 1:
                 work()
                 return
             if half not in prepared.graphs:

@@ -29,7 +29,7 @@ def adam_name(sh_dtype: str) -> str:
 
 def with_optimiser(kernels: dict[str, tuple[str, str]], policy: Policy) -> dict[str, tuple[str, str]]:
     """The kernels of a pass, role -> (file, instantiation), and the optimiser's among them."""
-    if policy.optimizer.adam == "separate":
+    if policy.adam == "separate":
         return kernels | {"adam": ("adam.cuh", adam_name(policy.project.sh_dtype))}
     name = fused_name(kernels["project_backward"][1], policy)
     return kernels | {"project_backward": ("project_backward_adam.cuh", name)}

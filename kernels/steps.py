@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.policy import Policy, toggle_table
 
 
 @dataclass(frozen=True)
@@ -21,35 +21,19 @@ class Step:
     policy: Policy
 
 
-_BASELINE = {
-    "bin.bounds": "circle3s",
-    "project.sh_gate": "all",
-    "project.sh_load": "scalar",
-    "project.layout": "soa",
-    "sort.sort": "single64",
-    "schedule.sched": "grid",
-    "schedule.chunk": "off",
-    "blend.map": "columns_8x4",
-    "blend.subtile": "off",
-    "blend.subtile_list": "ballot",
-    "blend.exp": "expf",
-    "blend.log2_opacity": "off",
-    "blend.branchless": "off",
-    "blend.sign_T": "off",
-    "blend.running_T": "off",
-    "blend.compaction": "off",
-    "blend.cmask": "off",
-    "blend_backward.reduce": "atomic",
-    "blend_backward.accum": "rgb",
-    "blend_backward.bwd_sync": "block",
-    "blend_backward.row_combine": "off",
-    "blend_backward.touched": "off",
-    "project_backward.sh_bwd": "regs",
-    "project_backward.zero": "memset",
-    "optimizer.adam": "separate",
-}
+def _baseline() -> dict[str, str]:
+    """What the 2023 rasteriser has: the first value of each toggle, so that a new one is in no step before its own.
+
+    As by default in all steps: how kernels are launched, the sort that no host waits for, and what chunks of tiles are
+    like, which means nothing before there are any.
+    """
+    found = {row.key: row.values[0] for row in toggle_table("cuda") if row.stage not in ("launch", "schedule")}
+    del found["sort.sorter"]
+    return found | {"schedule.sched": "grid", "schedule.chunk": "off"}
+
+
 _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("s00", "As the 2023 rasteriser: square bounds, one 64-bit sort, an atomic for each lane and sum.", _BASELINE),
+    ("s00", "As the 2023 rasteriser: square bounds, one 64-bit sort, an atomic for each lane and sum.", _baseline()),
     (
         "s01a",
         "A warp adds a splat's sums by shuffles, and one lane writes them.",

@@ -1,5 +1,6 @@
 """Photographs for training, 8 bits a channel: on the GPU while a budget lasts, the others in pinned memory.
 
+Either way threads bring them there, beside the steps: a step waits for its photograph only if it comes before that.
 Those in pinned memory are uploaded by a stream of their own into one of a few slots, as soon as their step is queued;
 the host queues steps ahead of the GPU, so that the upload runs beside earlier steps. Read `training_step.py` next.
 """
@@ -7,6 +8,7 @@ the host queues steps ahead of the GPU, so that the upload runs beside earlier s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +18,24 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.cuda_buffers import TorchMemory
 
+WORKERS = 4  # threads that bring photographs; each copies a few gigabytes a second into pinned memory
+Parts = list[NDArray[np.uint8]]  # colours [3 H W], coverage [H W] if any, weights [H W] if any
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One photograph where the store has put it."""
+    """One photograph that the store has, or soon will."""
 
-    bytes: Any  # uint8 [3 H W] colours, [H W] coverage if any, [H W] weights if any; on the GPU or in pinned memory
+    size: int  # bytes
+    arriving: Future[Any]  # of its parts, one after the other: uint8 on the GPU or in pinned memory
     is_on_gpu: bool
     has_coverage: bool = False
     has_weights: bool = False
+
+    @property
+    def bytes(self) -> Any:
+        """uint8 [3 H W] colours, [H W] coverage if any, [H W] weights if any. Waits until they are there."""
+        return self.arriving.result()
 
 
 @dataclass
@@ -36,13 +47,14 @@ class _Slot:
 
 
 class TargetStore:
-    """`budget` bytes may be kept on the GPU; `slots` uploads may wait for their steps."""
+    """`budget` bytes may be kept on the GPU; `slots` uploads may wait for their steps. One thread at a time."""
 
     def __init__(self, memory: TorchMemory, budget: int, slots: int) -> None:
         self._memory, self._budget = memory, budget
         self._slots: list[_Slot | None] = [None] * slots
         self._next = 0
         self._copies: Any = None  # stream
+        self._workers: ThreadPoolExecutor | None = None
 
     def add(
         self,
@@ -50,24 +62,32 @@ class TargetStore:
         coverage: NDArray[np.uint8] | None = None,
         weights: NDArray[np.uint8] | None = None,
     ) -> Target:
-        """Takes a photograph [H, W, 3] in. With `coverage` [H, W], its alpha, it is over black; `weights` [H, W] say
-        how much each pixel counts, of 255."""
-        import torch
-
+        """Takes a photograph [H, W, 3] in, which is not waited for and must stay as it is. With `coverage` [H, W], its
+        alpha, it is over black; `weights` [H, W] say how much each pixel counts, of 255."""
         parts = [part.ravel() for part in (pixels, coverage, weights) if part is not None]
-        host = torch.from_numpy(np.concatenate(parts))
+        size = sum(part.size for part in parts)
         kind = {"has_coverage": coverage is not None, "has_weights": weights is not None}
         if self._memory.device != "cuda":
-            return Target(host, True, **kind)
-        if host.numel() <= self._budget:
-            self._budget -= host.numel()
-            return Target(host.cuda(), True, **kind)
-        return Target(host.pin_memory(), False, **kind)
+            return Target(size, _done(_joined(parts)), True, **kind)
+        if self._workers is None:
+            self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="photographs")
+        if size > self._budget:
+            return Target(size, self._workers.submit(_joined, parts, is_pinned=True), False, **kind)
+        import torch
+
+        self._budget -= size
+        # Had here, so that it goes back to this thread's stream, in whose order steps read it; what that stream did
+        # before with the same memory is over at the event.
+        place, free = self._memory.empty("a photograph", (size,), "u1"), torch.cuda.Event()
+        free.record()
+        return Target(size, self._workers.submit(_brought, parts, place, free), True, **kind)
 
     def remove(self, target: Target) -> None:
         """Its room on the GPU may be used for another one."""
+        if not target.arriving.cancel():
+            target.arriving.exception()  # waits: nothing may be written there any more
         if target.is_on_gpu:
-            self._budget += target.bytes.numel()
+            self._budget += target.size
 
     @contextmanager
     def placed(self, target: Target) -> Iterator[int]:
@@ -79,7 +99,7 @@ class TargetStore:
 
         if self._copies is None:
             self._copies = torch.cuda.Stream()
-        slot, size = self._slots[self._next], target.bytes.numel()
+        slot, size = self._slots[self._next], target.size
         if slot is None or slot.bytes.numel() < size:
             torch.cuda.synchronize()  # the old one may be in use; hardly ever
             slot = _Slot(self._memory.empty("a photograph", (size,), "u1"), torch.cuda.Event())
@@ -93,3 +113,33 @@ class TargetStore:
             yield slot.bytes.data_ptr()
         finally:
             slot.used.record()
+
+
+def _joined(parts: Parts, is_pinned: bool = False) -> Any:
+    """The parts one after the other, on the host."""
+    import torch
+
+    joined = torch.empty(sum(part.size for part in parts), dtype=torch.uint8, pin_memory=is_pinned)
+    np.concatenate(parts, out=joined.numpy())
+    return joined
+
+
+def _brought(parts: Parts, place: Any, free: Any) -> Any:
+    """`place` on the GPU once the parts have come there; `free` is the event from which on it may be written."""
+    import torch
+
+    from splatscope.kernels.host_copies import own_stream
+
+    pinned, stream, arrived = _joined(parts, is_pinned=True), own_stream("to the GPU"), torch.cuda.Event(blocking=True)
+    stream.wait_event(free)
+    with torch.cuda.stream(stream):
+        place.copy_(pinned, non_blocking=True)
+        arrived.record(stream)
+    arrived.synchronize()  # so that steps need not wait for it on the GPU, nor does anybody for freed memory
+    return place
+
+
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future

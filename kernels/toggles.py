@@ -1,6 +1,9 @@
 """What a toggle is: a field of a policy with its values, a sentence, an identity class, and what it needs.
 
-The toggles themselves: `policy.py`.
+Identity classes say what pictures and gradients have in common with those of the default: B the same bits, B/R the
+picture the same bits and gradients that differ by rounding, R rounding in both, Q a change within a stated tolerance.
+Gradients come of sums in single precision that repeat only but for rounding; bits are those of sums of integers
+(blend_backward.reduce = deterministic). The toggles themselves: `policy.py`.
 """
 
 from __future__ import annotations
@@ -8,9 +11,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-Identity = Literal["B", "R", "Q"]
+Identity = Literal["B", "B/R", "R", "Q"]
 Switch = Literal["off", "on"]
 CPU_AND_CUDA, CUDA = ("cpu", "cuda"), ("cuda",)
+_CLASSES = {
+    "B": "B: the same picture bit for bit.",
+    "B/R": "B/R: the same picture bit for bit; gradients differ by rounding.",
+    "R": "R: the picture differs by rounding only.",
+}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far another value of a toggle of class Q may take the picture from the default's."""
+
+    difference: float | None = None  # of a pixel, as a share of the brightest colour of a splat
+    decibels: float | None = None  # of the PSNR of a picture against its photograph
+
+    @property
+    def sentence(self) -> str:
+        """For the window."""
+        if self.difference is not None:
+            return f"Q: the picture changes, by at most {self.difference:.0%} of its brightest colour."
+        if self.decibels is not None:
+            return f"Q: the picture changes, its PSNR by at most {self.decibels:g} dB."
+        return "Q: another picture."
+
+
+ANOTHER_PICTURE = Tolerance()
 
 
 @dataclass(frozen=True)
@@ -38,11 +66,12 @@ class Toggle:
 
     stage: str  # field of Policy
     name: str  # field of the stage's policy
-    values: tuple[str, ...]
+    values: tuple[str, ...]  # the first is what the 2023 rasteriser has (steps.py)
     default: str
     sentence: str
     step: str  # seed step that introduced it
     identity: Identity
+    tolerance: Tolerance | None  # of class Q
     backends: tuple[str, ...]
     needs: tuple[Need, ...]
     cpp: str | None  # C++ type of the field; None where Python alone acts on it
@@ -51,6 +80,11 @@ class Toggle:
     def key(self) -> str:
         """blend.subtile"""
         return f"{self.stage}.{self.name}"
+
+    @property
+    def class_sentence(self) -> str:
+        """What its identity class says."""
+        return _CLASSES[self.identity] if self.tolerance is None else self.tolerance.sentence
 
     @property
     def is_switch(self) -> bool:
@@ -71,11 +105,13 @@ def toggle(
     default: str,
     sentence: str,
     step: str,
-    identity: Identity,
+    identity: Literal["B", "B/R", "R"] | Tolerance,
     cpp: str | None = "bool",
     needs: tuple[Need, ...] = (),
     backends: tuple[str, ...] = CUDA,
 ) -> Any:
-    """Declares a policy field with what the window and the documents say of it."""
-    row = {"sentence": sentence, "step": step, "identity": identity, "cpp": cpp, "needs": needs, "backends": backends}
+    """Declares a policy field with what the window and the documents say of it; a tolerance stands for class Q."""
+    is_stated = isinstance(identity, Tolerance)
+    row = {"sentence": sentence, "step": step, "cpp": cpp, "needs": needs, "backends": backends}
+    row |= {"identity": "Q" if is_stated else identity, "tolerance": identity if is_stated else None}
     return field(default=default, metadata=row)

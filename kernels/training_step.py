@@ -14,7 +14,7 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.queue_depth import MOST, QueueDepth
 from splatscope.kernels.splat_buffers import SHAPES, SplatBuffers
 from splatscope.kernels.step_adam import LAZY_TABLE, catching_up, fused_backward, separate_adam, with_optimiser
+from splatscope.kernels.step_loss import loss_grid, loss_kernels
 from splatscope.kernels.step_options import ExposureMaps, exposing, record_noise, shaking
 from splatscope.kernels.step_records import StepRecords, step_dtype
 from splatscope.kernels.targets import Target, TargetStore
@@ -37,8 +38,6 @@ from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 
 UPLOADS = 8  # photographs on their way to the GPU at once
 KEPT_PLANS = 64
-LOSS_THREADS, LOSS_BLOCKS = 128, 6  # a block; blocks resident on a multiprocessor (loss.cuh)
-LEAST_LOSS_ROWS = 24  # of a block: it reads ten more
 DOES_NOT_FIT = 3  # bits of Frame::overflow
 NEWEST_VIEW = 1 / 16  # weight of the newest view in what the next ones are expected to be like
 _DEFAULT_POLICY = Policy()
@@ -99,15 +98,9 @@ class StepOutcome:
         return math.isfinite(self.loss)
 
 
-def loss_kernels(coverage: bool, weights: bool) -> list[str]:
-    """The instantiations for photographs of a kind: sums, then gradient."""
-    policy = f"LossPolicy{{.coverage = {str(coverage).lower()}, .weights = {str(weights).lower()}}}"
-    return [f"{name}<{policy}>" for name in ("loss_sums", "loss_gradient")]
-
-
 def _pass(policy: Policy, request: StepRequest) -> Pass:
     rows, columns = request.camera.tiles
-    is_separate, is_lazy = (policy.optimizer.adam == name for name in ("separate", "lazy_sh"))
+    is_separate, is_lazy = (policy.adam == name for name in ("separate", "lazy_sh"))
     return Pass(policy, True, False, rows * columns, is_separate, is_lazy, request.absolute)
 
 
@@ -159,9 +152,10 @@ class TrainingStep:
         memory: TorchMemory | None = None,
         kernels: Any = None,
         launcher: Any = None,
+        nvtx: bool = False,
     ) -> None:
         """`rows`: splats to have room for at first; `target_budget`: bytes of photographs kept on the GPU;
-        `timed_every`: one in so many steps has its stages timed, 0: none."""
+        `timed_every`: one in so many steps has its stages timed, 0: none; `nvtx`: profilers are told of stages."""
         if kernels is None:
             from splatscope.kernels.renderer import KernelStore
 
@@ -171,7 +165,7 @@ class TrainingStep:
         self.refusal = ""  # why toggles that were wanted are not used: one sentence, for the caller to take away
         self._wanted: Policy | None = None  # what steps change to once it is compiled
         self.memory = memory or TorchMemory()
-        self.launcher: Any = launcher or Launcher()
+        self.launcher: Any = launcher or Launcher(nvtx=nvtx)
         self._timeline, self._timed_every = Timeline(), timed_every
         self.pipeline = Pipeline(self.memory, kernels, self.forget)
         self.splats = SplatBuffers(self.memory, gaussians, rows, self.forget, policy.project.sh_dtype)
@@ -222,6 +216,12 @@ class TrainingStep:
         if self._wanted is not None and self._sequence == 0:
             self._change_to(self._wanted)
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Stages whose toggles steps change once the compiler is done; to be asked while steps are queued."""
+        wanted = self._wanted or self.policy
+        return tuple(f.name for f in fields(Policy) if getattr(wanted, f.name) != getattr(self.policy, f.name))
+
     def run(self, request: StepRequest) -> None:
         """Queues one step. Waits only while as many are queued as `QueueDepth` allows. Raises InputError where there is
         no room."""
@@ -267,7 +267,7 @@ class TrainingStep:
     def _submit(self, request: StepRequest) -> None:
         if self._wanted is not None and self._is_compiled(self._wanted, request):
             self._change_to(self._wanted)
-        is_lazy = self.policy.optimizer.adam == "lazy_sh"
+        is_lazy = self.policy.adam == "lazy_sh"
         if not is_lazy:
             self.flush()
         prepared = self._prepared(request)
@@ -279,7 +279,7 @@ class TrainingStep:
         scene = self.splats.scene
         epoch, sequence = self.pipeline.next_epoch(), self._sequence
         inputs = self._records.write(sequence, scene, request.camera, request.settings, self.capacity, epoch)
-        with self.targets.placed(request.target) as address:
+        with self.targets.placed(request.target) as address, self.launcher.range("training step"):
             self._fill(inputs, request, address)
             self._records.send(sequence)
             self._run(prepared)
@@ -323,7 +323,7 @@ class TrainingStep:
         prepared.runs += 1
         is_timed = self._timed_every > 0 and self._sequence % self._timed_every == 0
         self.launcher.timeline = self._timeline if is_timed else None
-        if self.policy.launch.launch == "direct" or prepared.runs == 1:
+        if self.launcher.nvtx or self.policy.launch.launch == "direct" or prepared.runs == 1:
             work()
             if is_timed:
                 self._timeline.end_frame()
@@ -442,29 +442,24 @@ class TrainingStep:
         return [*parts.before, *self._loss_steps(plan, parts.exposed, camera, target), *parts.after]
 
     def _loss_steps(self, plan: Plan, image: Any, camera: Camera, target: Target) -> list[Step]:
-        take, width, height = self.pipeline.buffers.take, camera.width, camera.height
+        take, grid = self.pipeline.buffers.take, loss_grid(camera.width, camera.height)
         names = loss_kernels(target.has_coverage, target.has_weights)
         kernels = self._kernels("loss.cuh", names)
-        across = -(-3 * width // LOSS_THREADS)
-        down = max(1, LOSS_BLOCKS * self.memory.multiprocessors // across)
-        rows = max(LEAST_LOSS_ROWS, -(-height // down))
-        blocks = across * -(-height // rows)
         shared = {
             **self._shared,
             "image": image,
-            "derivatives": take("loss derivatives", (3, height, width, 3), "f4"),
-            "sums": take("loss sums", (blocks, 2), "f4"),
-            "rows": rows,
+            "derivatives": take("loss derivatives", grid.derivatives, "f4"),
+            "sums": take("loss sums", (grid.blocks, 2), "f4"),
         }
         own = {
             "state": self._state,
             "results": self._records.results,
-            "reach": self._reach if self.policy.optimizer.adam == "lazy_sh" else None,
+            "reach": self._reach if self.policy.adam == "lazy_sh" else None,
             "gradient": plan.outputs.image_gradient,
-            "sum_count": blocks,
+            "sum_count": grid.blocks,
         }
         arguments = (shared, shared | own)
         return [
-            Launch("loss", kernels[name], (count,), (LOSS_THREADS,), kernels[name].arguments.pack(**values))
-            for name, count, values in zip(names, (blocks, blocks + 1), arguments, strict=True)
+            Launch("loss", kernels[name], (count,), (grid.threads,), kernels[name].arguments.pack(**values))
+            for name, count, values in zip(names, (grid.blocks, grid.blocks + 1), arguments, strict=True)
         ]

@@ -31,11 +31,14 @@ def display() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def open_window(display: str) -> Iterator[Hands]:
-    """A window in front of an engine that pretends."""
-    from tests.window_hands import SCRIPT, SIZE, Hands
+    """A window in front of an engine that pretends; the scene's section, which so small a window folds, is open."""
+    from tests.window_hands import SCENE_HEADER, SCRIPT, SIZE, Hands
 
     program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
-    yield Hands(program)
+    hands = Hands(program)
+    hands.settled()
+    hands.click(*SCENE_HEADER)
+    yield hands
     program.end()
 
 

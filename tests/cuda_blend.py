@@ -18,7 +18,9 @@ from splatscope.kernels import reference
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import Kernel, Source, read_source
 from splatscope.kernels.constants import ALPHA_CAP, ALPHA_CAPS, JACOBIAN_MARGIN
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.passes import policy_fields
+from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.steps import step as preset
 from splatscope.kernels.types import Camera, Gaussians, Gradients, RenderSettings
 from tests.comparison import settled_pixels
 from tests.cuda_on_cpu.run import Device, build
@@ -32,58 +34,29 @@ INTEGER_SCALE = float(2**30)
 
 # ---- Policies -------------------------------------------------------------------------------------------------------
 
-# Fields in the order of C++.
-ENUMS = {
-    "layout": "Layout",
-    "splat_fetch": "Fetch",
-    "subtile_list": "SubtileList",
-    "alpha_cap": "AlphaCap",
-    "stop": "Stop",
-    "ablate": "Ablate",
-    "map": "Map",
-    "subtile": "Subtile",
-    "exp": "Exponential",
-    "reduce": "Reduce",
-    "accum": "Accumulate",
-    "bwd_sync": "Walk",
-    "sh_bwd": "ShBackward",
-    "zero": "Zero",
-    "sh_dtype": "ShDtype",
-}
-FORWARD = (
-    "layout", "map", "subtile", "splat_fetch", "subtile_list", "exp", "alpha_cap", "stop",
-    "log2_opacity", "branchless", "sign_T", "running_T", "training", "compaction", "cmask", "wants_depth",
-)  # fmt: skip
-BACKWARD = (
-    "layout", "map", "subtile", "splat_fetch", "exp", "alpha_cap", "log2_opacity", "branchless", "cmask", "reduce",
-    "accum", "bwd_sync", "row_combine", "touched", "ablate", "absolute",
-)  # fmt: skip
-PROJECT = ("sh_bwd", "zero", "sh_dtype", "layout", "touched", "deterministic", "by_slot", "absolute")
+# Fields of each kernel's policy and their types, as C++ declares them: a new toggle needs nothing here.
+FORWARD = policy_fields("blend.cuh", "BlendPolicy")
+BACKWARD = policy_fields("blend_backward.cuh", "BlendBackwardPolicy")
+PROJECT = policy_fields("project_backward.cuh", "ProjectBackwardPolicy")
+
+
+def values_of(policy: Policy) -> dict[str, Any]:
+    """What the toggles say to kernels, by the names of their fields; switches are bool."""
+    rows = [row for row in toggle_table("cuda", ablations=True) if row.cpp]
+    values: dict[str, Any] = {row.name: policy.value(row.stage, row.name) for row in rows}
+    values |= {row.name: values[row.name] == "on" for row in rows if row.cpp == "bool"}
+    return values | {"deterministic": values["reduce"] == "deterministic", "absolute": False}
 
 
 def step(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**base, **changes}
 
 
-S00 = {
-    "map": "columns_8x4", "subtile": "off", "exp": "expf", "log2_opacity": False, "branchless": False, "sign_T": False,
-    "compaction": False, "cmask": False, "reduce": "atomic", "accum": "rgb", "bwd_sync": "block", "row_combine": False,
-    "touched": False, "sh_bwd": "regs", "zero": "memset", "sh_dtype": "f32", "deterministic": False, "by_slot": False,
-    "layout": "soa", "splat_fetch": "shared", "subtile_list": "ballot", "alpha_cap": "cap99", "stop": "exclusive",
-    "running_T": False, "ablate": "off", "absolute": False,
-}  # fmt: skip
-S01 = step(S00, layout="packed48", subtile="ellipse", exp="ex2", reduce="butterfly", accum="projected")
-S02 = step(S01, reduce="pair")
-S03 = step(S02, sh_bwd="stream4", zero="coop")
-S04 = step(S03, compaction=True, cmask=True, touched=True)
-S05 = step(S04, branchless=True)
-S06 = step(
-    S05, map="columns_8x8", bwd_sync="warp", log2_opacity=True, row_combine=True, sign_T=True, reduce="deferred_pair"
-)
+S00, S01, S02, S03, S04, S05, S06 = (values_of(preset(f"s0{number}")) for number in range(7))
 QUAD = step(S06, reduce="deferred_quad")
 STAGED = step(QUAD, sh_bwd="staged")
 RUNNING = step(STAGED, sign_T=False, running_T=True)
-BEST = step(RUNNING, map="mixed", subtile_list="compacted")
+BEST = step(values_of(preset("best")), map="mixed")
 TRANSPOSED = step(S06, reduce="transposed")
 STEPS = {"s00": S00, "s01": S01, "s02": S02, "s03": S03, "s04": S04, "s05": S05, "s06": S06, "quad": QUAD, "best": BEST}
 VARIANTS = {
@@ -133,14 +106,13 @@ RULED = {
 }  # fmt: skip
 
 
-def cpp(kernel: str, policy: str, values: dict[str, Any], names: tuple[str, ...]) -> str:
+def cpp(kernel: str, policy: str, values: dict[str, Any], types: dict[str, str]) -> str:
     """The instantiation of a kernel as C++ spells it."""
 
     def spell(name: str) -> str:
-        value = values[name]
-        return str(value).lower() if isinstance(value, bool) else f"{ENUMS[name]}::{value}"
+        return str(values[name]).lower() if types[name] == "bool" else f"{types[name]}::{values[name]}"
 
-    return f"{kernel}<{policy}{{{', '.join(f'.{n} = {spell(n)}' for n in names)}}}>"
+    return f"{kernel}<{policy}{{{', '.join(f'.{name} = {spell(name)}' for name in types)}}}>"
 
 
 def blend_name(values: dict[str, Any], training: bool, wants_depth: bool) -> str:

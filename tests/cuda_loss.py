@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from splatscope.kernels.arguments import struct_layout
 from splatscope.kernels.compiler import Kernel
 from splatscope.kernels.passes import frame_dtype, source
-from splatscope.kernels.training_step import loss_kernels
+from splatscope.kernels.step_loss import loss_grid, loss_kernels
 from splatscope.kernels.types import Float32
 from tests.cuda_on_cpu.run import Device, build
 
@@ -42,15 +42,14 @@ def run_loss(
     image: Float32,
     target: NDArray[np.uint8],
     weight: float,
-    rows: int = 8,
     seed: int = 0,
     halted: int = 0,
     kind: tuple[bool, bool] = (False, False),
     **frame_fields: Any,
 ) -> Loss:
-    """One evaluation; `rows` a block. `target` is what lies in memory. The gradient is 7 where nothing was written."""
+    """One evaluation. `target` is what lies in memory. The gradient is 7 where nothing was written."""
     device, (height, width) = Device(seed, seconds=60), image.shape[:2]
-    frame = np.zeros(1, frame_dtype())
+    frame, grid = np.zeros(1, frame_dtype()), loss_grid(width, height)
     inputs, state = np.zeros(1, INPUTS), np.zeros(1, STATE)
     for name, value in {"width": width, "height": height, **frame_fields}.items():
         frame[name] = value
@@ -63,19 +62,18 @@ def run_loss(
         "frame": device.upload("frame", frame),
         "inputs": device.upload("inputs", inputs),
         "image": device.upload("image", image),
-        "derivatives": device.empty("derivatives", (3, height, width, 3), "f4"),
-        "rows": rows,
+        "derivatives": device.empty("derivatives", grid.derivatives, "f4"),
+        "sums": device.empty("sums", (grid.blocks, 2), "f4"),
     }
-    blocks = -(-3 * width // 128) * -(-height // rows)
-    arrays["sums"] = device.empty("sums", (blocks, 2), "f4")
     more = {
         "state": device.upload("state", state),
         "results": device.upload("results", np.zeros(SLOTS, RESULT)),
         "gradient": device.upload("gradient", np.full_like(image, 7)),
-        "sum_count": blocks,
+        "sum_count": grid.blocks,
         "reach": None,
     }
-    for name, values, count in zip(loss_kernels(*kind), (arrays, arrays | more), (blocks, blocks + 1), strict=True):
+    counts = grid.blocks, grid.blocks + 1
+    for name, values, count in zip(loss_kernels(*kind), (arrays, arrays | more), counts, strict=True):
         kernel = kernels()[name]
-        device.launch(kernel, (count,), (128,), kernel.arguments.pack(**values))
+        device.launch(kernel, (count,), (grid.threads,), kernel.arguments.pack(**values))
     return Loss(more["gradient"].copy(), more["results"][3], more["state"][0], int(arrays["frame"]["overflow"][0]))

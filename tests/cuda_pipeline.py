@@ -66,6 +66,8 @@ class Kernels:
         assert set(names) <= set(self._names[file])
         return build(source(file), list(self._names[file]))
 
+    is_awaited = False
+
     def start(self, made_for: Pass) -> bool:
         """As `renderer.KernelStore`; here nothing is compiled ahead."""
         return True
@@ -173,9 +175,12 @@ class EmulatedLauncher(Device):
     """Also plays graphs, by running what was captured again."""
 
     captured = replayed = 0
+    nvtx = False
+    told: tuple[str, ...] = ()  # to profilers
 
     def range(self, name: str) -> AbstractContextManager[None]:
-        """Names for profilers: none listens."""
+        """Names for profilers: a test may listen."""
+        self.told += (name,)
         return nullcontext()
 
     def capture(self, work: Callable[[], None]) -> EmulatedGraph:

@@ -29,7 +29,7 @@ from tests.small_scenes import random_camera
 
 RATES = AdamRates(1e-3, 5e-3, 1e-3, 0.025, 2.5e-3, 1.25e-4)
 PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
-IN_ORDER = changed(step("best"), {"blend_backward.reduce": "deterministic"})
+IN_ORDER = changed(step("best"), {"blend_backward.reduce": "deterministic", "optimizer.adam": "fused"})
 SEPARATE = changed(IN_ORDER, {"optimizer.adam": "separate"})
 SPARSE = changed(IN_ORDER, {"optimizer.adam": "sparse"})
 LAZY = changed(IN_ORDER, {"optimizer.adam": "lazy_sh"})
@@ -73,17 +73,35 @@ def kept_as(policy: Policy, sh_dtype: str) -> Policy:
     return policy.with_value("project", "sh_dtype", sh_dtype)
 
 
+def filtered(policy: Policy, name: str) -> Policy:
+    """The policy with that filter."""
+    return policy.with_value("project", "filter", name)
+
+
+@cache
+def filter_kernels() -> StepKernels:
+    """For steps in order and for pictures under the filters that make good what they widen."""
+    camera, policies = random_camera(64, 48), [filtered(IN_ORDER, name) for name in ("compensated", "mip")]
+    passes = [
+        pass_for(policy, camera, training, wants_depth=not training)
+        for policy in policies
+        for training in (True, False)
+    ]
+    return StepKernels(passes)
+
+
 def emulated_step(gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int = 0) -> TrainingStep:
     device = EmulatedLauncher(seed, seconds=60)
     memory = HostMemory(device)
-    return TrainingStep(gaussians, policy, rows, memory=memory, kernels=step_kernels(), launcher=device)
+    kernels = step_kernels() if policy.project.filter == "plain" else filter_kernels()
+    return TrainingStep(gaussians, policy, rows, memory=memory, kernels=kernels, launcher=device)
 
 
 class Plain:
     """The same steps with a backend's own calls, in NumPy."""
 
-    def __init__(self, gaussians: Gaussians, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, gaussians: Gaussians, backend: Backend, policy: Policy = Policy()) -> None:  # noqa: B008  (frozen)
+        self.backend, self.policy = backend, policy
         self.gaussians = replace(gaussians, **{name: getattr(gaussians, name).copy() for name in PARAMETERS})
         self.first = {name: np.zeros_like(getattr(gaussians, name)) for name in PARAMETERS}
         self.second = {name: np.zeros_like(getattr(gaussians, name)) for name in PARAMETERS}
@@ -95,7 +113,7 @@ class Plain:
         self, camera: Camera, settings: RenderSettings, pixels: NDArray[np.uint8], rates: AdamRates, weight: float
     ) -> float:
         """One step; returns the loss."""
-        frame, saved = self.backend.forward(self.gaussians, camera, settings)
+        frame, saved = self.backend.forward(self.gaussians, camera, settings, self.policy)
         loss, image_gradient = self.backend.loss(frame.image, (pixels / 255).astype(np.float32), weight)
         gradients = self.backend.backward(saved, image_gradient)
         self.steps += 1

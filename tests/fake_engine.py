@@ -210,6 +210,7 @@ class FakeEngine:
             iterations_per_second=38.2,
             eta_seconds=(ITERATIONS - n) / 38.2,
             loss_curve=Curve(x, np.array(self._losses)),
+            count_curve=Curve(x, SPLATS + 3 * x),
             psnr_curve=Curve(every, 29.0 - 9.0 * np.exp(-every / 2500)),
             stage_ms={"forward": 8.1, "loss": 2.2, "backward": 13.9, "adam": 1.6, "densify": 0.3},
             view_cost=0.18,
@@ -263,7 +264,7 @@ class FakeEngine:
                 self.train(1)
                 self._set_state("paused")
             case messages.StopTraining():
-                self._set_state("finished")
+                self._set_state("stopped")
             case messages.SaveScreenshot():
                 self.say("info", f"Saved {command.folder / 'floor.png'}.")
             case messages.ResetTraining():

@@ -155,6 +155,8 @@ def test_options_that_make_no_sense_are_one_sentence(options: CpuOptions, senten
         (BenchOptions(ladder=True, ablate=("sort",)), "--ladder and --ablate are different"),
         (BenchOptions(vs=("all",)), "--vs goes with --ladder; add it"),
         (BenchOptions(ablate=("sort",), toggles=True), "--toggles goes with --ladder"),
+        (BenchOptions(kernels=True, ladder=True), "--kernels measures nothing"),
+        (BenchOptions(kernels=True, steps=("s9",)), "no step 's9'"),
         (BenchOptions(size="8x8"), "--size goes with --ladder or --ablate"),
         (BenchOptions(ladder=True, size="8"), "--size must be WIDTHxHEIGHT"),
         (BenchOptions(ladder=True, scenes=("nowhere.ply",)), "no benchmark scene and no splat file 'nowhere.ply'"),

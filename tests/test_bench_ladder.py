@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +16,7 @@ from splatscope.app import bench_ablate, bench_gpu, bench_ladder
 from splatscope.app.bench_ablate import SORT_STAGES, VARIANTS, ablate_sort, ablated, split_of
 from splatscope.app.bench_ladder import MODES, LadderBench, LadderOptions, ladder_policies, run_ladder
 from splatscope.app.bench_report import spread
-from splatscope.app.bench_roofline import least_bytes
+from splatscope.app.bench_roofline import least_bytes, stage_of
 from splatscope.app.bench_scenes import Loaded, Subject, subject
 from splatscope.app.bench_tables import print_ablation, print_scene, verdicts
 from splatscope.assets.ply import write_ply
@@ -54,6 +55,28 @@ def test_the_ladder_is_every_step_and_with_toggles_one_more_row_each() -> None:
     assert not any("ablate" in name for name in rows)
     with pytest.raises(InputError, match="no step 's9'"):
         ladder_policies(LadderOptions(steps=("s9",)))
+
+
+def test_wrong_counts_fail_at_the_end_in_a_sentence_and_all_that_was_measured_is_in_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = {"S1": {"s00": ["visible are 7, expected 9"], "best": ["visible are 8, expected 9"]}, "S2": {"best": []}}
+
+    def measure(bench: LadderBench, subject: Subject, peers: object) -> dict[str, Any]:
+        steps = {name: row_of(2.0) | {"wrong": wrong} for name, wrong in rows[subject.name].items()}
+        return {"name": subject.name, "splats": 10, "width": 8, "height": 9, "steps": steps}
+
+    monkeypatch.setattr("splatscope.kernels.cuda.need_gpu", lambda: None)
+    monkeypatch.setattr(bench_ladder, "describe_gpu", lambda: {"gpu": "a card", "copy_gb_per_second": 1000.0})
+    monkeypatch.setattr(bench_ladder, "_renderers", lambda: (None, None))
+    monkeypatch.setattr(LadderBench, "measure", measure)
+    subjects, out = [Subject(name, name, lambda: pytest.fail("nothing is drawn")) for name in rows], tmp_path / "l.json"
+    with pytest.raises(InputError, match=r"S1, s00: visible are 7, expected 9, and 1 more.* stands in .*l\.json"):
+        run_ladder(subjects, LadderOptions(out=out))
+    assert [scene["name"] for scene in json.loads(out.read_text())["scenes"]] == ["S1", "S2"]
+    with pytest.raises(InputError, match="stands above"):
+        run_ladder(subjects[:1], LadderOptions())
+    assert run_ladder(subjects[1:], LadderOptions())[1]["scenes"][0]["name"] == "S2"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
@@ -99,6 +122,13 @@ def test_the_roofline_counts_each_array_once() -> None:
     assert best["tile_sort"] == 2 * 2 * 6 * 5_000
 
 
+@pytest.mark.parametrize("name", STEPS)
+def test_every_stage_of_every_step_has_kernels_whose_cost_is_shown(name: str) -> None:
+    counts = {"visible": 1_000, "instances": 5_000, "skipped": 0}
+    stages = set(least_bytes(plan_of(name), 10_000, counts, random_camera(640, 480)))
+    assert stages == {stage_of(kernel) for _, kernel in plan_of(name).made_for.kernels().values()}
+
+
 # ---- Tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +164,12 @@ def test_the_table_shows_each_step_and_what_is_wrong_with_it(capsys: pytest.Capt
     assert [cell.strip() for cell in roofline.strip("│").split("│")] == [
         "blend", "2.0000", "2000.0", "1,000", "100%", "40", "0", "0.75",
     ]  # fmt: skip
+    print_scene(result | {"steps": {"s06": row_of(4.0, blend=4.0), "best": row, "best, own": row}}, 1000.0)
+    text = capsys.readouterr().out
+    assert [line.split()[1:6] for line in text.splitlines() if "% 40 " in line] == [
+        ["s06", "│", "500", "50%", "40"], ["best", "│", "1,000", "100%", "40"], ["best,", "own", "│", "1,000", "100%"],
+    ]  # fmt: skip
+    assert "best: fewest bytes" in text, "whichever row comes last"
 
 
 # ---- Stages taken apart ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from splatscope.app.bench import BenchOptions, run_bench
-from splatscope.app.bench_recipe_tables import seconds_to, training_table
+from splatscope.app.bench_recipe_tables import MEASURED, print_runs, seconds_to, training_table
 from splatscope.kernels.errors import InputError
 from tests.small_capture import write_blender_set
 
@@ -40,8 +40,9 @@ def test_recipes_run_whole_and_their_table_goes_into_a_text(
         assert [scoring[0] for scoring in row["curve"]] == [20, 40]
         assert row["curve"][-1][2] == row["psnr"] > 10
         assert sum(row["seconds"].values()) < row["whole_seconds"] + 1e-3
+        assert row["seconds"]["training"] < row["process_seconds"], "it began before the run did"
     text = readme.read_text()
-    assert text.startswith("a <!-- bench:train -->\n| capture |")
+    assert text.startswith(f"a <!-- bench:train -->\n{MEASURED}\n\n| capture |")
     assert "| ring, 72×56 | splatscope fast initial.random_count=200 test_interval=20 | 40 |" in text
     assert "[runs.json](runs.json)" in text
     assert "ring 72×56, splatscope inria" in capsys.readouterr().out
@@ -72,11 +73,11 @@ def test_seconds_to_quality_are_measured_against_our_own_default() -> None:
     theirs = file_of(row_of("default", 35.75, trainer="gsplat 1.5.3")) | {"remarks": ["Loss kernels are ours."]}
     table = training_table([("a.json", ours), ("b.json", theirs)])
     cells = {line.split(" | ")[1]: line.rstrip(" |").split(" | ") for line in table.splitlines() if "lego" in line}
-    assert cells["splatscope inria"][-2:] == ["10.0", "10.0"]
-    assert cells["splatscope fast"][-2:] == ["8.5", "8.5"]  # 9 and 8 s
-    assert "37.50 (37.00–38.00 of 2 seeds)" in cells["splatscope fast"]
-    assert cells["splatscope mcmc"][-2:] == ["not reached", "not reached"]
-    assert cells["gsplat 1.5.3 default"][-2:] == ["10.0", "not reached"]
+    assert cells["splatscope inria"][-1] == "10.0 / 10.0"
+    assert cells["splatscope fast"][-1] == "8.5 / 8.5"  # 9 and 8 s
+    assert "37.50 (37.00–38.00, 2 seeds)" in cells["splatscope fast"]
+    assert cells["splatscope mcmc"][-1] == "never / never"
+    assert cells["gsplat 1.5.3 default"][-1] == "10.0 / never"
     assert "Loss kernels are ours." in table
     assert seconds_to(row_of("fast", 36.0), 33.2) == 8
 
@@ -86,7 +87,25 @@ def test_another_size_or_a_changed_default_is_no_goal() -> None:
     small = row_of("inria", 36.0, width=400)
     table = training_table([("a.json", file_of(changed, small, row_of("fast", 37.0)))])
     fast = next(line for line in table.splitlines() if "splatscope fast" in line)
-    assert fast.endswith("| – | – |")
+    assert fast.endswith("| – / – |")
+
+
+def test_scores_on_the_way_and_the_clock_of_the_process_are_shown_where_a_run_has_them(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    clocked = row_of("inria", 36.0, process_seconds=21.0)
+    early = row_of("mcmc", 35.0, curve=[[5000, 5.0, 35.0, 0.9, 1000]], process_seconds=None)
+    table = training_table([("a.json", file_of(clocked, row_of("fast", 37.0), early))])
+    head, _, *rows = (line[2:-2].split(" | ") for line in table.splitlines() if line.startswith("|"))
+    assert len(head) <= 11
+    found = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [row["PSNR after 7,000"] for row in found] == ["33.00", "34.00", "–"]
+    assert [row["start to saved, s"] for row in found] == ["21.0", "–", "–"]
+    print_runs([clocked, early])
+    with_all, with_less = capsys.readouterr().out.splitlines()
+    assert "PSNR 36.00 dB (33.00 after 7,000 of 10,000)" in with_all
+    assert with_all.endswith("15.0 s from reading to saved, 21.0 s from the start of the process")
+    assert with_less.endswith("15.0 s from reading to saved")
 
 
 def test_runs_of_different_machines_do_not_share_a_table() -> None:

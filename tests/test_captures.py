@@ -13,7 +13,8 @@ from PIL import Image, ImageFile
 
 from splatscope.assets.capture import Capture
 from splatscope.assets.colmap import read_colmap
-from splatscope.assets.formats import open_path
+from splatscope.assets.formats import open_capture, open_path
+from splatscope.assets.sfm import NoCamerasError
 from splatscope.assets.view_image import read_view
 from splatscope.kernels.errors import InputError
 from tests.odd_captures import as_binary, make_colmap, make_rig
@@ -86,6 +87,26 @@ def test_photographs_moved_to_other_folders_are_found_only_if_all_were(tmp_path:
         (folder / "images").mkdir(exist_ok=True)
         Image.new("RGB", (40, 30)).save(folder / "images" / name)
     assert names_of(read_colmap(folder)) == ["1.jpg"]  # 2.jpg might be either
+
+
+def test_linked_folders_are_looked_into_once(tmp_path: Path) -> None:
+    folder = make_colmap(tmp_path / "set", ("left/a.jpg", "right/b.jpg"))
+    (folder / "images/left").rename(tmp_path / "elsewhere")
+    (folder / "images/left").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/round").symlink_to(folder / "images")
+    capture = read_colmap(folder)
+    assert names_of(capture) == ["left/a.jpg", "right/b.jpg"]
+    assert capture.census.unused == 0
+
+
+def test_no_cameras_are_looked_for_beside_half_a_model(tmp_path: Path) -> None:
+    folder = make_colmap(tmp_path)
+    (folder / "sparse/0/cameras.txt").unlink()
+    with pytest.raises(InputError, match=r"not a whole COLMAP model: it has images\.txt but no cameras\.txt"):
+        open_capture(folder)
+    shutil.rmtree(folder / "sparse")
+    with pytest.raises(NoCamerasError):
+        open_capture(folder)
 
 
 def test_missing_and_damaged_photographs_are_counted(tmp_path: Path) -> None:

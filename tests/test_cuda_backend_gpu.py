@@ -8,16 +8,20 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from splatscope.app.bench_scenes import subject
 from splatscope.app.bench_schedule_scenes import turned
+from splatscope.assets import demo
 from splatscope.kernels.api import gpu_is_present
 from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.cuda import CudaBackend
 from splatscope.kernels.cuda_buffers import Capacity
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.renderer import Renderer
 from splatscope.kernels.steps import STEPS, changed, step
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
@@ -30,6 +34,8 @@ from tests.cuda_checks import (
     check,
     check_bad_values,
     check_class,
+    check_decibels,
+    check_last_in_front,
     check_nothing_to_see,
     check_one_pixel,
     scene,
@@ -73,6 +79,12 @@ def test_random_combinations_draw_and_differentiate_like_the_definition(backend:
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_a_toggle_changes_the_picture_no_more_than_its_class_says(backend: CudaBackend, name: str) -> None:
     check_class(backend, ALTERNATIVES[name], "many")
+
+
+@pytest.mark.parametrize("name", ["bf16", "split"])
+def test_harmonics_in_16_bits_fit_a_photograph_of_a_trained_scene_as_well(backend: CudaBackend, name: str) -> None:
+    trained = subject(str(Path(demo.__file__).with_name("still_life.ply"))).load()
+    check_decibels(backend, changed(BEST, {"project.sh_dtype": name}), trained.gaussians, trained.camera)
 
 
 def large_scene() -> tuple[Gaussians, Camera]:
@@ -198,6 +210,18 @@ def test_more_tiles_than_16_bits_number_and_a_splat_over_all_of_them(backend: Cu
     window = Camera.from_matrix(np.eye(4), 64, 48, size, size, size / 2 - x, size / 2 - y)
     part = backend.render(gaussians, window, SETTINGS)
     np.testing.assert_allclose(frame.image[y : y + 48, x : x + 64], part.image, atol=2e-3)
+
+
+def test_more_visible_than_24_bits_number_are_told_apart_or_refused_with_numbers() -> None:
+    if torch.cuda.mem_get_info()[0] < 32 << 30:
+        pytest.skip("needs 32 GiB of free GPU memory")
+    camera, others = Camera.from_matrix(np.eye(4), 1024, 1024, 800, 800, 512, 512), 1 << 24
+    own = Renderer()
+    check_last_in_front(CudaBackend(own), BEST, camera, others)
+    with pytest.raises(InputError, match="16,777,216"):  # list entries of s05 have 8 bits for its warps
+        check_last_in_front(CudaBackend(own), step("s05"), camera, others)
+    own.forget()
+    torch.cuda.empty_cache()
 
 
 def test_stage_times_arrive_without_being_waited_for() -> None:

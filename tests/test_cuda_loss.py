@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from splatscope.kernels import reference_training
 from splatscope.kernels.compiler import ARCHITECTURES, compile_report, nvrtc_path, read_source
 from splatscope.kernels.cpu.loss import loss_and_gradient
-from splatscope.kernels.training_step import loss_kernels
+from splatscope.kernels.step_loss import loss_kernels
 from splatscope.kernels.types import Float32
 from tests.cuda_loss import LOSS_KINDS, run_loss
 from tests.cuda_on_cpu.run import is_supported
@@ -36,7 +36,7 @@ def photograph(height: int, width: int) -> tuple[Float32, NDArray[np.uint8], Flo
 @pytest.mark.parametrize("weight", [0.0, 0.2, 1.0])
 def test_value_and_gradient_are_those_of_the_definition(size: tuple[int, int], weight: float) -> None:
     image, pixels, target = photograph(*size)
-    got = run_loss(image, pixels, weight, rows=13, seed=1)
+    got = run_loss(image, pixels, weight, seed=1)
     expected, expected_gradient = reference_training.loss(image, target, weight)
     assert got.result["loss"] == pytest.approx(expected, rel=1e-5)
     atol = 2e-5 * np.abs(expected_gradient).max()
@@ -50,21 +50,31 @@ def test_gradient_predicts_the_change_of_the_value() -> None:
     gradient = run_loss(image, pixels, 0.5).gradient
     direction = np.random.default_rng(1).standard_normal(image.shape, dtype=np.float32)
     direction[np.abs(image - target) < 0.01] = 0  # the corner of |x|
-    shift = 1e-3 * direction
+    shift = 3e-3 * direction  # less, and the rounding of the value shows
     ahead = run_loss(float32(image + shift), pixels, 0.5).result["loss"]
     behind = run_loss(float32(image - shift), pixels, 0.5).result["loss"]
-    assert (ahead - behind) / 2e-3 == pytest.approx(float((gradient * direction).sum()), rel=2e-3)
+    assert (ahead - behind) / 6e-3 == pytest.approx(float((gradient * direction).sum()), rel=2e-3)
 
 
 @needs_harness
-def test_value_and_gradient_are_those_of_the_cpu_whatever_the_height_of_a_block() -> None:
-    image, pixels, target = photograph(37, 60)
+@pytest.mark.parametrize("size", [(13, 64), (26, 128), (27, 129), (38, 192), (80, 70)])
+def test_value_and_gradient_are_those_of_the_cpu_where_tiles_end_with_the_image_and_where_not(
+    size: tuple[int, int],
+) -> None:
+    image, pixels, target = photograph(*size)
     expected, expected_gradient = loss_and_gradient(image, target, 0.2)
-    for rows in (1, 16, 64):
-        got = run_loss(image, pixels, 0.2, rows=rows, seed=rows)
-        assert got.result["loss"] == pytest.approx(expected, rel=2e-6)
-        atol = 1e-5 * np.abs(expected_gradient).max()
-        np.testing.assert_allclose(got.gradient, expected_gradient, rtol=1e-4, atol=atol)
+    got = run_loss(image, pixels, 0.2)
+    assert got.result["loss"] == pytest.approx(expected, rel=2e-6)
+    atol = 1e-5 * np.abs(expected_gradient).max()
+    np.testing.assert_allclose(got.gradient, expected_gradient, rtol=1e-4, atol=atol)
+
+
+@needs_harness
+def test_the_order_in_which_blocks_run_does_not_change_a_bit() -> None:
+    image, pixels, _ = photograph(30, 140)
+    first, second = (run_loss(image, pixels, 0.2, seed=seed) for seed in (1, 2))
+    assert first.result["loss"] == second.result["loss"]
+    assert np.array_equal(first.gradient, second.gradient)
 
 
 @needs_harness
@@ -82,13 +92,16 @@ def test_a_background_shows_through_and_pixels_of_no_weight_count_for_nothing(ki
         parts.append(weight)
         weights = weight[..., None] / np.float32(255)
     memory = np.concatenate([part.ravel() for part in parts])
-    got = run_loss(image, memory, 0.2, rows=10, kind=kind, background=background)
+    got = run_loss(image, memory, 0.2, kind=kind, background=background)
     image, target = float32(weights * image), float32(weights * target)  # as on the CPU: training/step.py
     expected, expected_gradient = reference_training.loss(image, target, 0.2)
     assert got.result["loss"] == pytest.approx(expected, rel=1e-5)
     expected_gradient = expected_gradient * weights
     atol = 2e-5 * np.abs(expected_gradient).max()
-    np.testing.assert_allclose(got.gradient, expected_gradient, rtol=1e-3, atol=atol)
+    difference = np.abs(image - target)
+    is_corner = (difference > 0) & (difference < 1e-6)  # of |x|: rounding decides the sign
+    assert is_corner.sum() <= 2
+    np.testing.assert_allclose(got.gradient[~is_corner], expected_gradient[~is_corner], rtol=1e-3, atol=atol)
 
 
 @needs_harness

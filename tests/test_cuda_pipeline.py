@@ -17,19 +17,25 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.pipeline import EPOCHS
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.steps import STEPS, changed, step
-from splatscope.kernels.types import Float32, Frame, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Frame, RenderSettings
 from tests.comparison import assert_close_with_boundary_band, assert_gradients_close, settled_pixels
 from tests.cuda_checks import (
     ALTERNATIVES,
+    IN_ORDER,
     RANDOM,
     check,
     check_bad_values,
+    check_bits,
     check_class,
+    check_decibels,
+    check_last_in_front,
     check_nothing_to_see,
     check_one_pixel,
+    differing,
 )
 from tests.cuda_on_cpu.run import is_supported
 from tests.cuda_pipeline import Emulated, Kernels, emulated_renderer, pass_for
+from tests.random_policies import with_each_toggle
 from tests.small_scenes import random_camera, random_scene
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="needs Linux and g++")
@@ -52,7 +58,21 @@ PASSES = {(name, True): pass_for(POLICIES[name], CAMERA, training=True, wants_de
 PASSES |= {(name, False): pass_for(policy, CAMERA, False, True) for name, policy in POLICIES.items()}
 CHECKED = {name: rung.policy for name, rung in STEPS.items()} | ALTERNATIVES
 CHECKED |= {f"random {number}": policy for number, policy in enumerate(RANDOM)}
-KERNELS = Kernels([*PASSES.values(), *(pass_for(policy, CAMERA, True, True) for policy in CHECKED.values())])
+SAME_BITS = {
+    f"{row.key} = {value}": policy
+    for row, value, policy in with_each_toggle(IN_ORDER)
+    if row.stage in ("project", "blend", "blend_backward", "project_backward")  # others: test_cuda_queue.py
+    and {one.identity for one in differing(IN_ORDER, policy)} == {"B"}
+}
+IN_WORDS = {name: changed(step("best"), {"project.sh_dtype": name}) for name in ("bf16", "split")}
+TRAINING = [*CHECKED.values(), *SAME_BITS.values()]
+KERNELS = Kernels(
+    [
+        *PASSES.values(),
+        *(pass_for(policy, CAMERA, True, True) for policy in TRAINING),
+        *(pass_for(policy, CAMERA, False, True) for policy in IN_WORDS.values()),
+    ]
+)
 
 
 @cache
@@ -236,6 +256,15 @@ def test_a_graph_is_captured_at_the_second_frame_and_dropped_when_buffers_grow()
     assert (launcher.captured, launcher.replayed) == (2, 3)
 
 
+def test_where_profilers_are_told_of_stages_nothing_is_replayed() -> None:
+    renderer = emulated_renderer(KERNELS)
+    renderer.launcher.nvtx = True
+    scene = renderer.upload(SCENE)
+    for _ in range(3):
+        renderer.forward(scene, CAMERA, SETTINGS, wants_depth=True)
+    assert (renderer.launcher.captured, renderer.launcher.replayed) == (0, 0)
+
+
 # ---- Every step and toggle -------------------------------------------------------------------------------------------
 
 
@@ -257,6 +286,16 @@ def test_a_toggle_changes_the_picture_no_more_than_its_class_says(backend: cuda.
     check_class(backend, ALTERNATIVES[name], "random")
 
 
+@pytest.mark.parametrize("name", SAME_BITS)
+def test_a_toggle_of_class_b_leaves_gradients_as_they_are_to_the_bit(backend: cuda.CudaBackend, name: str) -> None:
+    check_bits(backend, SAME_BITS[name], "random")
+
+
+@pytest.mark.parametrize("name", IN_WORDS)
+def test_harmonics_in_16_bits_fit_a_photograph_as_well(backend: cuda.CudaBackend, name: str) -> None:
+    check_decibels(backend, IN_WORDS[name], random_scene(CAMERA, 200, seed=3), CAMERA)
+
+
 def test_bad_values_are_skipped_and_counted_and_harm_nothing(backend: cuda.CudaBackend) -> None:
     check_bad_values(backend, "random")
 
@@ -264,6 +303,12 @@ def test_bad_values_are_skipped_and_counted_and_harm_nothing(backend: cuda.CudaB
 @pytest.mark.parametrize("rung", ["s00", "s01", "best"])
 def test_nothing_to_see_gives_the_background(backend: cuda.CudaBackend, rung: str) -> None:
     check_nothing_to_see(backend, rung)
+
+
+@pytest.mark.parametrize("rung", ["s00", "s05", "s06", "best"])
+def test_splats_that_come_last_may_be_in_front(backend: cuda.CudaBackend, rung: str) -> None:
+    camera = Camera.from_matrix(np.eye(4), 64, 48, 50, 50, 32, 24)
+    check_last_in_front(backend, step(rung), camera, others=12 * 20)
 
 
 def test_one_pixel_is_a_picture(backend: cuda.CudaBackend) -> None:

@@ -30,7 +30,7 @@ from splatscope.kernels.types import Camera, Float32, Frame, RenderSettings
 from splatscope.viewer import messages
 from splatscope.viewer.overlays import picture_rgba
 from tests.cuda_on_cpu.run import is_supported
-from tests.cuda_pipeline import Kernels, emulated_renderer, pass_for
+from tests.cuda_pipeline import EmulatedLauncher, HostMemory, Kernels, emulated_renderer, pass_for
 from tests.small_scenes import random_camera, random_scene
 from tests.test_engine import wait_until
 
@@ -222,10 +222,31 @@ def test_a_store_says_which_stages_wait_for_the_compiler_and_never_waits_itself(
     flipped = pass_of(BEST.with_value("blend_backward", "accum", "rgb"))
     assert not store.start(flipped)
     assert store.compiling(flipped) == ("blend_backward",)
+    planned = pass_of(BEST.with_value("schedule", "policy", "seed"))
+    assert not store.start(planned)
+    assert store.compiling(planned) == ("schedule",), "under the name that the panel has for it"
     assert store.start(pass_of(BEST)), "what is compiled stays ready meanwhile"
+    assert not store.is_awaited
     compiler_.go.set()
     finish(store, flipped)
+    finish(store, planned)
     assert store.compiling(flipped) == ()
+
+
+def test_who_waits_for_the_compiler_is_seen_from_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture's call, or a training step's: both take kernels from the store that the backend has."""
+    compiler_ = Compiler()
+    store = KernelStore(90, compiler_)
+    monkeypatch.setattr(renderer, "load", lambda source, names: dict.fromkeys(names))
+    backend = CudaBackend(renderer.Renderer(memory=HostMemory(EmulatedLauncher()), kernels=store, launcher=Launcher()))
+    file, name = pass_of(BEST).kernels()["blend_backward"]
+    compiler_.go.clear()
+    waits = threading.Thread(target=lambda: store(file, [name]))
+    waits.start()
+    wait_until(lambda: backend.compiling, "the compiler to be waited for")
+    compiler_.go.set()
+    waits.join(10)
+    assert not backend.compiling
 
 
 def test_compiled_kernels_unused_for_long_or_beyond_the_limit_are_removed(

@@ -21,7 +21,7 @@ from splatscope.app.policy_options import PolicyChoice
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
 from splatscope.kernels import splat_buffers
-from splatscope.kernels.api import make_backend
+from splatscope.kernels.api import Backend, make_backend
 from splatscope.kernels.cuda import CudaBackend
 from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.errors import InputError, NoRoomError
@@ -30,14 +30,14 @@ from splatscope.kernels.splat_buffers import SHAPES
 from splatscope.kernels.types import Gaussians
 from splatscope.training import device_step, ops
 from splatscope.training.checkpoint import newest_checkpoint
-from splatscope.training.config import DataConfig, DensifyConfig, ExposureConfig, McmcConfig, TrainConfig
+from splatscope.training.config import DataConfig, DensifyConfig, ExposureConfig, InitialConfig, McmcConfig, TrainConfig
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Densified, Evaluated, GrowthStopped, Stepped
 from splatscope.training.trainer import Beginning, Trainer
 from splatscope.viewer.messages import ResetTraining, StartTraining
 from tests.cuda_on_cpu.run import is_supported
 from tests.cuda_pipeline import emulated_renderer
-from tests.cuda_training import IN_ORDER, LAZY, emulated_step, kept_as, step_kernels
+from tests.cuda_training import IN_ORDER, LAZY, emulated_step, filter_kernels, filtered, kept_as, step_kernels
 from tests.small_capture import SHORT, make_capture
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="needs Linux and g++")
@@ -55,8 +55,8 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], CudaBackend]:
     """Makes backends whose kernels, and those of their training steps, run on this processor."""
 
-    def training_step(backend: CudaBackend, state: ops.SplatState) -> Any:
-        return emulated_step(ops.as_gaussians(state.raw), IN_ORDER)
+    def training_step(backend: CudaBackend, state: ops.SplatState, policy: Policy) -> Any:
+        return emulated_step(ops.as_gaussians(state.raw), filtered(IN_ORDER, policy.project.filter))
 
     monkeypatch.setattr(device_step, "_training_step", training_step)
     monkeypatch.setattr(CudaBackend, "warm_up", lambda *_, **__: None)
@@ -83,6 +83,25 @@ def test_a_run_on_the_gpu_is_that_on_the_cpu(capture: Capture, gpu: Callable[[],
     assert [event.iteration for event in steps] == list(range(1, 13))
     losses = [[event.loss for event in of_type(events, Stepped)] for events in runs]
     assert losses[1][:4] == pytest.approx(losses[0][:4], rel=1e-4)
+
+
+def test_a_run_with_another_filter_steps_and_scores_with_it_as_on_the_cpu(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
+) -> None:
+    small = InitialConfig(scale_factor=0.1)  # splats of less than a pixel, which filters matter to
+    config = replace(CONFIG, iterations=6, antialiasing="mip", initial=small, densify=DensifyConfig(enabled=False))
+    gpu()  # makes training steps those of the harness
+    on_gpu = CudaBackend(emulated_renderer(filter_kernels()))
+    backends: dict[str, Backend] = {"plain": make_backend("cpu"), "mip": make_backend("cpu"), "gpu": on_gpu}
+    runs = {}
+    for name, backend in backends.items():
+        own = replace(config, antialiasing="plain") if name == "plain" else config
+        runs[name] = run(Trainer(capture, own, backend, tmp_path / name))
+    losses = {name: [event.loss for event in of_type(events, Stepped)] for name, events in runs.items()}
+    assert losses["gpu"] == pytest.approx(losses["mip"], rel=1e-4)
+    scores = {name: of_type(events, Evaluated)[-1].psnr for name, events in runs.items()}
+    assert scores["gpu"] == pytest.approx(scores["mip"], abs=0.01)
+    assert abs(scores["plain"] - scores["mip"]) > 0.1
 
 
 def test_a_resumed_run_goes_on_where_it_stood(

@@ -188,7 +188,7 @@ def test_stopping_saves_and_closing_a_live_run_saves(capture_folder: Path, tmp_p
         wait_until(lambda engine=engine: engine.status().training.iteration > 3, "some steps")
         if how == "stop":
             engine.send(messages.StopTraining())
-            wait_until(lambda engine=engine: engine.status().training.state == "finished", "the stop")
+            wait_until(lambda engine=engine: engine.status().training.state == "stopped", "the stop")
         engine.close()
         (saved,) = out.glob("point_cloud/iteration_*/point_cloud.ply")
         assert read_ply(saved).count > 0

@@ -13,10 +13,12 @@ import pytest
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
 from splatscope.app.scene import fit_camera
+from splatscope.assets.ply import read_filter
 from splatscope.kernels.types import RenderSettings
 from splatscope.training.config import TrainConfig
 from splatscope.viewer import messages
 from splatscope.viewer.messages import EngineStatus, PhotographShown, PhotographWish, ViewRequest
+from tests.odd_captures import make_colmap
 from tests.test_engine import wait_until, write_capture
 
 
@@ -82,6 +84,19 @@ def test_thumbnails_of_what_is_looked_at_come_by_themselves(engine: Engine) -> N
     assert np.ptp(small) > 100
 
 
+def test_cameras_that_the_run_holds_out_say_so(engine: Engine, tmp_path: Path) -> None:
+    def held_out() -> list[int] | None:
+        scene = engine.status().scene
+        is_set = scene is not None and scene.path == tmp_path / "set"
+        return [k for k, camera in enumerate(scene.cameras) if camera.is_test] if scene and is_set else None
+
+    engine.send(messages.OpenScene(make_colmap(tmp_path / "set", tuple(f"{k}.jpg" for k in range(9)))))
+    wait_until(lambda: held_out() == [], "a set without a split")
+    for switch, expected in (("true", [0, 8]), ("false", [])):
+        engine.send(messages.SetRecipe(changes=(("data.eval", switch),)))
+        wait_until(lambda expected=expected: held_out() == expected, "the split")
+
+
 def test_the_recipe_can_change_until_the_run_begins_and_again_after_a_reset(engine: Engine, tmp_path: Path) -> None:
     def value(status: EngineStatus, name: str) -> object:
         assert status.recipe is not None
@@ -113,6 +128,21 @@ def test_the_recipe_can_change_until_the_run_begins_and_again_after_a_reset(engi
     assert status.scene is not None
     assert status.scene.generation == generation, "the view stays where it is"
     assert value(status, "iterations") == 20
+
+
+def test_a_run_with_another_filter_is_shown_and_saved_as_such(engine: Engine, tmp_path: Path) -> None:
+    def filter() -> str | None:
+        scene = engine.status().scene
+        return scene.filter if scene else None
+
+    assert filter() == "plain"
+    engine.send(messages.SetRecipe(changes=(("antialiasing", "mip"),)))
+    wait_until(lambda: filter() == "mip", "the change")
+    engine.send(messages.StartTraining(until=3))
+    wait_until(lambda: engine.status().training.state == "paused", "the pause")
+    engine.send(messages.SavePly(tmp_path / "now.ply"))
+    wait_until(lambda: "now.ply" in str(engine.status().log[-1:]), "the file")
+    assert read_filter(tmp_path / "now.ply") == filter() == "mip"
 
 
 def test_the_page_about_the_capture_comes_with_it(engine: Engine) -> None:

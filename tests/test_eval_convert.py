@@ -237,6 +237,17 @@ def test_a_resumed_run_has_its_own_settings_and_capture_but_for_what_is_given(ru
         plan_training(cli.Train(resume=run, iterations=90, preset="mcmc"))
 
 
+def test_a_run_killed_before_it_saved_anything_is_to_be_begun_anew(run: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for name in ("settings.json", "input.ply"):
+        (killed / name).write_bytes((run / name).read_bytes())
+    with pytest.raises(
+        InputError, match=f"nothing to resume. Begin it anew: splatscope train .*small set --out {killed}"
+    ):
+        plan_training(cli.Train(resume=killed))
+
+
 def test_a_run_goes_on_in_its_folder_by_the_command_line(run: Path, capsys: pytest.CaptureFixture) -> None:
     splatscope("train", "--resume", run, "--iterations", 80, "--headless", "--backend", "cpu")
     text = capsys.readouterr().out

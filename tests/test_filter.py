@@ -123,6 +123,7 @@ def test_split_harmonics_join_to_the_same_bits_and_their_upper_words_are_the_nea
     ("comment", "expected"),
     [
         ("SplatRenderMode: mip-0.1", "mip"),
+        ("SplatRenderMode: mip", "compensated"),
         ("SplatRenderMode: default", "plain"),
         ("made by hand", "plain"),
         ("not a SplatRenderMode: mip-0.1", "plain"),

@@ -207,6 +207,35 @@ def test_training_goes_on_while_a_picture_is_on_its_way_and_the_last_one_shows_i
     assert not np.array_equal(before.rgba, expected)
 
 
+def test_stages_that_training_waits_for_are_named_while_it_runs(
+    gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waiting: dict[Policy, tuple[str, ...]] = {BEST: (), WIDE: ("bin", "blend_backward")}
+    monkeypatch.setattr(engine_module, "make_backend", lambda *_, **__: gpu)
+    monkeypatch.setattr(Trainer, "use", lambda _, policy: waiting[policy])
+
+    def make(capture: Capture, backend: api.Backend) -> Trainer:
+        return make_trainer(capture, TrainConfig(iterations=100_000), backend, tmp_path / "run")
+
+    engine = Engine(EngineConfig(), make)
+    engine.start()
+    try:
+        engine.send(messages.OpenScene(write_capture(tmp_path / "capture")))
+        engine.request_view(ViewRequest(looking(0)))
+        engine.send(messages.StartTraining())
+        wait_until(lambda: engine.status().training.iteration > 0, "a step")
+        assert engine.status().compiling == ()
+        engine.request_view(ViewRequest(looking(0), policy=WIDE))
+        wait_until(lambda: engine.status().compiling == ("project", "bin", "blend_backward"), "both compilers' stages")
+        gpu.compiled.add(WIDE)
+        wait_until(lambda: engine.status().compiling == ("bin", "blend_backward"), "those of training")
+        engine.send(messages.PauseTraining())
+        wait_until(lambda: engine.status().compiling == (), "none, as nobody asks while it rests")
+        assert engine.status().training.state == "paused"
+    finally:
+        engine.close()
+
+
 # ---- Two settings ----------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from splatscope.app import photographs
 from splatscope.app.photographs import PhotographShelf, error_map, lay, psnr, reduced
 from splatscope.app.scene import fit_camera
-from splatscope.assets.capture import View
+from splatscope.assets.capture import Mask, View
 from splatscope.assets.images import write_png
 from splatscope.kernels.types import Camera
 from splatscope.viewer.messages import PhotographWish
@@ -80,7 +81,7 @@ def shelf_of(folder: Path, count: int) -> tuple[PhotographShelf, list[View], thr
         views.append(View(f"{k}.png", folder / f"{k}.png", camera(40, 30)))
     views[-1].image_path.write_bytes(b"no picture")
     came = threading.Event()
-    return PhotographShelf(views, (0.0, 0.0, 0.0), "background", came.set), views, came
+    return PhotographShelf(views, (0.0, 0.0, 0.0), "background", "use", came.set), views, came
 
 
 def wait_for(holds: Callable[[], object]) -> None:
@@ -116,6 +117,24 @@ def test_photographs_are_read_on_a_thread_and_a_damaged_one_says_so(tmp_path: Pa
     wait_for(lambda: shelf.photograph(2))
     assert "2.png is not an image" in shelf.beside(PhotographWish(2), rgba, seen_by).note
     assert "no photograph" in shelf.beside(PhotographWish(7), rgba, seen_by).note
+    shelf.close()
+
+
+def test_what_a_mask_leaves_out_is_dimmed_and_is_no_error(tmp_path: Path) -> None:
+    shelf, views, _ = shelf_of(tmp_path, 3)
+    write_png(tmp_path / "m.png", np.repeat(np.array([[0] * 20 + [255] * 20], np.uint8), 30, axis=0))
+    views[1] = replace(views[1], mask=Mask(tmp_path / "m.png"))
+    rgba = np.full((60, 80, 4), 30, np.uint8)
+    rgba[:, :40] = 255  # as far from the photograph as can be, where that does not count
+    seen_by = fit_camera(views[1].camera, 80, 60)
+    wait_for(lambda: shelf.photograph(1) is not None)
+    shown = shelf.beside(PhotographWish(1, error_top=0.5), rgba, seen_by)
+    assert shown.rgba is not None
+    assert shown.errors is not None
+    assert shown.rgba[20, [10, 70], 0].tolist() == [10 // 4, 10]
+    assert shown.psnr == pytest.approx(20 * math.log10(255 / 20), abs=0.2)
+    assert (shown.errors[20, 10, :3] == TURBO[0]).all()
+    assert not (shown.errors[20, 70, :3] == TURBO[0]).all()
     shelf.close()
 
 

@@ -32,6 +32,7 @@ def test_every_setting_of_the_form_goes_there_and_back(name: str) -> None:
 def test_the_comments_of_the_settings_are_their_explanations() -> None:
     explained = {s.name: s.help for s in RunPlan(TrainConfig()).recipe().settings}
     assert "divide the size" in explained["data.resolution"]
+    assert "Mip-Splatting" in explained["antialiasing"]
     assert sum(bool(text) for text in explained.values()) > 0.7 * len(explained)
 
 

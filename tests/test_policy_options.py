@@ -159,6 +159,7 @@ def test_a_run_is_scored_as_drawn_with_the_toggles_but_trained_one_way_and_both_
         trained[name] = read_ply(tmp_path / name / "point_cloud" / "iteration_8" / "point_cloud.ply")
     told = capsys.readouterr()
     assert "Training keeps project.filter = plain: splats are trained for one way of drawing them" in told.err
+    assert "can have another (--antialiasing mip trains for that filter)." in told.err
     assert "The cpu backend does not honour blend.exp" in told.err
     assert "Toggles: best\n" in told.out
     np.testing.assert_array_equal(trained["mip"].means, trained["plain"].means)

@@ -45,6 +45,20 @@ def test_a_scene_opens_at_its_first_camera_with_its_own_background(engine: FakeE
     assert np.allclose(session.nav.pivot, (0, 0, 0))
 
 
+def test_pictures_follow_the_scenes_filter_when_a_recipe_changes_it_unless_one_was_asked_for(
+    engine: FakeEngine, session: Session
+) -> None:
+    asked = Session(engine, WindowConfig(keeps_filter=True))
+    for filter in ("mip", "compensated", "plain"):
+        engine._status = replace(engine.status(), scene=replace(SCENE, filter=filter))
+        for each in (session, asked):
+            each.poll()
+        assert (session.policy.project.filter, asked.policy.project.filter) == (filter, "plain")
+        session.policy = session.policy.with_value("project", "filter", "mip")
+        session.poll()
+        assert session.policy.project.filter == "mip", "a click in the panel stays"
+
+
 def test_the_same_view_is_asked_for_once(engine: FakeEngine, session: Session) -> None:
     session.publish()
     session.publish()
@@ -107,6 +121,7 @@ def test_keys_send_only_what_the_state_allows(engine: FakeEngine, session: Sessi
         "ready": [messages.StartTraining, messages.StepTraining],
         "running": [messages.PauseTraining, messages.StopTraining],
         "stopping": [],
+        "stopped": [messages.StartTraining, messages.StepTraining],
         "finished": [],
         "error": [],
     }

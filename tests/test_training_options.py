@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,7 @@ def test_a_setting_may_be_given_as_text() -> None:
 def test_halving_doubles_the_size_at_each_interval() -> None:
     schedule = ResolutionSchedule(ResolutionConfig(num_downscales=2, interval=100), [])
     assert [schedule.divisor(i) for i in (1, 100, 101, 200, 201, 10_000)] == [4, 4, 2, 2, 1, 1]
+    assert [schedule.next_divisor(i) for i in (1, 100, 101, 200, 201)] == [2, 2, 1, 1, 1]
     assert ResolutionSchedule(ResolutionConfig(), []).divisor(1) == 1
 
 
@@ -112,6 +114,10 @@ def test_the_spectrum_decides_how_long_pictures_stay_small() -> None:
         assert set(values[1000:]) == {1}
     assert divisors["smooth"][0] >= 7
     assert sum(divisors["noise"]) < sum(divisors["smooth"])
+    schedule = ResolutionSchedule(config, [smooth])
+    for first, second in itertools.pairwise(sorted(set(divisors["smooth"]), reverse=True)):
+        assert schedule.next_divisor(divisors["smooth"].index(first) + 1) == second
+    assert schedule.next_divisor(1000) == 1
     capped = ResolutionSchedule(replace(config, most=3), [smooth])
     assert 1 < capped.divisor(1) <= 3
 
@@ -122,6 +128,20 @@ def test_a_reduced_photograph_has_the_means_of_its_pixels_and_its_camera_follows
     expected = whole.pixels.reshape(28, 2, 36, 2, 3).astype(np.float64).mean(axis=(1, 3))
     assert np.abs(half.pixels - expected).max() <= 1  # rounded along each axis
     assert (half.camera.width, half.camera.fx, half.camera.cx) == (36, 40, 18)
+
+
+def test_the_next_size_is_made_before_a_step_asks_for_it(
+    capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = ResolutionConfig(num_downscales=2, interval=20)
+    trainer = Trainer(capture, replace(SHORT, test_interval=0, resolution=sizes), backend, tmp_path)
+    events = trainer.run()
+    for event in events:
+        if isinstance(event, Stepped) and event.iteration == 2:
+            break
+    monkeypatch.setattr(Photograph, "reduced", None)  # by threads that have begun it is known already
+    assert [event.iteration for event in events if isinstance(event, Stepped)] == list(range(3, 41))
+    assert trainer.dataset.training_at(2)[0].pixels.shape == (28, 36, 3)
 
 
 def test_training_on_small_pictures_first_is_faster_and_ends_as_well(

@@ -20,6 +20,7 @@ from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply, write_ply
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
+from splatscope.training import saving
 from splatscope.training import trainer as trainer_module
 from splatscope.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
 from splatscope.training.config import (
@@ -150,7 +151,7 @@ def test_a_killed_process_goes_on_from_its_last_checkpoint_to_the_same_end(
 
 
 def test_only_the_newest_checkpoints_are_kept(capture: Capture, backend: Backend, tmp_path: Path) -> None:
-    config = replace(SHORT, save_iterations=(5, 10, 15, 20), checkpoint=CheckpointConfig(keep=2))
+    config = replace(SHORT, save_iterations=(5, 10, 15, 20), checkpoint=CheckpointConfig(seconds=0, keep=2))
     list(Trainer(capture, config, backend, tmp_path).run())
     assert list(checkpoints(tmp_path)) == [20, 40]
 
@@ -231,8 +232,8 @@ def test_a_full_disk_is_reported_and_training_goes_on(capture: Capture, backend:
 def test_a_slow_disk_holds_up_the_run_rather_than_fill_the_memory_and_loses_nothing(
     capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alive: weakref.WeakSet[Checkpoint] = weakref.WeakSet()
-    most, written, write = 0, [], trainer_module.write_checkpoint
+    alive: weakref.WeakSet[saving.Snapshot] = weakref.WeakSet()
+    most, written, write = 0, [], saving.write_checkpoint
 
     def slowly(path: Path, checkpoint: Checkpoint) -> None:
         nonlocal most
@@ -241,15 +242,15 @@ def test_a_slow_disk_holds_up_the_run_rather_than_fill_the_memory_and_loses_noth
         write(path, checkpoint)
         written.append(checkpoint.iteration)
 
-    class Snapshotting(Trainer):
-        def snapshot(self) -> Checkpoint:
-            made = super().snapshot()
-            alive.add(made)
-            return made
+    class Counted(saving.Snapshot):
+        def __init__(self, *content: Any, **options: Any) -> None:
+            super().__init__(*content, **options)
+            alive.add(self)
 
-    monkeypatch.setattr(trainer_module, "write_checkpoint", slowly)
+    monkeypatch.setattr(saving, "write_checkpoint", slowly)
+    monkeypatch.setattr(trainer_module, "Snapshot", Counted)
     config = replace(SHORT, save_iterations=tuple(range(1, 21)))
-    events = list(Snapshotting(capture, config, backend, tmp_path).run())
+    events = list(Trainer(capture, config, backend, tmp_path).run())
     assert [event.iteration for event in of_type(events, Saved)] == [*range(1, 21), 40]
     assert written == [*range(1, 21), 40]
     assert most <= 4, "one being written, one waiting, one to be handed over, and one just done with"

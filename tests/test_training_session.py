@@ -193,10 +193,33 @@ def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
     assert 700 < per_splat < 2500, "parameters, moments and gradients of a splat of degree 3 alone are 944 bytes"
     assert [use.needed < use.total for use in uses] == [True, True, False]
     assert uses[1].text.endswith("GiB foreseen for 1,000,000 splats, there are 8.0.")
-    assert f"growth will stop at about {uses[2].fits:,} splats" in uses[2].text
+    assert f"they hold about {uses[2].fits:,} splats" in uses[2].text
     assert uses[2].fits == pytest.approx((8 << 30) / per_splat, rel=0.05)
     begun = Trainer(capture, replace(SHORT, densify=DensifyConfig(max_splats=1)), backend, tmp_path)
     assert memory_use(begun).splats == begun.gaussians.count > 1, "a run keeps the splats that it begins with"
+
+
+def test_without_a_cap_memory_is_foreseen_from_the_size_of_the_photographs_and_a_small_one_warns(
+    capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Photographs are 72 x 56; the run begins with 200 splats."""
+    monkeypatch.setattr(memory, "_of_machine", lambda: (3 << 30, 8 << 30))
+    config = replace(SHORT, iterations=30_000, densify=DensifyConfig())
+    trainer = Trainer(capture, config, backend, tmp_path)
+    use = memory_use(trainer)
+    assert (use.ends, use.splats) == (False, 6 * 72 * 56)
+    assert use.text.startswith(
+        "1,600 to 24,000 splats are likely without max_splats, by the photographs' size, and take 0.0 to"
+    )
+    assert "Set max_splats" not in use.text
+    monkeypatch.setattr(memory, "_of_machine", lambda: (3 << 20, 8 << 20))
+    use = memory_use(trainer)
+    assert use.needed > use.total > 0
+    assert use.splats > use.fits
+    assert "Set max_splats, or train smaller pictures" in use.text
+    trainer.iteration = 15_000
+    use = memory_use(trainer)
+    assert (use.ends, use.splats) == (True, trainer.gaussians.count), "growth is over"
 
 
 def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
@@ -228,11 +251,50 @@ def test_stopping_with_a_full_disk_pauses_and_can_be_tried_again(
     assert session.state == "paused"
     session.stop()
     session.advance()
-    assert session.state == "finished"
+    assert session.state == "stopped"
     saved = read_ply(tmp_path / "point_cloud" / "iteration_12" / "point_cloud.ply")
     np.testing.assert_array_equal(saved.means, session.trainer.gaussians.means)
     assert list(checkpoints(tmp_path)) == [12]
     assert log[-1][0] == "info"
+
+
+def test_a_stopped_run_is_saved_and_goes_on_to_where_it_would_have_ended(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    for _ in Trainer(capture, SHORT, backend, tmp_path / "undisturbed").run():
+        pass
+    session, _ = session_of(Trainer(capture, SHORT, backend, tmp_path / "run"))
+    for until in (12, 20):  # between two steps, and before the scores of one
+        session.start(until)
+        advance_until(session, lambda: not session.active)
+        session.stop()
+        advance_until(session, lambda: not session.active)
+        assert (session.state, session.trainer.iteration) == ("stopped", until)
+        assert newest_checkpoint(tmp_path / "run")[1].iteration == until
+    session.start()
+    advance_until(session, lambda: not session.active)
+    assert session.state == "finished"
+    status = session.status(0)
+    assert status.loss_curve.x.tolist() == list(range(1, 41))
+    assert status.psnr_curve.x.tolist() == [20, 40]
+    final = "point_cloud/iteration_40/point_cloud.ply"
+    assert (tmp_path / "run" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+
+
+def test_a_save_that_fails_says_whether_training_goes_on_and_the_end_names_a_way_out(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    session, log = session_of(Trainer(capture, replace(SHORT, save_iterations=(15,)), backend, tmp_path))
+    session.start()
+    with small_disk():
+        advance_until(session, lambda: not session.active)
+    midway, end = (text for level, text in log if level == "warning" and "not saved" in text)
+    assert midway.startswith("Iteration 15: splats")
+    assert midway.endswith("Training goes on.")
+    assert end.startswith("Iteration 40: splats")
+    assert end.endswith("The run is over.")
+    assert session.status(0).note.startswith("The result is not on disk.")
+    assert session.status(0).note.endswith("Save the splats elsewhere (Ctrl + S).")
 
 
 def test_in_the_terminal_the_last_good_state_is_saved_and_named(
@@ -258,6 +320,19 @@ def test_a_result_that_could_not_be_saved_is_no_success(
         train_in_terminal(Trainer(capture, SHORT, backend, tmp_path))
     (said,) = (line for line in capsys.readouterr().out.splitlines() if "not saved" in line)
     assert "splats and checkpoint not saved" in said
+
+
+def test_where_the_end_could_not_be_saved_the_newest_state_on_disk_is_named(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    config = replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0))
+    trainer = Trainer(capture, config, backend, tmp_path)
+    for event in trainer.run():
+        if isinstance(event, Stepped) and event.iteration == 7:
+            break
+    trainer.wait_for_files()
+    with small_disk(), pytest.raises(InputError, match=r"not on disk.* Iteration 5 is: splatscope train --resume .*_5"):
+        train_in_terminal(trainer)
 
 
 def test_a_terminal_that_is_closed_ends_the_run_with_everything_saved(tmp_path: Path) -> None:

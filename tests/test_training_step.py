@@ -63,6 +63,7 @@ def test_steps_follow_those_of_the_cpu_backend(policy: Policy) -> None:
         settings = replace(SETTINGS, sh_degree=degree)
         training.run(request(training, number % 2, settings=settings))
         losses.append(plain.run(CAMERA, settings, photograph(number % 2), RATES, 0.2))
+    assert training.launcher.told == ("training step",) * len(degrees), "profilers see whole steps, replayed or not"
     outcomes = training.outcomes(wait=True)
     assert [outcome.loss for outcome in outcomes] == pytest.approx(losses, rel=1e-5)
     assert [outcome.steps for outcome in outcomes] == [1, 2, 3, 4]
@@ -217,15 +218,34 @@ def test_toggles_from_before_the_first_step_hold_for_it_and_later_ones_wait_for_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     training, wanted = emulated_step(SCENE, IN_ORDER), emulated_step(SCENE, SEPARATE)
-    monkeypatch.setattr(type(training._kernels), "start", lambda *_: False)
+    is_compiled = False
+    monkeypatch.setattr(type(training._kernels), "start", lambda *_: is_compiled)
     training.want(SEPARATE)
+    assert training.waiting == ()
     for _ in range(2):
         for each in (training, wanted):
             each.run(request(each))
         training.want(IN_ORDER)
         assert training.policy == SEPARATE
+        assert training.waiting == ("optimizer",)
+    training.want(SEPARATE)
+    assert training.waiting == ()
+    training.want(IN_ORDER)
+    is_compiled = True
+    for each in (training, wanted):
+        each.run(request(each))
+    assert (training.policy, training.waiting) == (IN_ORDER, ())
     losses = [[outcome.loss for outcome in each.outcomes(wait=True)] for each in (training, wanted)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_profilers_see_the_stages_of_each_step_as_nothing_is_replayed() -> None:
+    training = emulated_step(SCENE, IN_ORDER)
+    training.launcher.nvtx = True
+    for _ in range(3):
+        training.run(request(training))
+    assert (training.launcher.captured, training.launcher.replayed) == (0, 0)
+    assert training.launcher.told == ("training step",) * 3
 
 
 def test_sparse_adam_moves_what_has_a_gradient_like_the_dense_one_and_nothing_else() -> None:

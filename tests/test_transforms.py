@@ -159,7 +159,7 @@ def test_missing_frames_and_masks_are_counted(tmp_path: Path) -> None:
     said = " ".join(capture.warnings)
     assert "2 of 4 photographs found" in said
     assert "Left out as damaged: 1 photograph, images/1.png." in said
-    assert "A mask_path, which is not read, is named by 4 frames" in said
+    assert "Not there: 1 mask that frames name, masks/x.png; those photographs train whole." in said
 
 
 def write_points(path: Path, positions: np.ndarray) -> None:

@@ -134,6 +134,11 @@ def test_a_click_on_a_drawn_camera_goes_there(hands: Hands) -> None:
         return min(np.hypot(*np.subtract(spots[k], eye)) for other, eye in eyes.items() if other != k)
 
     target = max(spots, key=apart)
+    hands.move(round(spots[target][0]), round(spots[target][1]) + MENU_HEIGHT)
+    hands.program.wait_for("its photograph", lambda facts: f"indices=({target},)" in str(facts["commands"][-1:]))
+    time.sleep(0.8)
+    small = (hands.picture()[40:560, :590] == 40 + 3 * target).all(axis=2)
+    assert small.sum() > 3000, "beside it, small"
     hands.click(round(spots[target][0]), round(spots[target][1]) + MENU_HEIGHT)
     hands.settled(lambda facts: near(facts["eye"], SCENE.cameras[target].camera.position))
     hands.keys("k")

@@ -46,7 +46,7 @@ def click(hands: Hands, name: str) -> list[int]:
 
 def test_a_click_on_a_toggle_takes_effect_once_it_is_compiled_and_pictures_go_on(hands: Hands) -> None:
     wanted = Policy().with_value("bin", "bounds", "circle3s")
-    choose(hands, "bin.bounds", 3)
+    choose(hands, "bin.bounds", 1)
     hands.program.wait_for("the wish", lambda facts: facts["policy"] == repr(wanted))
     before = hands.program.facts
     assert before["shown policy"] == repr(Policy())

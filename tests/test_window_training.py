@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from splatscope.viewer.messages import TrainingStatus
+from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
 from splatscope.viewer.panels.training import view_price
 from tests.display import Program
 from tests.window_hands import SCRIPT, Hands
@@ -83,6 +84,24 @@ def test_a_run_that_paused_by_itself_offers_a_way_back_and_nothing_else_until_th
         hands.program.wait_for("the run's own buttons", lambda facts: facts["places"]["run"])
         assert not hands.program.facts["places"]["back"]
     hands.program.wait_for("an earlier iteration", lambda facts: facts["iteration"] == 10)
+
+
+def test_in_a_small_window_the_curves_of_a_run_are_in_sight_and_its_buttons_stay_where_they_were(display: str) -> None:
+    width, height = 1280, 720
+    program = Program(display, SCRIPT, ["--size", f"{width}x{height}", "--only", "Scene", "Training"])
+    try:
+        hands = Hands(program)
+        facts = program.wait_for("the form", lambda facts: facts["places"].get("start"))
+        start = facts["places"]["start"]
+        press(hands, "start")
+        facts = program.wait_for("the curve", lambda facts: facts["places"].get("loss plot"))
+        assert facts["places"]["pause"] == start
+        program.wait_for("a second curve", lambda facts: facts["places"].get("splats plot"))
+        for name in ("loss plot", "splats plot"):
+            _, top, _, tall = program.facts["places"][name]
+            assert top + tall < height - STATUS_HEIGHT, name
+    finally:
+        program.end()
 
 
 def test_the_price_of_looking_on_is_what_the_run_would_do_alone() -> None:

@@ -16,6 +16,7 @@ from tests.fake_engine import SCENE
 
 SCRIPT = Path(__file__).with_name("fake_engine.py")
 SIZE = (960, 640)
+SCENE_HEADER = (760, 22 + MENU_HEIGHT)  # px in the window; folds and unfolds the scene's section
 
 
 class Hands:

@@ -64,6 +64,7 @@ def tell_places() -> None:
             {name: 0 for _, name in panel._button}
             | {name: item for (state, name), item in panel._button.items() if state == panel._state}
             | {"back": panel._back, "keep": panel._keep}
+            | {"loss plot": panel._loss_plot._plot, "splats plot": panel._count_plot._plot}
             | {"until": panel._until, "run": panel._run, "throw": panel._throw, "folder": panel._form._out}
             | {name: items[0] for name, items in panel._form.inputs.items()}
         ),

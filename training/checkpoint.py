@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Filter
 from splatscope.training.checkpoint_check import archive_is_whole, complete, mistake_in
 
 _FAMILY = "splatscope checkpoint "
@@ -42,6 +43,12 @@ class Checkpoint:
     @property
     def iteration(self) -> int:
         return int(self.info["iteration"])
+
+    @property
+    def filter(self) -> Filter:
+        """The filter of `ProjectPolicy` that its splats were trained with; plain if an earlier version did not say."""
+        named = self.info["settings"].get("antialiasing")
+        return named if named in get_args(Filter) else "plain"
 
     def group(self, prefix: str) -> dict[str, Tensor]:
         """Copies of the tensors whose name begins with `prefix.`, by the rest of their name."""

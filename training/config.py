@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from splatscope.assets.view_image import AlphaUse
+from splatscope.assets.view_image import AlphaUse, MaskUse
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.policy import Filter, Policy
 
 StrategyName = Literal["adaptive", "mcmc", "budget"]
 
@@ -31,6 +32,7 @@ class DataConfig:
     background: tuple[float, ...] = ()  # RGB in [0, 1] to train over instead of black or white; empty: those
     random_background: bool = False  # a new colour every step; scores and pictures keep the fixed one
     alpha: AlphaUse = "background"  # of RGBA photographs: shows the background, weighs the loss, or is ignored
+    masks: MaskUse = "use"  # files beside photographs: their black pixels count in no loss or score; invert: the others
 
 
 @dataclass(frozen=True)
@@ -154,17 +156,25 @@ class PlateauConfig:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What is kept of a run so that it can go on after a crash. Written in the background."""
+    """What is kept of a run so that it can go on after a crash. Written in the background, one after the other."""
 
     enabled: bool = True
-    seconds: float = 60.0  # at least this long between two; one also with every saved PLY. 0: no clock
+    # So long between two, but less while the run is young, and more where writing one takes longer or would hold up
+    # steps for more than a fiftieth of the time; one also with every saved PLY. 0: no clock.
+    seconds: float = 10.0
     interval: int = 0  # also every so many iterations; 0: no
-    keep: int = 2  # older ones are removed
+    keep: int = 2  # on disk, and the one being written; older ones are removed
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A whole run."""
+    """A whole run.
+
+    `antialiasing` is the filter (project.filter of kernels/policy.py) that steps and scores are drawn with and that
+    saved splats name as theirs. plain is that of 2023; compensated also lowers opacities by as much as splats grew,
+    which gsplat calls antialiased; mip is the 2D filter of Mip-Splatting (Yu et al. 2024). Mip-Splatting's 3D smoothing
+    filter, which bounds splats by the sampling rate of the training views, is not part of any.
+    """
 
     iterations: int = 30_000
     sh_degree: int = 3  # highest degree, 0 to 3
@@ -172,6 +182,7 @@ class TrainConfig:
     dssim_weight: float = 0.2  # w of (1 - w) L1 + w (1 - SSIM)
     opacity_penalty: float = 0.0  # times the mean opacity, added to the loss (MCMC: 0.01)
     scale_penalty: float = 0.0  # times the mean half axis in world units, added to the loss (MCMC: 0.01)
+    antialiasing: Filter = "plain"  # filter of training; compensated: gsplat's antialiased; mip: Mip-Splatting's in 2D
     seed: int = 0
     strategy: StrategyName = "adaptive"  # how splats are added and removed; constants are in the group it names
     # After a refine that leaves more than this share of the splats out of order they are put along a Morton curve:
@@ -190,6 +201,16 @@ class TrainConfig:
     exposure: ExposureConfig = ExposureConfig()
     plateau: PlateauConfig = PlateauConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @property
+    def policy(self) -> Policy:
+        """What splats of this run are drawn with, in steps and for scores."""
+        return Policy().with_value("project", "filter", self.antialiasing)
+
+    def other_filter(self, before: Filter) -> str:
+        """A sentence about splats that were trained with a filter before, empty if it is the same."""
+        now = self.antialiasing
+        return "" if before == now else f"Its splats were trained with antialiasing = {before} and go on with {now}."
 
     def check(self) -> None:
         """Raises InputError for a value no run can use."""

@@ -3,7 +3,8 @@
 Pixels are kept as 8-bit RGB at the training size (a quarter of float32, and converting one view costs a
 fraction of a step). Transparent photographs are composited over the training background before they are
 resized, so that no hidden colour bleeds in at an edge; where the background changes with every step, alpha is
-kept beside them. Reading files is the assets layer's business.
+kept beside them. What a mask leaves out stays in the pixels with weight 0, and nothing of it is mixed into others.
+Reading files is the assets layer's business.
 Read `initial.py` next.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,6 +45,18 @@ class Photograph:
     coverage: NDArray[np.uint8] | None = None  # [H, W] alpha, where the background is chosen step by step
     weight: NDArray[np.uint8] | None = None  # [H, W] how much each pixel counts, of 255; None: all alike
     is_blank: bool = field(default=False, kw_only=True)  # it is transparent, or masked, everywhere
+    is_masked: bool = field(default=False, kw_only=True)  # a mask beside it is used
+    mask_problem: str = field(default="", kw_only=True)  # why the mask beside it is not, a sentence
+
+    @property
+    def counts(self) -> bool:
+        """Whether any pixel counts: without one there is no score."""
+        return self.weight is None or bool(self.weight.any())
+
+    @property
+    def counted_share(self) -> float:
+        """Of its pixels, in [0, 1]."""
+        return 1.0 if self.weight is None else float(self.weight.mean(dtype=np.float64)) / 255
 
     def target(self, background: Color = BLACK) -> Float32:
         """The colours in [0, 1], float32 [H, W, 3]; `background` shows only through `coverage`."""
@@ -61,11 +74,12 @@ class Photograph:
         """The same view with width and height divided; each pixel is the mean of those it covers."""
         size = max(1, round(self.camera.width / divisor)), max(1, round(self.camera.height / divisor))
 
-        def smaller(pixels: NDArray[np.uint8] | None) -> NDArray[np.uint8] | None:
-            return None if pixels is None else _resized(pixels, size, Image.Resampling.BOX)
+        def smaller(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+            return _resized_seen(pixels, self.weight, size, Image.Resampling.BOX)
 
-        pixels = _resized(self.pixels, size, Image.Resampling.BOX)
-        return Photograph(self.name, self.camera.resized(*size), pixels, smaller(self.coverage), smaller(self.weight))
+        coverage = None if self.coverage is None else smaller(self.coverage)
+        weight = None if self.weight is None else _resized(self.weight, size, Image.Resampling.BOX)
+        return Photograph(self.name, self.camera.resized(*size), smaller(self.pixels), coverage, weight)
 
 
 class Dataset:
@@ -84,8 +98,10 @@ class Dataset:
         self.training: list[Photograph] = []
         self.tested: list[Photograph] = []  # what scores are computed on
         self.warnings: tuple[str, ...] = ()  # what was noticed while decoding
+        self.masked = ""  # what masks leave out, a sentence; empty if there are none
         self._config = config
         self._reduced: tuple[int, list[Photograph]] = (0, [])  # divisor, training views
+        self._coming: tuple[int, list[Future[Photograph]]] = (0, [])  # the same, being made
         _check_memory((*self.training_views, *self.held_out_views), config.resolution)
 
     def load(self) -> Iterator[tuple[int, int]]:
@@ -114,24 +130,35 @@ class Dataset:
         self.training = [photograph for photograph in loaded[: len(self.training_views)] if photograph]
         held_out = [photograph for photograph in loaded[len(self.training_views) :] if photograph]
         refuse_if_too_few(damaged, len(views) if self.training else len(damaged))
-        self.tested = held_out or spread(self.training, self._config.training_views_tested)
-        self.label = "held-out PSNR" if held_out else "training PSNR"
-        blank = [photograph.name for photograph in (*self.training, *held_out) if photograph.is_blank]
-        told = left_out(damaged) if damaged else "", _blank(blank, len(self.training) + len(held_out))
+        refuse_if_all_masked(self.training)
+        scored = [photograph for photograph in held_out if photograph.counts]
+        self.tested = scored or spread(self.training, self._config.training_views_tested)
+        self.label = "held-out PSNR" if scored else "training PSNR"
+        present = *self.training, *held_out
+        told = left_out(damaged) if damaged else "", _blank(present), *mask_warnings(present)
         self.warnings = tuple(filter(None, told))
+        self.masked = masks_in_words(present, views, self._config)
 
     def training_at(self, divisor: int) -> list[Photograph]:
         """The training views with sides divided; those of the newest divisor are kept."""
         if divisor == 1:
             return self.training
         if self._reduced[0] != divisor:
-            with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs") as pool:
-                self._reduced = divisor, list(pool.map(lambda view: view.reduced(divisor), self.training))
+            self.reduce_ahead(divisor)
+            self._reduced, self._coming = (divisor, [future.result() for future in self._coming[1]]), (0, [])
         return self._reduced[1]
 
+    def reduce_ahead(self, divisor: int) -> None:
+        """Has threads make what `training_at` will be asked for next, so that it need not wait."""
+        if divisor not in (1, self._coming[0]):
+            pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs")
+            self._coming = divisor, [pool.submit(view.reduced, divisor) for view in self.training]
+            pool.shutdown(wait=False)  # once they are made
 
-def _blank(names: Sequence[str], total: int) -> str:
+
+def _blank(photographs: Sequence[Photograph]) -> str:
     """The sentence about photographs that show nothing; empty if there are none."""
+    names, total = [p.name for p in photographs if p.is_blank and not p.is_masked], len(photographs)
     if not names:
         return ""
     which = "all photographs" if len(names) == total else f"{len(names)} of {counted(total, 'photograph')}"
@@ -139,6 +166,45 @@ def _blank(names: Sequence[str], total: int) -> str:
         f"Nothing of the scene shows in {which}, for example {names[0]}: transparent everywhere. Export them with the "
         f"scene opaque, or train with --alpha ignore if their colours are whole."
     )
+
+
+def refuse_if_all_masked(photographs: Sequence[Photograph]) -> None:
+    """Raises InputError if masks leave nothing to train on."""
+    if all(photograph.is_masked and not photograph.counts for photograph in photographs):
+        raise InputError(
+            f"Masks leave out every pixel of {counted(len(photographs), 'photograph')}, so there is nothing to train "
+            "on. If white means what to leave out, train with --masks invert; --masks ignore trains without them."
+        )
+
+
+def mask_warnings(photographs: Sequence[Photograph]) -> Iterator[str]:
+    """Sentences about masks that cannot be read to their end, and those that leave nothing."""
+    problems = [photograph.mask_problem for photograph in photographs if photograph.mask_problem]
+    if problems:
+        yield f"Trained whole, for lack of their masks: {counted(len(problems), 'photograph')}. {problems[0]}"
+    nothing = [photograph.name for photograph in photographs if photograph.is_masked and not photograph.counts]
+    if nothing:
+        yield (
+            f"Masked everywhere, so nothing is learned from them: {counted(len(nothing), 'photograph')}, for example "
+            f"{nothing[0]}. If that is not meant, make those masks again, or remove them to train whole photographs."
+        )
+
+
+def masks_in_words(photographs: Sequence[Photograph], views: Sequence[View], config: DataConfig) -> str:
+    """What masks leave out, in one sentence; empty if there are none."""
+    if config.masks == "ignore":
+        count = sum(view.mask is not None for view in views)
+        return f"The masks of {counted(count, 'photograph')} are not used (data.masks = ignore)." if count else ""
+    masked = [photograph for photograph in photographs if photograph.is_masked]
+    if not masked:
+        return ""
+    share = 1 - np.average(
+        [p.counted_share for p in masked], weights=[p.camera.width * p.camera.height for p in masked]
+    )
+    inverted = ", inverted," if config.masks == "invert" else ""
+    whole = len(photographs) - len(masked)
+    rest = f"; {whole} without a mask {'counts' if whole == 1 else 'count'} whole" if whole else ""
+    return f"Masks{inverted} leave out {share:.1%} of the pixels of {counted(len(masked), 'photograph')}{rest}."
 
 
 def fixed_background(capture: Capture, config: DataConfig) -> Color:
@@ -153,7 +219,8 @@ def fixed_background(capture: Capture, config: DataConfig) -> Color:
 def _check_memory(views: tuple[View, ...], resolution: int) -> None:
     """Raises InputError if the photographs cannot be had at the size asked for, or not all be held in memory."""
     sizes = [training_size(view.camera.width, view.camera.height, resolution) for view in views]
-    wanted = sum(width * height * 3 for width, height in sizes)
+    channels = (3 + (view.mask is not None) for view in views)
+    wanted = sum(width * height * count for (width, height), count in zip(sizes, channels, strict=True))
     try:
         present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # a system that does not say
@@ -203,16 +270,43 @@ def training_size(width: int, height: int, resolution: int) -> tuple[int, int]:
 
 def load_photograph(view: View, config: DataConfig, background: Color) -> Photograph:
     """Decodes, composites and resizes one view, and scales its camera to the size it got."""
-    image = read_view(view, config.alpha)
+    image = read_view(view, config.alpha, config.masks)
     size = training_size(view.camera.width, view.camera.height, config.resolution)
     keeps_alpha = config.random_background and image.pixels.shape[2] == 4
     # Bicubic with antialiasing: what the recipe's published scores were made with.
-    rgb = _resized(composite(image.pixels, BLACK if keeps_alpha else background), size, Image.Resampling.BICUBIC)
-    coverage = _resized(image.pixels[..., 3], size, Image.Resampling.BICUBIC) if keeps_alpha else None
-    weight = None if image.mask is None else _resized(image.mask * np.uint8(255), size, Image.Resampling.BOX)
+    solid = composite(image.pixels, BLACK if keeps_alpha else background)
+    levels = None if image.mask is None else image.mask * np.uint8(255)
+    rgb = _resized_seen(solid, levels, size, Image.Resampling.BICUBIC)
+    coverage = _resized_seen(image.pixels[..., 3], levels, size, Image.Resampling.BICUBIC) if keeps_alpha else None
+    weight = None if levels is None else _resized(levels, size, Image.Resampling.BOX)
     shown = image.pixels[..., 3] if image.pixels.shape[2] == 4 else image.mask
-    is_blank = shown is not None and not shown.any()
-    return Photograph(view.name, view.camera.resized(*size), rgb, coverage, weight, is_blank=is_blank)
+    return Photograph(
+        view.name,
+        view.camera.resized(*size),
+        rgb,
+        coverage,
+        weight,
+        is_blank=shown is not None and not shown.any(),
+        is_masked=view.mask is not None and config.masks != "ignore" and not image.mask_problem,
+        mask_problem=image.mask_problem,
+    )
+
+
+def _resized_seen(
+    pixels: NDArray[np.uint8], weight: NDArray[np.uint8] | None, size: tuple[int, int], how: Image.Resampling
+) -> NDArray[np.uint8]:
+    """[H, W] or [H, W, 3] at `size`, each pixel a mean of those it covers by their `weight` [H, W]; where none has any,
+    of all: that is looked at, but does not count."""
+    resized = _resized(pixels, size, how)
+    if weight is None or size == (pixels.shape[1], pixels.shape[0]):
+        return resized
+    hidden = _resized(weight, size, Image.Resampling.BOX) == 0
+    share, share_before = _resized(weight, size, how).astype(np.uint16), weight.astype(np.uint16)
+    if pixels.ndim == 3:
+        hidden, share, share_before = hidden[..., None], share[..., None], share_before[..., None]
+    seen = _resized(((pixels * share_before + 127) // 255).astype(np.uint8), size, how)
+    straight = np.minimum((seen * np.uint16(255) + share // 2) // np.maximum(share, 1), 255).astype(np.uint8)
+    return np.where(hidden, resized, straight)
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], how: Image.Resampling) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -74,7 +75,7 @@ class DeviceStep:
         training: Any = None,
     ) -> None:
         self._config, self._extent, self._exposures = config, extent, exposures
-        self._training: TrainingStep = training or _training_step(backend, state)
+        self._training: TrainingStep = training or _training_step(backend, state, config.policy)
         self._splats = self._training.splats
         if exposures is not None:
             exposures.move_to(self._training.memory.device)
@@ -151,15 +152,17 @@ class DeviceStep:
         """(splat, tile) pairs there is room for: those of the heaviest view so far, and a few more."""
         return self._training.capacity.instances
 
-    def use(self, policy: Policy) -> None:
+    def use(self, policy: Policy) -> tuple[str, ...]:
         """Later steps run with these toggles, once they are compiled; those that would change the outcome stay, but
-        for how harmonics are kept. Raises InputError once if toggles of before could not be used: they are not."""
+        for how harmonics are kept. Returns the stages that wait for the compiler. Raises InputError once if toggles of
+        before could not be used: they are not."""
         if policy is not self._used:
             self._used = policy
             self._training.want(policy)
         refusal, self._training.refusal = self._training.refusal, ""
         if refusal:
             raise InputError(refusal)
+        return self._training.waiting
 
     def gaussians(self, state: SplatState) -> Gaussians:
         """The live splats for pictures; their arrays are copied to the host when asked for."""
@@ -222,8 +225,13 @@ class DeviceStep:
             r.epsilon,
         )
 
+    def expect(self, views: Sequence[Photograph]) -> None:
+        """Has photographs brought to where steps will read them, by threads, before the steps come to them."""
+        for index, view in enumerate(views):
+            self._target(index, view)
+
     def _target(self, index: int, view: Photograph) -> Target:
-        """The photograph on the GPU, brought there when it first comes."""
+        """The photograph where steps read it, or on its way there; another size of it makes room first."""
         known = self._targets.get(index)
         if known is None or known[0] is not view:
             if known is not None:
@@ -258,15 +266,17 @@ class DeviceStep:
         return error
 
 
-def _training_step(backend: CudaBackend, state: SplatState) -> TrainingStep:
+def _training_step(backend: CudaBackend, state: SplatState, policy: Policy) -> TrainingStep:
     """Kernels are shared with the backend that draws."""
     free, _ = torch.cuda.mem_get_info()
     return TrainingStep(
         ops.as_gaussians(state.raw),
+        policy,
         rows=ROOM * state.count,
         timed_every=TIMED_EVERY,
         target_budget=int(TARGET_SHARE * free),
         kernels=backend.renderer.kernels,
+        nvtx=getattr(backend.renderer.launcher, "nvtx", False),
     )
 
 

@@ -43,6 +43,7 @@ class ViewScore:
     psnr: float  # dB
     ssim: float
     lpips: float | None  # None where it cannot be computed
+    counted: float = 1.0  # share of its pixels that count; less where a mask leaves some out
 
 
 def score_views(
@@ -57,11 +58,16 @@ def score_views(
 ) -> Iterator[ViewScore]:
     """Renders under `policy` and scores each view, and writes picture and photograph below `folder`.
 
-    With "8bit" the picture is rounded to 8 bits before it is scored, as the 2023 code does by way of its PNGs.
+    Views that a mask leaves nothing of are passed over. With "8bit" the picture is rounded to 8 bits before it is
+    scored, as the 2023 code does by way of its PNGs.
     """
     lpips, _ = find_lpips()
-    for number, view in enumerate(views):
+    number = -1
+    for view in views:
         photograph = load_photograph(view, data, settings.background)
+        if not photograph.counts:
+            continue
+        number += 1
         target, weights = photograph.target(settings.background), photograph.weights()
         image = np.clip(backend.render(gaussians, photograph.camera, settings, policy).image, 0, 1)
         rounded = np.round(image * 255).astype(np.uint8)
@@ -71,7 +77,8 @@ def score_views(
         write_png(folder / "gt" / f"{number:05}.png", np.round(target * 255).astype(np.uint8))
         psnr, ssim = metrics.score(image, target, backend, weights)
         distance = None if lpips is None else lpips(metrics.weighted(image, weights), metrics.weighted(target, weights))
-        yield ViewScore(view.name, photograph.camera.width, photograph.camera.height, psnr, ssim, distance)
+        width, height = photograph.camera.width, photograph.camera.height
+        yield ViewScore(view.name, width, height, psnr, ssim, distance, photograph.counted_share)
 
 
 def mean(scores: Sequence[ViewScore]) -> dict[str, float]:

@@ -34,6 +34,7 @@ class Prepared:
     background: tuple[float, float, float]
     label: str  # what the scores are: "held-out PSNR" or "training PSNR"
     warnings: tuple[str, ...] = ()
+    masks: str = ""  # what masks leave out, a sentence
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,12 @@ class Saved:
 
 @dataclass(frozen=True)
 class SaveFailed:
-    """Some or all of a save could not be written; training goes on."""
+    """Some or all of a save could not be written; training goes on unless it is over."""
 
     iteration: int
     what: tuple[SavedThing, ...]
     reason: str  # one sentence
+    last: bool = False  # the run is over: nothing is saved after it
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long a run will take on this processor, measured before the first step.
+"""How long a run will take on this processor, measured before the first step, and with how many splats it may end.
 
 A few whole passes (forward, loss, backward) are timed on views spread over the set; nothing is changed.
 Read `trainer.py` next.
@@ -22,6 +22,11 @@ LONG = 30 * 60  # seconds; a longer run gets a suggestion
 # times as long as the first. Fitted to runs on a phone capture and a synthetic set.
 GROWTH, HALF = 6.0, 3000
 PIXEL_POWER = 0.75  # step time grows as pixels to this power
+# Where 30,000 steps of the 2023 recipe end, in splats a pixel of a training photograph. Our runs (benchmarks/results):
+# lego, cut out, 0.47; bonsai at 800 pixels 2.5. Published models: room 1.0, garden 5.3, bicycle 6.
+SPLATS_A_PIXEL = 0.4, 6.0
+ABSGRAD_SHARE = 0.45  # of those with absgrad and its threshold: lego 0.41, bonsai 0.53
+GROWN_AFTER = 6_500  # iterations of growth after which lego had 83% of its splats, bonsai 96%
 
 
 def forecast(
@@ -37,7 +42,7 @@ def forecast(
     for view in [views[0], *spread(views, PASSES)]:
         target = view.target(settings.background)
         start = time.perf_counter()
-        frame, saved = backend.forward(gaussians, view.camera, settings)
+        frame, saved = backend.forward(gaussians, view.camera, settings, config.policy)
         _, image_gradient = backend.loss(frame.image, target, config.dssim_weight)
         backend.backward(saved, image_gradient)
         times.append(time.perf_counter() - start)
@@ -46,6 +51,19 @@ def forecast(
     seconds = step * (config.iterations - begun) * (mean_growth(config.iterations) if growing else 1)
     shrunk = dataset.training_views[0].camera.width / views[0].camera.width
     return Forecast(seconds, 1e3 * step, suggest(seconds, shrunk))
+
+
+def expected_splats(config: TrainConfig, pixels: float, count: int, iteration: int) -> tuple[int, int]:
+    """How many splats, at least and at most, a run of the adaptive strategy without max_splats is likely to end with,
+    if it has `count` at `iteration` and its photographs have so many pixels each. A rule of thumb for the thresholds of
+    the recipes."""
+    c = config.densify
+    left = min(config.iterations, c.stop) - max(iteration, c.start)
+    if not c.enabled or left < c.interval:
+        return count, count
+    share, kind = min(1.0, left / GROWN_AFTER), ABSGRAD_SHARE if c.absgrad else 1.0
+    least, most = (round(count + share * max(kind * each * pixels - count, 0)) for each in SPLATS_A_PIXEL)
+    return least, most
 
 
 def mean_growth(iterations: int) -> float:

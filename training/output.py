@@ -40,10 +40,11 @@ def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: Po
         write_points(out_dir / "input.ply", points, capture.offset)
 
 
-def write_splats(out_dir: Path, iteration: int, gaussians: Gaussians, offset: Offset) -> Path:
-    """Writes the splats of an iteration, `offset` away from where they are trained, and returns where."""
+def write_splats(out_dir: Path, capture: Capture, config: TrainConfig, iteration: int, gaussians: Gaussians) -> Path:
+    """Writes the splats of an iteration where the capture's own files have them, with their filter in a comment, and
+    returns the path."""
     path = out_dir / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply"
-    write_ply(path, gaussians, offset=offset)
+    write_ply(path, gaussians, offset=capture.offset, filter=config.antialiasing)
     return path
 
 

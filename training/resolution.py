@@ -40,6 +40,13 @@ class ResolutionSchedule:
             return 2 ** max(c.num_downscales - (iteration - 1) // c.interval, 0)
         return self._divisors[iteration] if iteration < len(self._divisors) else 1
 
+    def next_divisor(self, iteration: int) -> int:
+        """The one that follows that of the step `iteration`; 1 where none does."""
+        now, c = self.divisor(iteration), self._config
+        if c.schedule == "halving":
+            return max(now // 2, 1)
+        return next((divisor for divisor in self._divisors[iteration:] if divisor != now), 1)
+
 
 def _frequency_levels(
     photographs: Sequence[NDArray[np.uint8]], until: int, most: int

@@ -1,19 +1,144 @@
-"""Results on their way to disk: a thread writes them from snapshots while the next steps run.
+"""Results on their way to disk: a thread fetches and writes what a run was after an iteration, while steps go on.
 
 One save at a time and in order. What could not be written becomes an event, one for a save, not an error: training
-goes on. The files themselves are those of `output.py` and `checkpoint.py`; read `trainer.py` for when one is due.
+goes on. On a GPU a step waits for no more than the copy that `kernels/host_copies.py` makes there; the copy is let go
+of as soon as it is on the host, before a byte is written. On disk there are at most `checkpoint.keep` checkpoints and
+the one being written. The files themselves are those of `output.py` and `checkpoint.py`; read `trainer.py` for what
+is in them.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
-from splatscope.kernels.errors import InputError
+import torch
+from torch import Tensor
+
+from splatscope.assets.capture import Capture
+from splatscope.kernels.errors import InputError, NoRoomError
+from splatscope.kernels.host_copies import Held, on_host
+from splatscope.training import ops, output
+from splatscope.training.checkpoint import Checkpoint, checkpoint_path, remove_old, write_checkpoint
+from splatscope.training.config import TrainConfig
 from splatscope.training.events import Saved, SavedThing, SaveFailed
+from splatscope.training.ops import SplatTensors
 
+FIRST_SECONDS = 2.0  # of steps, after which a run has its first checkpoint; the next come when it is twice as old
+STALL_SHARE = 1 / 50  # of a run's time, at most, that steps wait for checkpoints
 Job = Callable[[], Saved | None]  # writes one thing; returns what to report
+
+
+class Snapshot:
+    """A run after one iteration. Its tensors may lie on the GPU until they are asked for, by one thread at a time."""
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], others: dict[str, Any], info: dict[str, Any], is_held: bool
+    ) -> None:
+        """`tensors` are copied, `others` and `info` are the caller's to give away; lists become tensors later. If it
+        `is_held`, the next steps may be launched at once; else, and where the GPU has no room for a copy, they wait
+        here until everything is on the host."""
+        self._others, self._info = others, info
+        self._held: Held | None = None
+        self._copies: dict[str, Tensor] = {}
+        self._made: Checkpoint | None = None
+        if is_held:
+            try:
+                self._held = Held(tensors)
+                return
+            except NoRoomError:  # a full GPU must not end the run, nor its growth: it is held up instead, and seldom
+                pass
+        self._copies = on_host(tensors)
+
+    @property
+    def iteration(self) -> int:
+        return int(self._info["iteration"])
+
+    def checkpoint(self) -> Checkpoint:
+        """The run on the host: the same object each time."""
+        if self._made is None:
+            copies = self._copies if self._held is None else self._held.to_host()
+            others = {name: torch.as_tensor(value) for name, value in self._others.items()}
+            self._made, self._held = Checkpoint({**copies, **others}, self._info), None
+        return self._made
+
+
+class RunFiles:
+    """What of a run goes to disk, and when. Made and asked by one thread."""
+
+    def __init__(self, capture: Capture, config: TrainConfig, out_dir: Path) -> None:
+        self._capture, self._config, self._out_dir = capture, config, out_dir
+        self._writer = BackgroundWriter()
+        self._began = self._newest = -1.0  # time of the first step, and of the newest save; before: not known
+        self._stall = 0.0  # seconds that the newest save held up the steps
+
+    def due(self, iteration: int, last: bool) -> tuple[SavedThing, ...]:
+        """What is to be saved after this iteration: splats where asked for and at the end, a checkpoint with them and
+        when its time has come, unless something is being written still: a slow disk is not given a queue."""
+        c, now = self._config.checkpoint, time.monotonic()
+        if self._began < 0:
+            self._began = self._newest = now
+        with_splats = last or iteration in self._config.save_iterations
+        alone = self._is_time(now) or (c.interval > 0 and iteration % c.interval == 0)
+        has_checkpoint = c.enabled and (with_splats or (alone and not self._writer.busy))
+        return (("splats",) if with_splats else ()) + (("checkpoint",) if has_checkpoint else ())
+
+    def _is_time(self, now: float) -> bool:
+        """A run that is young has little to lose, but may be over soon: it is saved whenever its age has doubled."""
+        longest, age = self._config.checkpoint.seconds, self._newest - self._began
+        least = max(min(longest, max(FIRST_SECONDS, age)), self._stall / STALL_SHARE)
+        return longest > 0 and now - self._newest >= least
+
+    def save(self, things: tuple[SavedThing, ...], take: Callable[[], Snapshot], scores: dict[str, Any] | None) -> None:
+        """Hands what `take` returns to the writer, and with it new scores if there are any."""
+        start = time.monotonic()
+        snapshot = take()
+        jobs: dict[SavedThing, Job] = {}
+        if "splats" in things:
+            jobs["splats"] = lambda: Saved(snapshot.iteration, self._write_splats(snapshot.checkpoint()))
+        if "checkpoint" in things:
+            jobs["checkpoint"] = lambda: self._write_checkpoint(snapshot.checkpoint())
+        if scores is not None:
+            jobs["scores"] = lambda: self.write_scores(scores)
+        self._writer.submit(snapshot.iteration, jobs)
+        self._newest = time.monotonic()
+        self._stall = self._newest - start
+
+    def finished(self, wait: bool) -> list[Saved | SaveFailed]:
+        """What became of the saves that are over, in order; with `wait` of all, which the end of a run asks for."""
+        return self._writer.finished(wait)
+
+    def wait(self) -> None:
+        """Returns once nothing is being written; `finished` tells later what became of it."""
+        self._writer.wait()
+
+    def write(self, checkpoint: Checkpoint, scores: dict[str, Any]) -> Path:
+        """Writes everything now and returns the path of the splats. Raises InputError if one cannot be written."""
+        path = self._write_splats(checkpoint)
+        self.write_scores(scores)
+        if self._config.checkpoint.enabled:
+            self._write_checkpoint(checkpoint)
+        return path
+
+    def write_scores(self, scores: dict[str, Any]) -> None:
+        """Writes metrics.json. Raises InputError."""
+        output.write_metrics(self._out_dir, scores)
+
+    def _write_splats(self, checkpoint: Checkpoint) -> Path:
+        """Splats have rows up to the run's full degree."""
+        raw = SplatTensors(**{f.name: checkpoint.tensors[f"raw.{f.name}"] for f in fields(SplatTensors)})
+        full = ops.as_gaussians(raw.with_sh_degree(self._config.sh_degree))
+        return output.write_splats(self._out_dir, self._capture, self._config, checkpoint.iteration, full)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """And removes the oldest, once this one is whole."""
+        write_checkpoint(checkpoint_path(self._out_dir, checkpoint.iteration), checkpoint)
+        remove_old(self._out_dir, self._config.checkpoint.keep)
 
 
 class BackgroundWriter:
@@ -40,11 +165,11 @@ class BackgroundWriter:
         wait(list(self._waiting))
 
     def finished(self, wait: bool = False) -> list[Saved | SaveFailed]:
-        """What became of the saves that are over, in order; with `wait` of all."""
+        """What became of the saves that are over, in order; with `wait` of all, which the end of a run asks for."""
         events: list[Saved | SaveFailed] = []
         while self._waiting and (wait or self._waiting[0].done()):
             events += self._waiting.popleft().result()
-        return events
+        return [replace(event, last=wait) if isinstance(event, SaveFailed) else event for event in events]
 
 
 def _saved(iteration: int, jobs: Mapping[SavedThing, Job]) -> list[Saved | SaveFailed]:

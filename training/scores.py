@@ -14,6 +14,7 @@ import torch
 
 from splatscope.kernels.api import Backend, LiveBackend
 from splatscope.kernels.cuda_pictures import DeviceFrame
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics
 from splatscope.training.config import PlateauConfig
@@ -21,13 +22,16 @@ from splatscope.training.dataset import Dataset, Photograph
 from splatscope.training.events import Evaluated, Evaluating, Plateaued
 from splatscope.training.exposure import Exposures
 
+_DEFAULT_POLICY = Policy()
+
 
 class Scores:
     """All scorings so far."""
 
-    def __init__(self, plateau: PlateauConfig) -> None:
+    def __init__(self, plateau: PlateauConfig, policy: Policy = _DEFAULT_POLICY) -> None:
+        """`policy`: what pictures are drawn with."""
         self.table: list[dict[str, Any]] = []  # one row a scoring, as metrics.json has it
-        self._plateau = plateau
+        self._plateau, self._policy = plateau, policy
 
     def measure(
         self,
@@ -45,7 +49,7 @@ class Scores:
         scores = []
         for view in views:
             exposed = None if exposures is None or view.name not in indices else (exposures, indices[view.name])
-            scores.append(score_view(backend, gaussians, view, settings, exposed))
+            scores.append(score_view(backend, gaussians, view, settings, self._policy, exposed))
             yield Evaluating(len(scores), len(views))
         psnr, ssim = (float(v) for v in np.mean(scores, axis=0))
         self.table.append(
@@ -78,15 +82,16 @@ def score_view(
     gaussians: Gaussians,
     view: Photograph,
     settings: RenderSettings,
+    policy: Policy = _DEFAULT_POLICY,
     exposed: tuple[Exposures, int] | None = None,
 ) -> tuple[float, float]:
     """(PSNR, SSIM) of a view, on the GPU if it is drawn there; `exposed`: through the exposure of that number."""
     if exposed is None and backend.name == "cuda" and isinstance(backend, LiveBackend):
-        _, frame = backend.show(gaussians, view.camera, settings)
+        _, frame = backend.show(gaussians, view.camera, settings, policy)
         if isinstance(frame, DeviceFrame):
             image = frame.tensor("image")
             return metrics.score_tensors(image, *_on(image.device, view, settings))
-    image = backend.render(gaussians, view.camera, settings).image
+    image = backend.render(gaussians, view.camera, settings, policy).image
     if exposed is not None:
         image = exposed[0].apply(exposed[1], image)
     return metrics.score(image, view.target(settings.background), backend, view.weights())

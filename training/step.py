@@ -7,6 +7,7 @@ photograph, at which size, and what becomes of the splats between two steps.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,7 @@ class HostStep:
 
     def __init__(self, backend: Backend, config: TrainConfig, extent: float, exposures: Exposures | None) -> None:
         self._backend = backend
-        self._config = config
+        self._config, self._policy = config, config.policy
         self._optimizer = Optimizer(config.rates, extent)
         self._exposures = exposures
 
@@ -53,6 +54,9 @@ class HostStep:
     def resume(self, strategy: Strategy) -> None:
         """Begins with what the strategy has from a checkpoint."""
 
+    def expect(self, views: Sequence[Photograph]) -> None:
+        """Steps will be on these photographs: they are at hand."""
+
     @property
     def sh_dtype(self) -> str:
         """As which harmonics are kept: here as they are."""
@@ -63,8 +67,10 @@ class HostStep:
         """Not known here."""
         return 0
 
-    def use(self, policy: Policy) -> None:
-        """Later steps run with these toggles, as far as they leave the outcome alone. The host has none of those."""
+    def use(self, policy: Policy) -> tuple[str, ...]:
+        """Later steps run with these toggles, as far as they leave the outcome alone: the host has none of those.
+        Returns stages that wait for a compiler."""
+        return ()
 
     def gaussians(self, state: SplatState) -> Gaussians:
         """The splats for pictures: views on the live tensors."""
@@ -86,7 +92,7 @@ class HostStep:
         """
         start, gathers = time.perf_counter(), strategy.gathers(iteration)
         target, weights = view.target(settings.background), view.weights()
-        frame, saved = self._backend.forward(ops.as_gaussians(state.raw), view.camera, settings)
+        frame, saved = self._backend.forward(ops.as_gaussians(state.raw), view.camera, settings, self._policy)
         loss_start = time.perf_counter()
         exposures = self._exposures
         picture = frame.image if exposures is None else exposures.apply(index, frame.image)

@@ -1,7 +1,8 @@
 """Where a run's seconds go: reading photographs, preparing, training, scoring, saving; not what others do meanwhile.
 
-A step's time is the host's; on a GPU the host waits in it as soon as it is a few steps ahead, and before every score.
-Read `trainer.py` for what is timed.
+A step's time is the host's; on a GPU the host waits in it as soon as it is a few steps ahead, and before every score
+and save. Saving is what steps are held up by, and at the end of a run the wait for its files, not what is written
+meanwhile. Read `trainer.py` for what is timed.
 """
 
 from __future__ import annotations

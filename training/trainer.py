@@ -22,21 +22,14 @@ from splatscope.assets.recentre import rebased
 from splatscope.kernels.api import Backend
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError, NoRoomError
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.policy import Filter, Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.kernels.words import counted
 from splatscope.training import metrics, ops, output
 from splatscope.training.budget import BudgetedGrowth
-from splatscope.training.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
-    remove_half_written,
-    remove_old,
-    set_aside_later,
-    write_checkpoint,
-)
+from splatscope.training.checkpoint import Checkpoint, remove_half_written, set_aside_later
 from splatscope.training.config import TrainConfig, config_from_dict, config_to_dict
-from splatscope.training.dataset import Dataset
+from splatscope.training.dataset import Dataset, Photograph
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import (
     Densified,
@@ -47,8 +40,6 @@ from splatscope.training.events import (
     Loading,
     Prepared,
     Resumed,
-    Saved,
-    SavedThing,
     SaveFailed,
     Stepped,
 )
@@ -58,7 +49,7 @@ from splatscope.training.forecast import forecast
 from splatscope.training.initial import initial_points, splats_from_points
 from splatscope.training.ops import SplatState, SplatTensors
 from splatscope.training.resolution import ResolutionSchedule
-from splatscope.training.saving import BackgroundWriter, Job
+from splatscope.training.saving import RunFiles, Snapshot
 from splatscope.training.scores import Scores
 from splatscope.training.step import HostStep
 from splatscope.training.stopwatch import Activity, Stopwatch, process_seconds
@@ -77,6 +68,7 @@ class Beginning:
     splats: Gaussians | None = None
     iteration: int = 0  # of the splats, if their file says
     offset: Offset = NO_OFFSET  # that was taken off the splats as they were read
+    filter: Filter = "plain"  # that the splats were trained with
 
 
 class Trainer:
@@ -100,12 +92,13 @@ class Trainer:
         self._grows = True  # until there is no memory for more splats
         self._settled = 0  # iteration after which density control has done its part
         self._moments_since = 0  # iteration after which Adam's moments were zero
+        self._expected: list[Photograph] = []  # training views that steps have been told of
         self._epoch: list[int] = []  # training views still to come in this epoch, last first
-        self._scores = Scores(config.plateau)
+        self._scores = Scores(config.plateau, config.policy)
         self._watch = Stopwatch()
         self._losses: list[float] = []  # of every iteration of this run, those before a resume included
-        self._writer = BackgroundWriter()
-        self._checkpointed = time.monotonic()
+        self._files = RunFiles(capture, config, out_dir)
+        self._saving_shown = 0.0  # seconds of saving that steps have been told of
         extent = self.dataset.extent
         with self._watch.on("preparing"):
             self._state = self._first_state(extent)
@@ -162,9 +155,9 @@ class Trainer:
         """What the run's time went to so far; of a resumed run only `training` counts what was before."""
         return dict(self._watch.seconds)
 
-    def use(self, policy: Policy) -> None:
-        """Later steps run with these toggles, as far as they leave the outcome alone."""
-        self._stepper.use(policy)
+    def use(self, policy: Policy) -> tuple[str, ...]:
+        """Later steps run with these toggles, as far as they leave the outcome alone. Returns stages yet to compile."""
+        return self._stepper.use(policy)
 
     def run(self) -> Iterator[Event]:
         """Prepares, then steps, scores and saves until the last iteration. After a NotFiniteError it may be called
@@ -190,43 +183,40 @@ class Trainer:
                 if plateau is not None:
                     last = True
                     yield plateau
+            is_saved = self._save_if_due(last, scored)
             with watch.on("saving"):
-                is_saved = self._save_if_due(last, scored)
-                written = self._writer.finished(wait=last)
+                written = self._files.finished(wait=last)
             yield from written
             failed = any(isinstance(event, SaveFailed) for event in written)
             if scored and not is_saved:
                 yield from self._report()
         if not failed:  # which was said
-            yield from self._report()
+            yield from self._report(last=True)
         yield Finished(self.iteration)
 
     def wait_for_files(self) -> None:
         """Returns once everything that is due is on disk, or is known not to be."""
-        self._writer.wait()
+        self._files.wait()
 
     def save(self) -> Path:
         """Writes the splats of this iteration, with rows up to the run's full degree, the scores so far and a
         checkpoint, all before it returns the path of the splats. Raises InputError if one cannot be written."""
         self.wait_for_files()
-        snapshot = self.snapshot()
-        path = self._write_splats(snapshot)
-        self._write_metrics()
-        self._write_checkpoint(snapshot)
-        return path
+        return self._files.write(self.snapshot(), self._metrics())
 
     def snapshot(self) -> Checkpoint:
-        """A copy of everything the run consists of, after this iteration."""
+        """A copy, on the host, of everything the run consists of, after this iteration."""
         self.settle()
+        return self._snapshot(is_held=False).checkpoint()
+
+    def _snapshot(self, is_held: bool) -> Snapshot:
+        """The same where no step is in flight; `is_held` on the GPU for now, where there is room."""
         state = self._state
         parts: dict[str, Any] = {"strategy": self._strategy.statistics(), "exposure": self._exposures.state()}
         for name in ("raw", "first", "second"):
             tensors = getattr(state, name)
             parts[name] = {f.name: getattr(tensors, f.name) for f in fields(SplatTensors)}
-        with ops.one_thread():
-            copies = {
-                f"{part}.{name}": t.to("cpu", copy=True) for part, group in parts.items() for name, t in group.items()
-            }
+        tensors = {f"{part}.{name}": tensor for part, group in parts.items() for name, tensor in group.items()}
         info = {
             "iteration": self.iteration,
             "settings": config_to_dict(self.config),
@@ -236,11 +226,13 @@ class Trainer:
             "settled": self._settled,
             "moments_since": self._moments_since,
             "random": self._rng.bit_generator.state,
-            "scores": self._scores.table,
+            "scores": list(self._scores.table),
             "training_seconds": self._watch.seconds["training"],
         }
-        rest = {"epoch": torch.tensor(self._epoch, dtype=torch.int64), "losses": torch.tensor(self._losses)}
-        return Checkpoint({**copies, **rest, "random": self._random.get_state()}, info)
+        epoch = torch.tensor(self._epoch, dtype=torch.int64)
+        others = {"epoch": epoch, "losses": list(self._losses), "random": self._random.get_state()}
+        with ops.one_thread():
+            return Snapshot(tensors, others, info, is_held)
 
     def _make_step(self, extent: float) -> HostStep | DeviceStep:
         """Steps on the GPU where the backend draws there."""
@@ -316,6 +308,7 @@ class Trainer:
         self._resolution = ResolutionSchedule(self.config.resolution, [view.pixels for view in photographs])
         if isinstance(self._strategy, BudgetedGrowth):
             self._strategy.aim(photographs, self.dataset.background)
+        self._photographs(self.iteration + 1)  # on their way to a GPU while kernels are compiled
         self.backend.warm_up(training=True)
         self._watch.seconds["preparing"] += time.perf_counter() - start
         first = photographs[0].camera
@@ -329,12 +322,14 @@ class Trainer:
             background=self.dataset.background,
             label=self.dataset.label,
             warnings=(*self.capture.warnings, *self.dataset.warnings),
+            masks=self.dataset.masked,
         )
         begin = self._begin
         if begin is not None:
             missing = "It holds no moments, so Adam begins anew." if begin.splats is not None else ""
+            other = self.config.other_filter(begin.checkpoint.filter if begin.checkpoint else begin.filter)
             aside = f"Set aside as .pt.old: {counted(set_aside, 'later checkpoint')}." if set_aside else ""
-            remark = " ".join(part for part in (self._remark, missing, aside) if part)
+            remark = " ".join(part for part in (self._remark, missing, other, aside) if part)
             yield Resumed(self.iteration, begin.path, remark)
         self._prepared = True
         if self.backend.name != "cuda":
@@ -402,7 +397,7 @@ class Trainer:
             red, green, blue = self._rng.random(3).tolist()
             settings = replace(settings, background=(red, green, blue))
         index = self._next_view()
-        view = self.dataset.training_at(self._resolution.divisor(iteration))[index]
+        view = self._photographs(iteration)[index]
         since, strategy = self._moments_since, self._strategy
         try:
             taken = self._stepper.take(self._state, view, index, settings, iteration, since, strategy)
@@ -412,8 +407,19 @@ class Trainer:
         self.iteration = iteration
         del self._losses[iteration - 1 - self._moments_since :]  # of steps that had to be taken back
         self._losses.append(taken.loss)
-        stages = {"densify": densify_ms, **taken.stage_ms}
+        saved = self._watch.seconds["saving"]
+        saving_ms, self._saving_shown = 1e3 * (saved - self._saving_shown), saved
+        stages = {"saving": saving_ms, "densify": densify_ms, **taken.stage_ms}
         return Stepped(iteration, taken.loss, self._state.count, stages)
+
+    def _photographs(self, iteration: int) -> list[Photograph]:
+        """The training views at the size of that iteration; steps are told when there are others."""
+        views = self.dataset.training_at(self._resolution.divisor(iteration))
+        if views is not self._expected:
+            self._expected = views
+            self._stepper.expect(views)
+            self.dataset.reduce_ahead(self._resolution.next_divisor(iteration))
+        return views
 
     def settle(self) -> None:
         """Waits until all steps taken are over. Raises NotFiniteError after going back to the step it is about."""
@@ -436,52 +442,30 @@ class Trainer:
         now = self.iteration, self._watch.seconds["training"]
         yield from self._scores.measure(self.backend, self.gaussians, self.dataset, self.settings, used, *now)
 
-    def _report(self) -> Iterator[Event]:
+    def _report(self, last: bool = False) -> Iterator[Event]:
         """Writes metrics.json."""
         try:
-            self._write_metrics()
+            self._files.write_scores(self._metrics())
         except InputError as error:
-            yield SaveFailed(self.iteration, ("scores",), str(error))
+            yield SaveFailed(self.iteration, ("scores",), str(error), last)
 
     def _due(self, iterations: tuple[int, ...], interval: int = 0) -> bool:
         return (interval > 0 and self.iteration % interval == 0) or self.iteration in iterations
 
     def _save_if_due(self, last: bool, scored: bool) -> bool:
-        """Hands a snapshot to the writer: splats and checkpoint where asked for and at the end, else a checkpoint
-        when its time has come, unless one is being written still; new scores with them. False if nothing is due."""
-        c = self.config.checkpoint
-        with_splats = last or self._due(self.config.save_iterations)
-        waited = c.seconds > 0 and time.monotonic() - self._checkpointed >= c.seconds
-        alone = c.enabled and (waited or self._due((), c.interval)) and not self._writer.busy
-        if not with_splats and not alone:
+        """Has the state written in the background if that is due, new scores with it. False if nothing is."""
+        due = self._files.due(self.iteration, last)
+        if not due:
             return False
-        snapshot, iteration = self.snapshot(), self.iteration
-        self._checkpointed = time.monotonic()
-        jobs: dict[SavedThing, Job] = {}
-        if with_splats:
-            jobs["splats"] = lambda: Saved(iteration, self._write_splats(snapshot))
-        if c.enabled:
-            jobs["checkpoint"] = lambda: self._write_checkpoint(snapshot)
-        if scored:
-            values = self._metrics()
-            jobs["scores"] = lambda: output.write_metrics(self.out_dir, values)
-        self._writer.submit(iteration, jobs)
+        # Steps in flight may yet be refused, so which iteration this is shows when they are over. Until then the GPU
+        # is busy with them; it waits for nothing but the launches of the copy.
+        with self._watch.on("training"):
+            self.settle()
+        with self._watch.on("saving"):
+            scores = self._metrics() if scored else None
+            # At the end no step is to come, so memory for a copy beside the originals would be had for nothing.
+            self._files.save(due, lambda: self._snapshot(is_held=not last), scores)
         return True
-
-    def _write_splats(self, snapshot: Checkpoint) -> Path:
-        """Writes the splats of a snapshot with rows up to the run's full degree. Called from any thread."""
-        raw = SplatTensors(**{f.name: snapshot.tensors[f"raw.{f.name}"] for f in fields(SplatTensors)})
-        full = ops.as_gaussians(raw.with_sh_degree(self.config.sh_degree))
-        return output.write_splats(self.out_dir, snapshot.iteration, full, self.capture.offset)
-
-    def _write_checkpoint(self, snapshot: Checkpoint) -> None:
-        """Writes a snapshot and removes the oldest. Called from any thread."""
-        if self.config.checkpoint.enabled:
-            write_checkpoint(checkpoint_path(self.out_dir, snapshot.iteration), snapshot)
-            remove_old(self.out_dir, self.config.checkpoint.keep)
-
-    def _write_metrics(self) -> None:
-        output.write_metrics(self.out_dir, self._metrics())
 
     def _metrics(self) -> dict[str, Any]:
         return {

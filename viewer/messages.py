@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.checkup import Finding
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.policy import Filter, Policy
 from splatscope.kernels.schedule import CostModel, Machine
 from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Camera, Frame, RenderSettings
@@ -23,7 +23,8 @@ from splatscope.viewer.scale import LINEAR, HeatScale
 
 OverlayName = Literal["none", "tiles", "blended", "depth", "time", "chunks"]
 SettingValue = bool | int | float | str | None
-TrainingState = Literal["none", "ready", "running", "paused", "stopping", "finished", "error"]
+# stopped: saved, and it can go on; finished: it has done all its iterations
+TrainingState = Literal["none", "ready", "running", "paused", "stopping", "stopped", "finished", "error"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class SceneInfo:
     extent: float  # world units; speeds scale with it
     cameras: tuple[NamedCamera, ...] = ()
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what the scene was or will be trained over
-    filter: str = "plain"  # project.filter that it looks right under
+    filter: Filter = "plain"  # project.filter that it looks right under
     warnings: tuple[str, ...] = ()
     generation: int = 0  # grows with every opened scene, so the window knows to go home
 
@@ -120,7 +121,7 @@ class MemoryUse:
     used: int  # by everybody
     total: int  # 0: not known
     needed: int  # by this run with `splats` splats
-    splats: int  # where growth ends, or how many there are now if no number ends it
+    splats: int  # where growth ends, or the most it is likely to reach if no number ends it
     ends: bool  # which of the two
     fits: int  # splats there is room for, about
     text: str = ""  # all of it in a sentence
@@ -278,7 +279,7 @@ class EngineStatus:
     backend: str = "cpu"
     device: str = ""  # "2 threads" or the GPU's name
     policy: Policy = Policy()  # that pictures are made with; the wanted one once it is compiled
-    compiling: tuple[str, ...] = ()  # stages the wanted policy waits for
+    compiling: tuple[str, ...] = ()  # stages the wanted policy waits for, of pictures and of running training
     refused: Policy | None = None  # the wanted policy, if it cannot be used
     comparison: Comparison | None = None  # the newest
     recording: bool = False  # a trace
@@ -325,7 +326,7 @@ class StepTraining:
 
 @dataclass(frozen=True)
 class StopTraining:
-    """Save what is there and end the run."""
+    """Save what is there and stop; `StartTraining` goes on."""
 
 
 @dataclass(frozen=True)

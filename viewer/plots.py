@@ -8,7 +8,9 @@ import numpy as np
 from splatscope.viewer.messages import Curve
 from splatscope.viewer.style import DIM, Color, Style, inside
 
-BUCKETS = 160  # points drawn of a curve; a software renderer needs about 1 ms for 20 of a noisy line
+BUCKETS = 120  # points drawn of a curve; a software renderer needs about 1 ms for 20 of a noisy line
+
+HEIGHT = 76  # points; three fit below a run's figures in a window of 1280 by 720
 
 
 class CurvePlot:
@@ -19,7 +21,7 @@ class CurvePlot:
         self._points = np.zeros(0), np.zeros(0)  # drawn
         self._title = dpg.add_text(name, color=DIM, show=False)
         self._plot = dpg.add_plot(
-            height=style.px(112),
+            height=style.px(HEIGHT),
             width=-1,
             show=False,
             no_menus=True,
@@ -57,7 +59,11 @@ class CurvePlot:
         x, y = self._points
         if len(x) == 0 or not dpg.is_item_hovered(self._plot):
             return ""
-        nearest = int(np.abs(x - dpg.get_plot_mouse_pos()[0]).argmin())
+        across, up = dpg.get_plot_mouse_pos()
+        low, high = dpg.get_axis_limits(self._y)
+        if not low <= up <= high:  # over the numbers beside the plot
+            return ""
+        nearest = int(np.abs(x - across).argmin())
         return f"{spoken(float(y[nearest]))} at {x[nearest]:,.0f}"
 
 

@@ -18,7 +18,7 @@ from urllib.request import url2pathname
 import numpy as np
 
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.policy import Policy, Toggle
+from splatscope.kernels.policy import Filter, Policy, Toggle
 from splatscope.kernels.steps import STEPS
 from splatscope.kernels.types import RenderSettings
 from splatscope.viewer import messages
@@ -31,6 +31,7 @@ from splatscope.viewer.messages import (
     NamedCamera,
     OverlayName,
     Picture,
+    SceneInfo,
     ViewRequest,
 )
 from splatscope.viewer.navigation import DEFAULT_UP, Navigator, framing_navigator
@@ -83,6 +84,7 @@ class Session(TrainingVerbs):
         self.pace = Pace()
         self._resolution = Resolution()
         self._generation: int | None = None
+        self._filtered: tuple[int, Filter] | None = None  # generation and filter of the scene that was followed last
         self._moved_at = -math.inf
         self._requested: ViewRequest | None = None
         if (self.view_share, self.view_rate) != (config.view_share, config.view_rate):
@@ -99,11 +101,11 @@ class Session(TrainingVerbs):
             self._generation = scene.generation
             self.error = None  # it was about something else; the log keeps it
             self.settings = RenderSettings(scene.background, scene.sh_degree)
-            if not self.config.keeps_filter:
-                self.policy = self.policy.with_value("project", "filter", scene.filter)
             self.photo.mode = "off"
             self._remember(lambda: self.memory.opened(scene.path))
             self.go_home()
+        if scene is not None and not self.config.keeps_filter:
+            self._follow_filter(scene)
         if self.status.refused is not None and self.status.refused == self.policy:
             self.policy, self.note = self.status.policy, ""
         elif self.status.refused is not None and self._requested and self.status.refused == self._requested.policy:
@@ -115,6 +117,12 @@ class Session(TrainingVerbs):
         height, width = picture.rgba.shape[:2]
         self._resolution.observe(width, height, picture.render_ms)
         return True
+
+    def _follow_filter(self, scene: SceneInfo) -> None:
+        """Pictures have the scene's own filter when it is opened, and when a recipe changes it."""
+        if self._filtered != (scene.generation, scene.filter):
+            self._filtered = scene.generation, scene.filter
+            self.policy = self.policy.with_value("project", "filter", scene.filter)
 
     def _take_log(self) -> None:
         last = self.log[-1].serial if self.log else 0

@@ -38,6 +38,7 @@ STATE_COLORS: dict[str, Color] = {
     "running": GOOD,
     "paused": WARN,
     "stopping": WARN,
+    "stopped": ACCENT,
     "finished": ACCENT,
     "error": BAD,
 }
@@ -173,6 +174,10 @@ class Style:
         """For a curve and its band in a plot."""
         faint = (*color[:3], 48)
         with inside(dpg.add_theme()) as theme:
+            with inside(dpg.add_theme_component(dpg.mvPlot)):
+                dpg.add_theme_style(
+                    dpg.mvPlotStyleVar_PlotPadding, self.px(4), self.px(4), category=dpg.mvThemeCat_Plots
+                )
             with inside(dpg.add_theme_component(dpg.mvLineSeries)):
                 dpg.add_theme_color(dpg.mvPlotCol_Line, color, category=dpg.mvThemeCat_Plots)
                 dpg.add_theme_style(dpg.mvPlotStyleVar_LineWeight, 1.5 * self.scale, category=dpg.mvThemeCat_Plots)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from splatscope.viewer import messages
 from splatscope.viewer.messages import EngineClient, EngineStatus, LogLine, TrainingState
 
-CAN_START = ("ready", "paused")
+CAN_START = ("ready", "paused", "stopped")
 
 
 class TrainingVerbs:
@@ -48,7 +48,7 @@ class TrainingVerbs:
             self.client.send(messages.StartTraining(iteration))
 
     def stop_training(self) -> None:
-        """Saves and ends the run."""
+        """Saves and stops the run."""
         state = self.status.training.state
         if state in ("running", "paused"):
             self.client.send(messages.StopTraining())
@@ -56,7 +56,7 @@ class TrainingVerbs:
 
     def reset_training(self) -> None:
         """Throws the run away; who calls it has asked before."""
-        if self.status.training.state in ("paused", "finished", "error"):
+        if self.status.training.state in ("paused", "stopped", "finished", "error"):
             self.client.send(messages.ResetTraining())
 
     def set_recipe(self, preset: str = "", changes: tuple[tuple[str, str], ...] = (), out: str | None = None) -> None:

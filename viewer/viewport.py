@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import dearpygui.dearpygui as dpg
 import numpy as np
@@ -19,6 +20,7 @@ from splatscope.viewer.photograph import GRIP, spoken_psnr
 from splatscope.viewer.schedule_figures import ratio_of, ratio_text
 from splatscope.viewer.style import ACCENT, BODY, DIM, LARGE, MONO, SHADE, SMALL, TEXT, WARN, Color, Item
 from splatscope.viewer.textures import PictureTexture, make_texture, ramp_texture
+from splatscope.viewer.thumbnail import Thumbnail
 from splatscope.viewer.tile_hover import tile_at, tile_box, tile_rows
 from splatscope.viewer.tile_values import tile_values, title_of
 from splatscope.viewer.widgets import Ui, count, fit, milliseconds, text_width
@@ -49,18 +51,19 @@ class Viewport:
         )  # fmt: skip
         dpg.bind_item_theme(self._window, self.style.canvas)
         self._canvas = dpg.add_drawlist(1, 1, parent=self._window)
-        names = ("picture", "photograph", "frustums", "tile", "frame", "stats", "legend", "hint")
+        names = ("picture", "photograph", "frustums", "camera", "tile", "frame", "stats", "legend", "hint")
         self._layers = {name: dpg.add_draw_node(parent=self._canvas) for name in names}
 
     def connect(self) -> None:
         """Makes the texture; call once the display is shown."""
         self.texture = make_texture()
         self._photo = PhotoLayer()
+        self._small = Thumbnail()
         self._ramp = ramp_texture()
 
     def take_over(self, other: Viewport) -> None:
         """Instead of `connect`: the textures of one that is no more, with what is on them."""
-        self.texture, self._photo, self._ramp = other.texture, other._photo, other._ramp
+        self.texture, self._photo, self._small, self._ramp = other.texture, other._photo, other._small, other._ramp
 
     def place(self, x: int, y: int, width: int, height: int) -> None:
         """Where the viewport lies."""
@@ -102,16 +105,21 @@ class Viewport:
 
     def camera_at(self, x: float, y: float) -> int | None:
         """Index of the drawn camera whose eye is near a place of the viewport."""
+        eyes = self._drawn_eyes()
+        away = {index: math.hypot(u - x, v - y) for index, (u, v) in eyes.items()}
+        nearest = min(away, key=lambda index: away[index], default=None)
+        return nearest if nearest is not None and away[nearest] < self.style.px(REACH) else None
+
+    def _drawn_eyes(self) -> dict[int, tuple[float, float]]:
+        """Where the eyes of drawn cameras lie in the viewport, by index."""
         picture, scene = self.session.picture, self.session.status.scene
         if not self.session.frustums_shown or picture is None or scene is None:
-            return None
+            return {}
         left, top, right, bottom = self._box_of(picture)
         camera = picture.request.camera
-        scale_x, scale_y = (right - left) / camera.width, (bottom - top) / camera.height
+        x, y = (right - left) / camera.width, (bottom - top) / camera.height
         eyes = apexes(scene.cameras, camera, self._depth_of(scene))
-        away = {k: math.hypot(left + u * scale_x - x, top + v * scale_y - y) for k, (u, v) in eyes.items()}
-        nearest = min(away, key=lambda k: away[k], default=None)
-        return nearest if nearest is not None and away[nearest] < self.style.px(REACH) else None
+        return {index: (left + u * x, top + v * y) for index, (u, v) in eyes.items()}
 
     def on_line(self, x: float) -> bool:
         """True if a place of the viewport lies on the line between photograph and picture."""
@@ -124,6 +132,7 @@ class Viewport:
         self._draw_picture(picture)
         self._draw_photograph(picture)
         self._draw_frustums(picture)
+        self._draw_camera(status)
         self._draw_tile(status, picture)
         self._draw_frame(picture)
         self._draw_stats(status, picture)
@@ -175,7 +184,8 @@ class Viewport:
         scene = session.status.scene if session.frustums_shown else None
         camera = picture.request.camera if picture is not None and scene is not None else None
         here = session.camera_index if session.at_camera is not None else -1
-        layer = self._changed("frustums", (camera, here, scene.generation if scene else None))
+        held_out = tuple(named.is_test for named in scene.cameras) if scene else ()
+        layer = self._changed("frustums", (camera, here, scene.generation if scene else None, held_out))
         if layer is None or picture is None or camera is None or scene is None:
             return
         left, top, right, bottom = self._box_of(picture)
@@ -187,6 +197,30 @@ class Viewport:
             color = WARN if scene.cameras[index].is_test else ACCENT
             points = np.stack([x, y], 1).tolist()
             dpg.draw_polyline(points, color=(*color[:3], 190), thickness=self.style.scale, parent=layer)
+
+    def _draw_camera(self, status: EngineStatus) -> None:
+        """The photograph and the name of the drawn camera under the mouse, beside it."""
+        scene, texture, eye = status.scene, None, (0.0, 0.0)
+        looks = self.hovered and not self.session.thumbnails_shown  # whose page is not to be kept from loading
+        index = self.camera_at(*self.local(dpg.get_mouse_pos(local=False))) if looks else None
+        if index is not None:
+            texture, eye = self._small.of(index, status, self.session.client), self._drawn_eyes()[index]
+        layer = self._changed("camera", (index, eye, texture and (texture.item, texture.uv_max)))
+        if layer is None or index is None or scene is None:
+            return
+        style, px, camera = self.style, self.style.px, scene.cameras[index]
+        name = f"{index + 1}  {PurePosixPath(camera.name).name}{', held out' if camera.is_test else ''}"
+        wide, high = (px(side) for side in self._small.size)
+        width = max(wide, text_width(name, style.small)) + px(16)
+        height = high + px(SMALL + 16)
+        left = eye[0] + px(REACH) if eye[0] + px(REACH) + width < self._size[0] else max(0, eye[0] - px(REACH) - width)
+        top = min(max(0, eye[1] - height / 2), self._size[1] - height)
+        dpg.draw_circle(eye, px(4), color=TEXT, fill=TEXT, parent=layer)
+        self._shade(layer, left, top, left + width, top + height)
+        if texture is not None:
+            low = (left + px(8), top + px(7))
+            dpg.draw_image(texture.item, low, (low[0] + wide, low[1] + high), uv_max=texture.uv_max, parent=layer)
+        self._text(layer, left + px(8), top + height - px(SMALL + 6), name, style.small, SMALL, TEXT)
 
     def _depth_of(self, scene: SceneInfo) -> float:
         """How deep its cameras are drawn; measured once for a scene."""

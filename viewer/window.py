@@ -13,7 +13,7 @@ import dearpygui.dearpygui as dpg
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import Display, find_display
 from splatscope.viewer.input import Input
-from splatscope.viewer.messages import EngineClient, EngineStatus, Picture
+from splatscope.viewer.messages import EngineClient, EngineStatus, Picture, SceneInfo
 from splatscope.viewer.panels.browser import BrowserWindow
 from splatscope.viewer.panels.close import CloseWindow
 from splatscope.viewer.panels.compare import ComparePanel
@@ -49,6 +49,7 @@ DOCK_SHARE = 0.5  # of the window's width, at most
 AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s in which nobody looks at the mouse
 PANEL_SECONDS = 0.1  # how old what panels show may be while training runs
+BOTH = 900  # points of dock that the scene's section and the first curves of a run take
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
@@ -98,6 +99,7 @@ class Window:
         self.input = Input(self.ui, self.viewport)
         self._layout: tuple[int, int] = (0, 0)
         self._panels_shown = 0.0
+        self._roomy_for: int | None = None  # generation of the scene that room was made for
 
     def _build(self) -> None:
         self.viewport.build()
@@ -170,11 +172,23 @@ class Window:
         status, picture = self.session.status, self.session.picture
         self.viewport.inset = self.error_bar.depth
         self.viewport.update(status, picture)
+        self._make_room(status.scene)
         if self._panels_are_due():
             self._update_panels(status, picture)
         parts = (self.error_bar, self.help, self.menu, self.browser, self.close, self.search, self.thumbnails)
         for part in parts:
             part.update(status, picture)
+
+    def _make_room(self, scene: SceneInfo | None) -> None:
+        """Folds the scene's section when a capture is opened, where the dock is too short to show its curves as well.
+        Not when training starts: what is clicked on must stay under the mouse."""
+        if scene is None or scene.generation == self._roomy_for:
+            return
+        self._roomy_for = scene.generation
+        if scene.kind == "dataset" and (dpg.get_item_height(self._dock) or 0) < self.style.px(BOTH):
+            for panel, header in self._sections:
+                if isinstance(panel, ScenePanel):
+                    dpg.set_value(header, False)
 
     def _panels_are_due(self) -> bool:
         """While training runs and nobody is at the panels, as often as there are new figures: every call of Dear PyGui

@@ -8,17 +8,26 @@
 // coverage: the target is over black and its alpha says where the frame's background shows. weights: a mask says how
 // much each pixel counts; both are black where it does not, so that nothing hidden there shows in a window beside it.
 //
-// 128 threads a block, a thread a column of single numbers: channels lie side by side, so that the taps of a number are
-// the third, sixth, … before and after it, and no thread asks which channel it has. A block walks down `rows` rows. Of
-// each it keeps the numbers of its columns and 15 on either side in shared memory, twice, so that one barrier a row is
-// enough; it filters along the row from there, and down the columns in registers: eleven running sums of each quantity,
-// one of which is complete after each row. 2.5 KB of shared memory for `loss_sums`, 3.7 for `loss_gradient`.
+// A block of 224 threads has a tile of 64×13 pixels, and 46 KB of shared memory in `loss_sums`, 35 in `loss_gradient`.
+// Down the columns first: a thread takes one number of each row that the tile sees, straight from memory into running
+// sums, so that the ten rows beyond the tile cost no more than loading them. Then along the rows, out of shared memory:
+// a thread takes a run of pixels side by side of one channel, which see mostly the same: four words are read for a
+// filtered number in place of eleven. Channels lie apart there, so that four pixels are one load.
 #pragma once
 #include "lazy.cuh"
 
-constexpr int LOSS_THREADS = 128, LOSS_WARPS = LOSS_THREADS / 32;
+constexpr int LOSS_THREADS = 224;  // a block; step_loss.py reads this and the next two
+constexpr int LOSS_WIDTH = 64;     // px, of a tile
+constexpr int LOSS_HEIGHT = 13;
+constexpr int LOSS_WARPS = LOSS_THREADS / 32;
 constexpr int TAPS = 11, RADIUS = 5, LOSS_CHANNELS = 3;
-constexpr int LOSS_MARGIN = RADIUS * LOSS_CHANNELS, LOSS_ROW = LOSS_THREADS + 2 * LOSS_MARGIN;
+constexpr int LOSS_SEEN = LOSS_WIDTH + 2 * RADIUS;  // px of a row that a tile sees
+constexpr int LOSS_RUN = 4;                         // px side by side that a thread filters along a row
+constexpr int RUN_QUADS = LOSS_RUN / 4, SEEN_QUADS = RUN_QUADS + 3;  // of four px: what it writes and reads
+constexpr int LINE = LOSS_WIDTH - LOSS_RUN + 4 * SEEN_QUADS;         // numbers of a channel of a row, in shared memory
+constexpr int LINES = LOSS_CHANNELS * LOSS_HEIGHT;                   // of a quantity: row by row, channel by channel
+constexpr int LINE_THREADS = LOSS_WIDTH / LOSS_RUN, LINES_A_WARP = 32 / LINE_THREADS;
+static_assert(LOSS_THREADS >= LOSS_CHANNELS * LOSS_SEEN && LINE >= LOSS_SEEN);
 constexpr float SSIM_C1 = 0.0001f, SSIM_C2 = 0.0009f;
 constexpr float INVERSE_255 = 1.0f / 255.0f;
 
@@ -34,13 +43,26 @@ struct LossPolicy {
     bool weights = false;
 };
 
+// Derivatives of a pixel's SSIM by the means of x, x² (doubled) and x y around it, as `loss_sums` leaves them: tiles of
+// a column lie one below the other, so that how far it is to the next row is known beforehand. Of each row of a tile
+// the first two side by side, then the third, channel by channel.
+constexpr int MEANS = 3;
+constexpr int DERIVATIVE_PAIRS = 2 * LOSS_CHANNELS * LOSS_WIDTH;
+constexpr int DERIVATIVE_ROW = DERIVATIVE_PAIRS + LOSS_CHANNELS * LOSS_WIDTH;
+struct DerivativePlace {
+    int pair, third;  // in the row of a tile
+};
+__device__ __forceinline__ DerivativePlace derivative_place(int channel, int pixel) {
+    const int at = channel * LOSS_WIDTH + pixel;
+    return {2 * at, DERIVATIVE_PAIRS + at};
+}
+
 struct LossSumsArgs {
     const Frame* frame;
     const StepInputs* inputs;
     const float* image;  // [H, W, 3]
-    float* derivatives;  // [3, H, W, 3] out: of a pixel's SSIM by the means of x, x² and x y around it
+    float* derivatives;  // [ceil(W / LOSS_WIDTH), H, DERIVATIVE_ROW] out
     float2* sums;        // [blocks] out: of |x − y| and of SSIM
-    int rows;            // a block
 };
 
 struct LossGradientArgs {
@@ -50,51 +72,76 @@ struct LossGradientArgs {
     StepResult* results;       // [RESULT_SLOTS] out
     float* reach;              // [2, LAZY_TABLE] of lazy.cuh, renewed if harmonics may stand still; else null
     const float* image;        // [H, W, 3]
-    const float* derivatives;  // [3, H, W, 3]
+    const float* derivatives;  // as above
     const float2* sums;        // [sum_count]
     float* gradient;           // [H, W, 3] out: dL/d(image)
     int sum_count;
-    int rows;  // a block
 };
+
+// For how many blocks a multiprocessor has registers: no more than it has shared memory for.
+__device__ constexpr int resident_blocks(int most) { return HAS_MUCH_SHARED ? most : 2; }
 
 // ---- A block's part of the image ------------------------------------------------------------------------------------
 
-struct Strip {
-    int width;         // numbers a row: 3 W
-    int height;
-    int column;        // the thread's number in a row; may lie outside
-    int first, end;    // rows it answers for
+struct LossTile {
+    int column;      // of tiles
+    int x, y;        // px, its corner
+    bool is_inside;  // the image holds all that the tile sees
 };
-__device__ __forceinline__ Strip strip_of(const Frame& frame, int block, int rows) {
-    const int width = LOSS_CHANNELS * frame.width, across = (width + LOSS_THREADS - 1) / LOSS_THREADS;
-    const int down = block / across, first = down * rows;
-    return {width, frame.height, (block - down * across) * LOSS_THREADS + int(threadIdx.x), first,
-            min(first + rows, frame.height)};
+__device__ __forceinline__ LossTile loss_tile(const Frame& frame, int block) {
+    const int across = (frame.width + LOSS_WIDTH - 1) / LOSS_WIDTH, down = block / across;
+    const int column = block - down * across;
+    const int x = column * LOSS_WIDTH, y = down * LOSS_HEIGHT;
+    const bool is_inside = x >= RADIUS && x + LOSS_WIDTH + RADIUS <= frame.width && y >= RADIUS &&
+                           y + LOSS_HEIGHT + RADIUS <= frame.height;
+    return {column, x, y, is_inside};
 }
 
-// A number of the target, times how much its pixel counts, and that.
-struct Wanted {
-    float value, weight;
+// A number of the image and of the target, times how much its pixel counts, and that.
+struct Compared {
+    float x, y, weight;
 };
+// One channel of a column of pixels; zeros outside the image.
 template <LossPolicy P>
-__device__ __forceinline__ Wanted wanted_at(const Frame& frame, const unsigned char* target, const Strip& strip,
-                                            int row, int column) {
-    const size_t plane = size_t(strip.height) * frame.width;
-    const int pixel_column = column / LOSS_CHANNELS;
-    const size_t pixel = size_t(row) * frame.width + pixel_column;
-    Wanted wanted = {INVERSE_255 * float(target[size_t(row) * strip.width + column]), 1.0f};
-    const unsigned char* more = target + LOSS_CHANNELS * plane;
-    if constexpr (P.coverage) {
-        const float behind = fmaf(-INVERSE_255, float(more[pixel]), 1.0f);
-        wanted.value = fmaf(behind, frame.background[column - LOSS_CHANNELS * pixel_column], wanted.value);
-        more += plane;
+struct ComparedColumn {
+    const float* image;
+    const unsigned char* target;
+    int numbers, pixels;         // a row
+    int number, pixel;           // in a row
+    int rows;                    // of the image; 0 if the column is outside
+    unsigned coverage, weights;  // where in the target they begin
+    float background;
+
+    __device__ __forceinline__ ComparedColumn(const Frame& frame, const StepInputs& inputs, const float* image, int at)
+        : image(image), target(inputs.target), numbers(LOSS_CHANNELS * frame.width), pixels(frame.width), number(at),
+          pixel(at / LOSS_CHANNELS), rows(at >= 0 && at < numbers ? frame.height : 0) {
+        const unsigned plane = unsigned(frame.height * pixels);
+        coverage = LOSS_CHANNELS * plane, weights = P.coverage ? coverage + plane : coverage;
+        if constexpr (P.coverage) background = rows ? frame.background[at - LOSS_CHANNELS * pixel] : 0.0f;
     }
-    if constexpr (P.weights) {
-        wanted.weight = INVERSE_255 * float(more[pixel]);
-        wanted.value *= wanted.weight;
+    __device__ __forceinline__ bool has(int row) const { return unsigned(row) < unsigned(rows); }
+    // Zeros where there is no such row.
+    __device__ __forceinline__ Compared operator[](int row) const {
+        if (!has(row)) return {0.0f, 0.0f, 1.0f};
+        return at(row);
     }
-    return wanted;
-}
+    __device__ __forceinline__ Compared at(int row) const {
+        Compared found = {0.0f, 0.0f, 1.0f};
+        const unsigned offset = unsigned(row * numbers + number);
+        found.x = image[offset], found.y = INVERSE_255 * float(__ldg(target + offset));
+        if constexpr (P.coverage || P.weights) {
+            const unsigned of_pixel = unsigned(row * pixels + pixel);
+            if constexpr (P.coverage)
+                found.y = fmaf(INVERSE_255 * float(255 - int(__ldg(target + (coverage + of_pixel)))), background,
+                               found.y);
+            if constexpr (P.weights) {
+                found.weight = INVERSE_255 * float(__ldg(target + (weights + of_pixel)));
+                found.x *= found.weight, found.y *= found.weight;
+            }
+        }
+        return found;
+    }
+};
 
 // The sum of a value over the block, in thread 0. Always in the same order.
 __device__ __forceinline__ float block_sum(float value) {
@@ -109,191 +156,163 @@ __device__ __forceinline__ float block_sum(float value) {
     return sum;
 }
 
-// A window along the row: 6 multiplications of what lies equally far on both sides.
-__device__ __forceinline__ float filtered(const float* centre) {
-    float sum = window_tap(0) * centre[0];
-#pragma unroll
-    for (int i = 1; i <= RADIUS; i++)
-        sum = fmaf(window_tap(i), centre[-LOSS_CHANNELS * i] + centre[LOSS_CHANNELS * i], sum);
-    return sum;
-}
+// ---- The window -----------------------------------------------------------------------------------------------------
 
-// Adds a row's value to the running sums of the eleven rows it is seen from. STEP is the row's number modulo 11,
-// counted from the first that the block reads; a sum begins with the row five above its own.
-template <int STEP>
-__device__ __forceinline__ void add_to_columns(float (&sums)[TAPS], float value) {
+// Filters N quantities down a column: `read` gives those of a row the tile sees, counted from RADIUS above it, and
+// `write` gets each filtered row of the tile. Both are called with numbers known when compiling.
+template <int N, class Read, class Write>
+__device__ __forceinline__ void filter_down(Read read, Write write) {
+    float sums[N][TAPS];  // of the rows that see the newest one
 #pragma unroll
-    for (int slot = 0; slot < TAPS; slot++) {
-        const int tap = (STEP - slot + TAPS) % TAPS;
-        sums[slot] = tap == 0 ? window_tap(RADIUS) * value : fmaf(window_tap(tap - RADIUS), value, sums[slot]);
+    for (int seen = 0; seen < LOSS_HEIGHT + 2 * RADIUS; seen++) {
+        float values[N], complete[N];
+        read(seen, values);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+#pragma unroll
+            for (int tap = 0; tap < TAPS; tap++) {
+                const int row = seen - tap;  // of the tile
+                if (row < 0 || row >= LOSS_HEIGHT) continue;
+                float& sum = sums[i][row % TAPS];
+                sum = tap == 0 ? window_tap(RADIUS) * values[i] : fmaf(window_tap(tap - RADIUS), values[i], sum);
+            }
+        }
+        const int row = seen - 2 * RADIUS;
+        if (row < 0) continue;
+#pragma unroll
+        for (int i = 0; i < N; i++) complete[i] = sums[i][row % TAPS];
+        write(row, complete);
     }
 }
-// Which of them is complete after row STEP: that of the row five above it.
-template <int STEP>
-constexpr int COMPLETE = (STEP + 1) % TAPS;
 
-// Calls f<STEP>(row) for the rows from `first` to before `end`, STEP counting 0 … 10 over and over.
-template <int STEP, class F>
-__device__ __forceinline__ void round_of_rows(int row, int end, F& f) {
-    if (row >= end) return;
-    f.template row<STEP>(row);
-    if constexpr (STEP + 1 < TAPS) round_of_rows<STEP + 1>(row + 1, end, f);
-}
-template <class F>
-__device__ __forceinline__ void for_each_row(int first, int end, F& f) {
-#pragma unroll 1
-    for (int row = first; row < end; row += TAPS) round_of_rows<0>(row, end, f);
-}
+__device__ __forceinline__ float4 quad_of(const float* at) { return make_float4(at[0], at[1], at[2], at[3]); }
+
+// Where in its line a quad stands: eight threads that are RUN_QUADS apart meet all banks.
+__device__ __forceinline__ constexpr int quad_place(int quad) { return LOSS_RUN == 4 ? quad : quad ^ (quad >> 3 & 1); }
+__device__ __forceinline__ constexpr int line_place(int pixel) { return 4 * quad_place(pixel >> 2) + (pixel & 3); }
+
+// A thread's pixels of a line: where the quads are that it sees. It filters those from RADIUS on.
+struct LossRun {
+    int quads[SEEN_QUADS];
+
+    __device__ __forceinline__ explicit LossRun(int run) {
+#pragma unroll
+        for (int i = 0; i < SEEN_QUADS; i++) quads[i] = 4 * quad_place(RUN_QUADS * run + i);
+    }
+    __device__ __forceinline__ void filter(const float* line, float (&filtered)[LOSS_RUN]) const {
+        float seen[4 * SEEN_QUADS];
+#pragma unroll
+        for (int i = 0; i < SEEN_QUADS; i++) {
+            const float4 quad = *reinterpret_cast<const float4*>(line + quads[i]);
+            seen[4 * i] = quad.x, seen[4 * i + 1] = quad.y, seen[4 * i + 2] = quad.z, seen[4 * i + 3] = quad.w;
+        }
+#pragma unroll
+        for (int pixel = 0; pixel < LOSS_RUN; pixel++) {
+            const float* centre = seen + pixel + RADIUS;
+            float sum = window_tap(0) * centre[0];
+#pragma unroll
+            for (int i = 1; i <= RADIUS; i++) sum = fmaf(window_tap(i), centre[-i] + centre[i], sum);
+            filtered[pixel] = sum;
+        }
+    }
+    __device__ __forceinline__ void write(float* line, const float (&values)[LOSS_RUN]) const {
+#pragma unroll
+        for (int i = 0; i < RUN_QUADS; i++) *reinterpret_cast<float4*>(line + quads[i]) = quad_of(values + 4 * i);
+    }
+};
 
 // ---- Value ----------------------------------------------------------------------------------------------------------
 
-struct LocalMeans {
-    float x, y, squares, product;  // of x, y, x² + y², x y
-};
-__device__ __forceinline__ LocalMeans means_along_row(const float* x, const float* y) {
-    LocalMeans m = {window_tap(0) * x[0], window_tap(0) * y[0], window_tap(0) * fmaf(x[0], x[0], y[0] * y[0]),
-                    window_tap(0) * (x[0] * y[0])};
-#pragma unroll
-    for (int i = 1; i <= RADIUS; i++) {
-        const float a = x[-LOSS_CHANNELS * i], b = x[LOSS_CHANNELS * i];
-        const float c = y[-LOSS_CHANNELS * i], d = y[LOSS_CHANNELS * i];
-        m.x = fmaf(window_tap(i), a + b, m.x);
-        m.y = fmaf(window_tap(i), c + d, m.y);
-        m.squares = fmaf(window_tap(i), fmaf(a, a, fmaf(b, b, fmaf(c, c, d * d))), m.squares);
-        m.product = fmaf(window_tap(i), fmaf(a, c, b * d), m.product);
-    }
-    return m;
-}
-
 struct Ssim {
-    float value;
-    float by_mean, by_square, by_product;  // derivatives by the local means of x, x² and x y
+    float twice;                                 // 2 SSIM
+    float by_mean, twice_by_square, by_product;  // derivatives by the local means of x, x² (doubled) and x y
 };
-__device__ __forceinline__ Ssim ssim_of(const LocalMeans& m) {
-    const float means = fmaf(m.x, m.x, m.y * m.y), of_means = m.x * m.y;
-    const float a = fmaf(2.0f, of_means, SSIM_C1), b = fmaf(2.0f, m.product - of_means, SSIM_C2);
-    const float inverse_c = reciprocal(means + SSIM_C1), inverse_d = reciprocal(m.squares - means + SSIM_C2);
-    const float inverse_cd = inverse_c * inverse_d, value = a * b * inverse_cd;
-    return {value, 2.0f * (m.y * (b - a) * inverse_cd - m.x * value * (inverse_c - inverse_d)), -value * inverse_d,
-            2.0f * a * inverse_cd};
+__device__ __forceinline__ Ssim ssim_of(float x, float y, float squares, float product) {
+    const float means = fmaf(x, x, y * y), of_means = x * y;
+    const float a = fmaf(2.0f, of_means, SSIM_C1), b = fmaf(2.0f, product - of_means, SSIM_C2);
+    const float inverse_c = reciprocal(means + SSIM_C1), inverse_d = reciprocal(squares - means + SSIM_C2);
+    const float scale = (inverse_c + inverse_c) * inverse_d, by_product = a * scale, twice = b * by_product;
+    return {twice, fmaf(y, (b - a) * scale, x * twice * (inverse_d - inverse_c)), -twice * inverse_d, by_product};
+}
+
+constexpr int LOSS_QUANTITIES = 4;  // x, y, x² + y², x y
+using SumsLines = float[LOSS_QUANTITIES][LINES][LINE];
+
+// Writes the derivatives of a run's pixels, of which the first `pixels` lie in the image. Returns twice their SSIM.
+__device__ __forceinline__ float ssim_of_run(const SumsLines& lines, int line, const LossRun& run, int pixels,
+                                             float2* pairs, float* thirds) {
+    float means[LOSS_QUANTITIES][LOSS_RUN], sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LOSS_QUANTITIES; i++) run.filter(lines[i][line], means[i]);
+#pragma unroll
+    for (int quad = 0; quad < LOSS_RUN; quad += 4) {
+        float first[8], third[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int at = quad + i;
+            const Ssim ssim = ssim_of(means[0][at], means[1][at], means[2][at], means[3][at]);
+            first[2 * i] = ssim.by_mean, first[2 * i + 1] = ssim.twice_by_square, third[i] = ssim.by_product;
+            if (at < pixels) sum += ssim.twice;
+        }
+        float4* pair = reinterpret_cast<float4*>(pairs + quad);
+        pair[0] = quad_of(first), pair[1] = quad_of(first + 4);
+        *reinterpret_cast<float4*>(thirds + quad) = quad_of(third);
+    }
+    return sum;
 }
 
 template <LossPolicy P>
-struct LossSumsRows {
-    const LossSumsArgs& args;
-    const unsigned char* target;
-    float* rows;  // [2][x, y][LOSS_ROW] in shared memory
-    Strip strip;
-    float next_x, next_y, next_x_margin, next_y_margin;  // of the row that comes next
-    float sums[4][TAPS];
-    float difference, ssim;
-
-    // A number of the image or the target; 0 outside.
-    __device__ __forceinline__ void fetch(int row, int column, float& x, float& y) const {
-        x = y = 0.0f;
-        if (row < 0 || row >= strip.height || column < 0 || column >= strip.width) return;
-        const Wanted wanted = wanted_at<P>(*args.frame, target, strip, row, column);
-        x = args.image[size_t(row) * strip.width + column];
-        y = wanted.value;
-        if constexpr (P.weights) x *= wanted.weight;
-    }
-    // The thread's columns in shared memory are those that LOSS_MARGIN numbers before it, and the last ones of the row.
-    __device__ __forceinline__ void fetch_row(int row) {
-        fetch(row, strip.column - LOSS_MARGIN, next_x, next_y);
-        if (threadIdx.x < 2 * LOSS_MARGIN)
-            fetch(row, strip.column - LOSS_MARGIN + LOSS_THREADS, next_x_margin, next_y_margin);
-    }
-    template <int STEP>
-    __device__ __forceinline__ void row(int row) {
-        float *x = rows + (row & 1) * 2 * LOSS_ROW + threadIdx.x, *y = x + LOSS_ROW;
-        x[0] = next_x, y[0] = next_y;
-        if (threadIdx.x < 2 * LOSS_MARGIN) x[LOSS_THREADS] = next_x_margin, y[LOSS_THREADS] = next_y_margin;
-        __syncthreads();
-        fetch_row(row + 1);
-        x += LOSS_MARGIN, y += LOSS_MARGIN;
-        const LocalMeans along = means_along_row(x, y);
-        add_to_columns<STEP>(sums[0], along.x);
-        add_to_columns<STEP>(sums[1], along.y);
-        add_to_columns<STEP>(sums[2], along.squares);
-        add_to_columns<STEP>(sums[3], along.product);
-        if (strip.column >= strip.width) return;
-        if (row >= strip.first && row < strip.end) difference += fabsf(x[0] - y[0]);
-        const int complete = row - RADIUS;
-        if (complete < strip.first) return;
-        constexpr int slot = COMPLETE<STEP>;
-        const Ssim at = ssim_of({sums[0][slot], sums[1][slot], sums[2][slot], sums[3][slot]});
-        ssim += at.value;
-        const size_t plane = size_t(strip.height) * strip.width;
-        float* out = args.derivatives + size_t(complete) * strip.width + strip.column;
-        out[0] = at.by_mean, out[plane] = at.by_square, out[2 * plane] = at.by_product;
-    }
-};
-
-template <LossPolicy P>
-__global__ void __launch_bounds__(LOSS_THREADS, 6) loss_sums(LossSumsArgs args) {
-    __shared__ float rows[2 * 2 * LOSS_ROW];
+__global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.coverage || P.weights ? 3 : 4))
+    loss_sums(LossSumsArgs args) {
+    alignas(16) __shared__ SumsLines lines;
     const Frame& frame = *args.frame;
     if (frame.overflow) return;
-    LossSumsRows<P> walk{args, args.inputs->target, rows, strip_of(frame, int(blockIdx.x), args.rows)};
-    walk.fetch_row(walk.strip.first - RADIUS);
-    for_each_row(walk.strip.first - RADIUS, walk.strip.end + RADIUS, walk);
-    const float difference = block_sum(walk.difference), ssim = block_sum(walk.ssim);
-    if (threadIdx.x == 0) args.sums[blockIdx.x] = make_float2(difference, ssim);
+    const LossTile tile = loss_tile(frame, int(blockIdx.x));
+    const int thread = int(threadIdx.x);
+    float difference = 0.0f, ssim = 0.0f;
+    if (thread < LOSS_CHANNELS * LOSS_SEEN) {
+        const int pixel = thread / LOSS_CHANNELS, channel = thread - LOSS_CHANNELS * pixel;
+        const int place = line_place(pixel);
+        const ComparedColumn<P> column(frame, *args.inputs, args.image, LOSS_CHANNELS * (tile.x - RADIUS) + thread);
+        const auto filter = [&](auto read) {
+            filter_down<LOSS_QUANTITIES>(
+                [&](int seen, float (&values)[LOSS_QUANTITIES]) {
+                    const Compared at = read(tile.y - RADIUS + seen);
+                    values[0] = at.x, values[1] = at.y;
+                    values[2] = fmaf(at.x, at.x, at.y * at.y), values[3] = at.x * at.y;
+                    if (seen >= RADIUS && seen < RADIUS + LOSS_HEIGHT) difference += fabsf(at.x - at.y);
+                },
+                [&](int row, const float (&means)[LOSS_QUANTITIES]) {
+#pragma unroll
+                    for (int i = 0; i < LOSS_QUANTITIES; i++)
+                        lines[i][LOSS_CHANNELS * row + channel][place] = means[i];
+                });
+        };
+        if (P.coverage || P.weights || !tile.is_inside)  // the first two have no registers left for both ways
+            filter([&](int row) { return column[row]; });
+        else
+            filter([&](int row) { return column.at(row); });
+        if (pixel < RADIUS || pixel >= RADIUS + LOSS_WIDTH) difference = 0.0f;  // another tile's
+    }
+    __syncthreads();
+    const LossRun run(thread % LINE_THREADS);
+    const int at = thread % LINE_THREADS * LOSS_RUN, pixels = frame.width - (tile.x + at);
+    float* derivatives = args.derivatives + (size_t(tile.column) * frame.height + tile.y) * DERIVATIVE_ROW;
+#pragma unroll 1
+    for (int line = thread / LINE_THREADS; line < LINES; line += LOSS_THREADS / LINE_THREADS) {
+        const int row = line / LOSS_CHANNELS, channel = line - LOSS_CHANNELS * row;
+        if (tile.y + row >= frame.height || pixels <= 0) continue;
+        float* of_row = derivatives + row * DERIVATIVE_ROW;
+        const auto [pair, third] = derivative_place(channel, at);
+        ssim += ssim_of_run(lines, line, run, pixels, reinterpret_cast<float2*>(of_row + pair), of_row + third);
+    }
+    difference = block_sum(difference), ssim = block_sum(ssim);
+    if (thread == 0) args.sums[blockIdx.x] = make_float2(difference, 0.5f * ssim);
 }
 
 // ---- Gradient -------------------------------------------------------------------------------------------------------
 
-template <LossPolicy P>
-struct LossGradientRows {
-    const LossGradientArgs& args;
-    const unsigned char* target;
-    float* rows;  // [2][3][LOSS_ROW] in shared memory
-    Strip strip;
-    float l1_weight, ssim_weight;
-    float next[3], next_margin[3];
-    float x, y, weight;  // of the pixel that is complete next
-    float sums[3][TAPS];
-
-    __device__ __forceinline__ void fetch(int row, int column, float (&values)[3]) const {
-        values[0] = values[1] = values[2] = 0.0f;
-        if (row < 0 || row >= strip.height || column < 0 || column >= strip.width) return;
-        const size_t plane = size_t(strip.height) * strip.width;
-        const float* at = args.derivatives + size_t(row) * strip.width + column;
-        values[0] = at[0], values[1] = at[plane], values[2] = at[2 * plane];
-    }
-    __device__ __forceinline__ void fetch_row(int row) {
-        fetch(row, strip.column - LOSS_MARGIN, next);
-        if (threadIdx.x < 2 * LOSS_MARGIN) fetch(row, strip.column - LOSS_MARGIN + LOSS_THREADS, next_margin);
-        const int complete = row - RADIUS;
-        if (complete < strip.first || complete >= strip.end || strip.column >= strip.width) return;
-        const Wanted wanted = wanted_at<P>(*args.frame, target, strip, complete, strip.column);
-        x = args.image[size_t(complete) * strip.width + strip.column];
-        y = wanted.value, weight = wanted.weight;
-        if constexpr (P.weights) x *= weight;
-    }
-    template <int STEP>
-    __device__ __forceinline__ void row(int row) {
-        float* shared = rows + (row & 1) * 3 * LOSS_ROW + threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < 3; i++) {
-            shared[i * LOSS_ROW] = next[i];
-            if (threadIdx.x < 2 * LOSS_MARGIN) shared[i * LOSS_ROW + LOSS_THREADS] = next_margin[i];
-        }
-        const float own_x = x, own_y = y, own_weight = weight;
-        __syncthreads();
-        fetch_row(row + 1);
-#pragma unroll
-        for (int i = 0; i < 3; i++) add_to_columns<STEP>(sums[i], filtered(shared + i * LOSS_ROW + LOSS_MARGIN));
-        const int complete = row - RADIUS;
-        if (complete < strip.first || strip.column >= strip.width) return;
-        constexpr int slot = COMPLETE<STEP>;
-        const float sign = own_x > own_y ? l1_weight : own_x < own_y ? -l1_weight : 0.0f;
-        const float by_ssim = fmaf(2.0f * own_x, sums[1][slot], fmaf(own_y, sums[2][slot], sums[0][slot]));
-        float gradient = fmaf(-ssim_weight, by_ssim, sign);
-        if constexpr (P.weights) gradient *= own_weight;
-        args.gradient[size_t(complete) * strip.width + strip.column] = gradient;
-    }
-};
+using GradientLines = float[MEANS][LINES][LINE];
 
 // The value of the loss, by one block.
 __device__ __forceinline__ void finish_loss(const LossGradientArgs& args) {
@@ -317,18 +336,86 @@ __device__ __forceinline__ void finish_loss(const LossGradientArgs& args) {
 }
 
 template <LossPolicy P>
-__global__ void __launch_bounds__(LOSS_THREADS, P.coverage || P.weights ? 7 : 8) loss_gradient(LossGradientArgs args) {
-    __shared__ float rows[2 * 3 * LOSS_ROW];
+__global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.weights ? 4 : 5))
+    loss_gradient(LossGradientArgs args) {
+    alignas(16) __shared__ GradientLines lines;
     if (blockIdx.x == 0) {
         finish_loss(args);
         return;
     }
     const Frame& frame = *args.frame;
     if (frame.overflow & (OVERFLOW_VISIBLE | OVERFLOW_INSTANCES)) return;  // the first block may set the other bit
-    LossGradientRows<P> walk{args, args.inputs->target, rows, strip_of(frame, int(blockIdx.x) - 1, args.rows)};
-    const float numbers = float(LOSS_CHANNELS) * float(frame.width) * float(frame.height);
-    walk.l1_weight = (1.0f - args.inputs->dssim_weight) / numbers;
-    walk.ssim_weight = args.inputs->dssim_weight / numbers;
-    walk.fetch_row(walk.strip.first - RADIUS);
-    for_each_row(walk.strip.first - RADIUS, walk.strip.end + RADIUS, walk);
+    // The last tiles first: what loss_sums wrote last is still in the cache.
+    const LossTile tile = loss_tile(frame, args.sum_count - int(blockIdx.x));
+    const int thread = int(threadIdx.x);
+    if (thread < LOSS_CHANNELS * LOSS_SEEN) {
+        const int channel = thread / LOSS_SEEN, pixel = thread - LOSS_SEEN * channel, x = tile.x - RADIUS + pixel;
+        const int column = x / LOSS_WIDTH, rows = x >= 0 && x < frame.width ? frame.height : 0, top = tile.y - RADIUS;
+        const float* derivatives = args.derivatives + ((long long)column * frame.height + top) * DERIVATIVE_ROW;
+        const auto [pair, third] = derivative_place(channel, x - column * LOSS_WIDTH);
+        const float *pairs = derivatives + pair, *thirds = derivatives + third;
+        const int place = line_place(pixel);
+        const auto filter = [&](auto has) {
+            filter_down<MEANS>(
+                [&](int seen, float (&values)[MEANS]) {
+                    float2 two = make_float2(0.0f, 0.0f);
+                    values[2] = 0.0f;
+                    if (has(top + seen)) {
+                        two = *reinterpret_cast<const float2*>(pairs + seen * DERIVATIVE_ROW);
+                        values[2] = thirds[seen * DERIVATIVE_ROW];
+                    }
+                    values[0] = two.x, values[1] = two.y;
+                },
+                [&](int row, const float (&filtered)[MEANS]) {
+#pragma unroll
+                    for (int i = 0; i < MEANS; i++) lines[i][LOSS_CHANNELS * row + channel][place] = filtered[i];
+                });
+        };
+        if (tile.is_inside)
+            filter([](int) { return true; });
+        else
+            filter([&](int row) { return unsigned(row) < unsigned(rows); });
+    }
+    __syncthreads();
+    // Along the rows, in place: a line is one warp's.
+    const LossRun run(thread % LINE_THREADS);
+#pragma unroll 1
+    for (int first = int(warp_index()) * LINES_A_WARP; first < LINES; first += LOSS_WARPS * LINES_A_WARP) {
+        const int line = first + int(lane_index()) / LINE_THREADS;
+        float filtered[MEANS][LOSS_RUN];
+        if (line < LINES) {
+#pragma unroll
+            for (int i = 0; i < MEANS; i++) run.filter(lines[i][line], filtered[i]);
+        }
+        __syncwarp();
+        if (line < LINES) {
+#pragma unroll
+            for (int i = 0; i < MEANS; i++) run.write(lines[i][line], filtered[i]);
+        }
+    }
+    // Read ahead of the barrier, lest each row wait for its own.
+    const bool owns = thread < LOSS_CHANNELS * LOSS_WIDTH;
+    const ComparedColumn<P> column(frame, *args.inputs, args.image, owns ? LOSS_CHANNELS * tile.x + thread : -1);
+    const int rows = frame.height - tile.y;
+    Compared own[LOSS_HEIGHT];
+#pragma unroll
+    for (int row = 0; row < LOSS_HEIGHT; row++) own[row] = column[tile.y + row];
+    __syncthreads();
+    if (column.rows == 0) return;
+    const int pixel = thread / LOSS_CHANNELS, channel = thread - LOSS_CHANNELS * pixel, place = line_place(pixel);
+    const float inverse = reciprocal(float(LOSS_CHANNELS) * float(frame.width) * float(frame.height));
+    const float ssim_weight = args.inputs->dssim_weight * inverse, l1_weight = inverse - ssim_weight;
+    float* gradients = args.gradient + size_t(tile.y) * column.numbers + column.number;
+#pragma unroll
+    for (int row = 0; row < LOSS_HEIGHT; row++) {
+        if (row >= rows) break;
+        const auto [x, y, weight] = own[row];
+        const int line = LOSS_CHANNELS * row + channel;
+        const float sign = x > y ? l1_weight : x < y ? -l1_weight : 0.0f;
+        const float by_ssim = fmaf(x, lines[1][line][place], fmaf(y, lines[2][line][place], lines[0][line][place]));
+        float gradient = fmaf(-ssim_weight, by_ssim, sign);
+        if constexpr (P.weights) gradient *= weight;
+        *gradients = gradient;
+        gradients += column.numbers;
+    }
 }

@@ -8,6 +8,7 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.style import BODY, Item, inside
+from splatscope.viewer.training_verbs import CAN_START
 from splatscope.viewer.widgets import Panel, Ui, fit
 
 HEIGHT = BODY + 10  # points
@@ -71,9 +72,9 @@ class MenuBar(Panel):
         for item in self._scene_items:
             dpg.configure_item(item, enabled=status.scene is not None)
         state = status.training.state
-        word = {"running": "Pause", "paused": "Resume"}.get(state, "Start")
-        dpg.configure_item(self._start, label=word, enabled=state in ("ready", "running", "paused"))
-        dpg.configure_item(self._step, enabled=state in ("ready", "paused"))
+        word = {"running": "Pause", "paused": "Resume", "stopped": "Go on"}.get(state, "Start")
+        dpg.configure_item(self._start, label=word, enabled=state in (*CAN_START, "running"))
+        dpg.configure_item(self._step, enabled=state in CAN_START)
         dpg.configure_item(self._stop, enabled=state in ("running", "paused"))
         for item, scale in self._scales.items():
             dpg.set_value(item, scale == self.session.ui_scale)

@@ -9,7 +9,7 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.assets.checkup import Finding
 from splatscope.kernels.words import counted
-from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
+from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, SceneInfo
 from splatscope.viewer.navigation import Vector
 from splatscope.viewer.style import DIM, WARN, Style, inside
 from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, tooltip
@@ -26,6 +26,7 @@ class ScenePanel(Panel):
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._generation: int | None = None
+        self._listed: tuple[NamedCamera, ...] = ()
 
     def build(self) -> None:
         style, session, px = self.style, self.session, self.style.px
@@ -133,8 +134,8 @@ class ScenePanel(Panel):
         session, scene = self.session, status.scene
         if scene is None:
             return
-        if scene.generation != self._generation:
-            self._generation = scene.generation
+        if scene.generation != self._generation or scene.cameras is not self._listed:
+            self._generation, self._listed = scene.generation, scene.cameras
             self._show_scene(scene)
         self._checkup.show(status.checkup)
         self._facts.show("Holds", f"{counted(status.splat_count, 'splat')}, SH degree {scene.sh_degree}")

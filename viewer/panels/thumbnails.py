@@ -155,7 +155,8 @@ class ThumbnailWindow(Panel):
         session, style, px = self.session, self.style, self.style.px
         here = session.camera_index if session.at_camera is not None else -1
         there = tuple(place for place, index in enumerate(indices) if self._filled.get(place) == index)
-        content = (indices, there, here, self._under_mouse(), texture.item, texture.uv_max, scene.generation)
+        held_out = tuple(scene.cameras[index].is_test for index in indices)
+        content = (indices, there, here, self._under_mouse(), texture.item, texture.uv_max, scene.generation, held_out)
         if content == self._drawn:
             return
         self._drawn = content

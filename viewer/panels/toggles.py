@@ -18,11 +18,6 @@ from splatscope.viewer.presets import preset_of, presets
 from splatscope.viewer.style import ACCENT, DIM, WARN, Item, Style, inside
 from splatscope.viewer.widgets import Panel, Ui, labelled, tooltip
 
-IDENTITY = {
-    "B": "B: the picture is the same bit for bit.",
-    "R": "R: the picture differs by rounding only.",
-    "Q": "Q: the picture changes a little.",
-}
 CUSTOM = "custom"
 TAG_WIDTH, NAME_WIDTH, LINE_HEIGHT = 72, 94, 23  # points
 
@@ -147,7 +142,7 @@ class TogglesPanel(Panel):
         dpg.configure_item(row.reason, show=bool(reasons))
         sentences = [policy.unmet(toggle, choice) or "" for choice in missing]
         step = "Our own." if toggle.step == "own" else f"From step {toggle.step}."
-        dpg.set_value(row.tip, "\n".join([toggle.sentence, f"{step} {IDENTITY[toggle.identity]}", *sentences]))
+        dpg.set_value(row.tip, "\n".join([toggle.sentence, f"{step} {toggle.class_sentence}", *sentences]))
 
 
 def label(style: Style, text: str, width: float) -> Item:

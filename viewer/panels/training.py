@@ -22,12 +22,14 @@ BUTTONS: dict[str, tuple[str, ...]] = {
     "ready": ("start", "step"),
     "running": ("pause", "", "stop"),
     "paused": ("resume", "step", "stop", "reset"),
+    "stopped": ("resume", "step", "", "reset"),
     "finished": ("reset",),
     "error": ("reset",),
 }
 HINTS = {
     "none": "Open a capture (photographs with cameras) to train.",
     "ready": "Space starts, N does one iteration. The recipe can be changed until then.",
+    "resumed": "Space goes on, N does one iteration.",
     "stopping": "Saving…",
     "error": "The run ended with an error; see the log.",
 }
@@ -53,7 +55,7 @@ class TrainingPanel(Panel):
             with inside(dpg.add_group(horizontal=True, show=False)) as self._rows[state]:
                 for name in names:
                     if name:
-                        self._button[state, name] = self._make_button(name)
+                        self._button[state, name] = self._make_button(name, state)
                     else:
                         dpg.add_spacer(width=style.px(BUTTON))
         with inside(dpg.add_group(show=False)) as self._until_row, labelled(style, "Run to", 74):
@@ -78,25 +80,25 @@ class TrainingPanel(Panel):
             self._price = Facts(style, ("View cost",), 1, 74)
             self._loss_plot = CurvePlot(style, "loss", ACCENT)
             self._psnr_plot = CurvePlot(style, "PSNR", GOOD)
-            with inside(dpg.add_tree_node(label="Splats and step time", default_open=False)) as self._more:
-                self._count_plot = CurvePlot(style, "splats", WARN)
-                self._step_plot = CurvePlot(style, "ms a step", TEXT)
+            self._count_plot = CurvePlot(style, "splats", WARN)
+            self._step_plot = CurvePlot(style, "ms a step", TEXT)
         self._build_shares()
 
-    def _make_button(self, name: str) -> Item:
+    def _make_button(self, name: str, state: str) -> Item:
         style, session = self.style, self.session
         toggle, step, stop = session.toggle_training, session.step_training, session.stop_training
         match name:
             case "start":
                 return button(style, "Start", toggle, BUTTON, primary=True, tip="Begin training (Space)")
             case "resume":
-                return button(style, "Resume", toggle, BUTTON, primary=True, tip="Go on (Space)")
+                label = "Go on" if state == "stopped" else "Resume"
+                return button(style, label, toggle, BUTTON, primary=True, tip="Train on from here (Space)")
             case "pause":
                 return button(style, "Pause", toggle, BUTTON, primary=True, tip="Pause after this iteration (Space)")
             case "step":
                 return button(style, "Step", step, BUTTON, tip="One iteration (N)")
             case "stop":
-                return button(style, "Stop", stop, BUTTON, tip="Save and end the run")
+                return button(style, "Stop", stop, BUTTON, tip="Save and stop; the run can go on later")
             case _:
                 return button(style, "Reset…", lambda: self._ask(True), BUTTON, tip="Throw the run away and begin anew")
 
@@ -111,7 +113,7 @@ class TrainingPanel(Panel):
                 self._keep = button(
                     style, "Keep paused", self.session.keep_paused, 112, tip="Look around first; all stays as it is"
                 )
-                button(style, "Stop", self.session.stop_training, 112, tip="Save and end the run")
+                button(style, "Stop", self.session.stop_training, 112, tip="Save and stop; the run can go on later")
             dpg.add_spacer(height=style.px(4))
 
     def _build_shares(self) -> None:
@@ -166,7 +168,8 @@ class TrainingPanel(Panel):
         training, trouble = status.training, self.session.trouble
         if (training.state, trouble is not None) != (self._state, self._troubled):
             self._show_state(training.state, trouble)
-        note = self.session.pending or training.note or HINTS.get(training.state, "")
+        hint = "resumed" if training.state == "ready" and training.iteration else training.state
+        note = self.session.pending or training.note or HINTS.get(hint, "")
         dpg.set_value(self._note, note)
         dpg.configure_item(self._note, show=bool(note))
         self._form.update(status.recipe)
@@ -208,7 +211,7 @@ class TrainingPanel(Panel):
         dpg.configure_item(self._memory_note, show=use.needed > use.total)
         share, needed, total = use.used / use.total, use.needed / GIB, use.total / GIB
         dpg.set_value(self._memory, min(1.0, share))
-        ahead = f"{needed:.1f} foreseen" if use.ends else f"room for {1e-6 * use.fits:.1f} M splats"
+        ahead = f"{needed:.1f} foreseen" if use.ends else f"up to {needed:.1f} likely"
         shown = f"{use.name} {use.used / GIB:.1f} of {total:.1f} GiB, {ahead}"
         dpg.configure_item(self._memory, overlay=shown)
         dpg.set_value(self._memory_tip, f"In use by everything on this machine. For this run {use.text}")
@@ -229,9 +232,8 @@ class TrainingPanel(Panel):
         self._price.show("View cost", view_price(training))
         self._loss_plot.show(training.loss_curve, "loss")
         self._psnr_plot.show(training.psnr_curve, f"{training.psnr_label}, dB")
-        if dpg.get_value(self._more):
-            self._count_plot.show(training.count_curve, "splats")
-            self._step_plot.show(training.step_curve, "ms a step")
+        self._count_plot.show(training.count_curve, "splats")
+        self._step_plot.show(training.step_curve, "ms a step")
 
 
 def view_price(training: TrainingStatus) -> str:
