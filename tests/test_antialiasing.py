@@ -27,6 +27,7 @@ from splatscope.kernels.compiler import ARCHITECTURES, compile_report, nvrtc_pat
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.passes import fused_name, source
 from splatscope.kernels.policy import Filter, Policy
+from splatscope.kernels.steps import changed
 from splatscope.training.checkpoint import newest_checkpoint
 from splatscope.training.config import DensifyConfig, InitialConfig, TrainConfig
 from splatscope.training.events import Resumed, Stepped
@@ -90,13 +91,16 @@ def test_fused_steps_of_the_gpu_follow_those_of_the_cpu_under_each_filter_and_to
 
 @pytest.mark.skipif(nvrtc_path() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_filter_costs_the_fused_kernel_neither_registers_nor_spills(architecture: int) -> None:
+@pytest.mark.parametrize(("adam", "allowance"), [("fused", 0), ("lazy_sh", 32)])
+def test_a_filter_costs_the_kernel_that_steps_no_registers(adam: str, allowance: int, architecture: int) -> None:
+    """Nor do spills grow: `lazy_sh` may move eight registers of the parts that hardly ever run."""
     for filter in FILTERS:
-        policy = filtered(Policy(), filter)
+        policy = filtered(changed(Policy(), {"optimizer.adam": adam}), filter)
         _, plain = pass_for(policy, random_camera(64, 48), True, False).kernels()["project_backward"]
         name = fused_name(plain, policy)
         report = compile_report(source("project_backward_adam.cuh"), [name], architecture)[name]
-        assert (report.spill_bytes, report.registers <= 96) == (0, True), name
+        assert report.registers <= 96, name
+        assert report.spill_bytes <= allowance, name
 
 
 # ---- From the command line to the files and back ---------------------------------------------------------------------
