@@ -34,12 +34,13 @@ from splatscope.kernels.passes import (
 from splatscope.kernels.pipeline_schedule import Scheduled, add_plan, add_units, schedule_dtype
 from splatscope.kernels.pipeline_sort import (
     ALL_BIN_ROWS,
+    SCAN_GROUP,
     Sorting,
     add_order,
     add_sort_pass,
     bins_of,
     bits_of_passes,
-    scan_rows,
+    look_back_rows,
 )
 from splatscope.kernels.types import Camera, RenderSettings
 
@@ -292,7 +293,7 @@ class _Planner:
             slot_lanes=self.slot_lanes,
             sort_bins=self.sort_bins,
             sort_bin_count=ALL_BIN_ROWS * KEY_BINS,
-            look_back=self.take("project look-back", (scan_rows(parts),), "u8", zeroed=True),
+            look_back=self.take("project look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
             lazy=scene.lazy,
             rounds=rounds,
             ticket=self.ticket(),
@@ -349,7 +350,7 @@ class _Planner:
         sums = {
             "footprints": self.footprints if order is None else self.sorted_footprints,
             "order": order,
-            "look_back": self.take("offsets look-back", (scan_rows(parts),), "u8", zeroed=True),
+            "look_back": self.take("offsets look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
         }
         self.add("emit", "offsets", parts, 256, ticket=self.ticket(), **sums, **places)
         self.add(

@@ -13,8 +13,7 @@ from splatscope.kernels.passes import KEY_BINS, SORT_BLOCKS, SORT_ITEMS, SORT_TH
 
 HISTOGRAM_THREADS, HISTOGRAM_BLOCKS = 512, 2  # blocks on a multiprocessor
 LAUNCHES_PER_LOOK_BACK = 8  # scan.cuh
-SORT_GROUP = 16  # sort.cuh: parts that have a row of look-back together
-SCAN_GROUP, SCAN_GROUPS = 32, 32  # scan.cuh: parts that have a word of look-back together; such words side by side
+SCAN_GROUP, SORT_GROUP = 32, 16  # scan.cuh and sort.cuh: parts that have a row of look-back together
 BIN_ROWS = {"depth": 0, "tile": 4, "order": 8}  # rows of KEY_BINS counts, where those of a sort begin
 ALL_BIN_ROWS = 12
 
@@ -51,14 +50,9 @@ def bits_of_passes(bits: int, most: int) -> tuple[int, int]:
     return passes, -(-bits // passes)
 
 
-def sort_rows(parts: int) -> int:
-    """Rows of the look-back buffer of sort.cuh: one a part, and one a group."""
-    return parts + parts // SORT_GROUP + 1
-
-
-def scan_rows(parts: int) -> int:
-    """Words of the look-back buffer of scan.cuh: one a part, and those of groups by runs."""
-    return parts + (parts // (SCAN_GROUP * SCAN_GROUPS) + 1) * SCAN_GROUPS
+def look_back_rows(parts: int, group: int) -> int:
+    """Rows of a look-back buffer: one a part, and one a group."""
+    return parts + parts // group + 1
 
 
 def bins_of(planner: Planner, name: str, offset: int = 0) -> int:
@@ -153,7 +147,7 @@ def add_sort_pass(
         payloads_rare=payloads_rare,
         gather_in=gather_in,
         gather_out=gather_out,
-        look_back=planner.take(sorting.look_back, (sort_rows(parts), KEY_BINS), "u8", zeroed=True),
+        look_back=planner.take(sorting.look_back, (look_back_rows(parts, SORT_GROUP), KEY_BINS), "u8", zeroed=True),
         shift=sorting.digit_bits * number,
         digit_bits=sorting.digit_bits,
         launch=launch,

@@ -19,12 +19,13 @@ from splatscope.kernels.cuda_buffers import Memory
 from splatscope.kernels.passes import KEY_BINS, LAZY
 from splatscope.kernels.pipeline_sort import (
     ALL_BIN_ROWS,
+    SCAN_GROUP,
     Sorting,
     add_order,
     add_sort_pass,
     bins_of,
     bits_of_passes,
-    scan_rows,
+    look_back_rows,
 )
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 from tests.cuda_on_cpu.run import Device, build
@@ -180,7 +181,7 @@ class Stages:
             128,
             **uploads,
             sh=self.device.upload("sh", padded_sh(gaussians, dtype)),
-            look_back=self.kept("project look-back", (scan_rows(-(-n // 128)),), np.uint64),
+            look_back=self.kept("project look-back", (look_back_rows(-(-n // 128), SCAN_GROUP),), np.uint64),
             sort_bins=self.sort_bins,
             sort_bin_count=self.sort_bins.size,
             rounds=self.each,
@@ -259,7 +260,7 @@ def lists_of(
         256,
         footprints=projected["footprints"] if order is None else sorted_footprints,
         order=order,
-        look_back=stages.kept("offsets look-back", (scan_rows(parts),), np.uint64),
+        look_back=stages.kept("offsets look-back", (look_back_rows(parts, SCAN_GROUP),), np.uint64),
         ticket=stages.ticket(),
         **places,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from splatscope.kernels import pipeline_sort
 from splatscope.kernels.compiler import Source, read_source
 from splatscope.kernels.passes import KEY_BINS, SORT_ITEMS, SORT_THREADS
-from splatscope.kernels.pipeline_sort import BIN_ROWS, SCAN_GROUP, bits_of_passes, scan_rows
+from splatscope.kernels.pipeline_sort import BIN_ROWS, SCAN_GROUP, bits_of_passes, look_back_rows
 from splatscope.kernels.types import RenderSettings
 from tests import small_scenes
 from tests.cuda_on_cpu.run import Device, build, is_supported
@@ -148,7 +148,7 @@ def test_a_look_back_adds_up_all_parts_before_frame_after_frame() -> None:
     totals += np.uint64(1 << 28) * (totals % 3)
     for seed in range(3):
         device = Device(seed, blocks_in_flight=(1, 5, 16)[seed])
-        words = device.upload("words", np.zeros(scan_rows(parts), np.uint64))
+        words = device.upload("words", np.zeros(look_back_rows(parts, SCAN_GROUP), np.uint64))
         for epoch in (1, 2):
             ticket = device.upload("ticket", np.zeros(1, np.uint32))
             before = device.empty("before", (parts,), np.uint64)

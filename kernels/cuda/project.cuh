@@ -247,9 +247,8 @@ struct Part {
     unsigned visible[MOST_GROUPS];           // lanes with a tile
     unsigned begins[MOST_GROUPS];            // kept in the groups before
     unsigned total;                          // kept in all
-    unsigned first_slot;                     // or NOT_KNOWN
+    unsigned first_slot;
 };
-constexpr unsigned NOT_KNOWN = 0xffffffffu;
 
 // Starts to copy the first `count` numbers to shared memory. All threads of the block call; `from` is 16-byte aligned.
 __device__ __forceinline__ void fetch_numbers(float* shared, const float* from, unsigned count) {
@@ -259,9 +258,10 @@ __device__ __forceinline__ void fetch_numbers(float* shared, const float* from, 
     if (rest < count) shared[rest] = from[rest];
 }
 
-// Fills `part` but for `first_slot`; `numbers` is shared memory for positions, and then scales, of a part. Has three
-// barriers, and needs another one before any of it is used.
-__device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Part& part, float* numbers) {
+// Fills `part` but for `first_slot`, and `kept` with three numbers of each position and then of each scale; `numbers` is
+// shared memory for positions and scales of a part. Has three barriers, and needs another one before any is used.
+__device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Part& part, float* numbers,
+                                          float* kept) {
     Frame& frame = *args.frame;
     const unsigned first = number * args.rounds * PROJECT_THREADS;
     const unsigned size = args.rounds * PROJECT_THREADS, held = min(size, frame.gaussians - first);
@@ -292,28 +292,22 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
         publish_total(args.look_back, number, __shfl_sync(FULL_WARP, end, 31), look_back_tag(frame.epoch, 0));
         part.begins[lane_index()] = end - in_group;
         part.visible[lane_index()] = lanes;
-        if (lane_index() == 31) part.total = end, part.first_slot = NOT_KNOWN;
+        if (lane_index() == 31) part.total = end;
     }
     __syncthreads();
     for (unsigned k = 0; k < args.rounds; k++) {
         const unsigned group = k * PROJECT_WARPS + warp_index(), lanes = part.kept[group];
         const unsigned before = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
-        if (lanes >> lane_index() & 1u)
-            part.names[part.begins[group] + before] = static_cast<unsigned short>(k * PROJECT_THREADS + threadIdx.x);
-    }
-}
-
-// Puts positions and scales of those kept behind the first 128 where rows of harmonics will not overwrite them.
-__device__ __forceinline__ void move_kept(const Part& part, const float* numbers, const float* scale_numbers,
-                                          float* kept) {
-    const unsigned end = min(part.total, PROJECT_THREADS + KEPT_ROOM);
-#pragma unroll 1
-    for (unsigned place = PROJECT_THREADS + threadIdx.x; place < end; place += PROJECT_THREADS) {
-        const unsigned name = part.names[place], row = place - PROJECT_THREADS;
+        if ((lanes >> lane_index() & 1u) == 0) continue;
+        const unsigned name = k * PROJECT_THREADS + threadIdx.x, place = part.begins[group] + before;
+        part.names[place] = static_cast<unsigned short>(name);
+        const unsigned row = place - PROJECT_THREADS;  // wraps for the first ones
+        if (row < KEPT_ROOM) {
 #pragma unroll
-        for (unsigned c = 0; c < 3; c++) {
-            kept[3 * row + c] = numbers[3 * name + c];
-            kept[3 * (KEPT_ROOM + row) + c] = scale_numbers[3 * name + c];
+            for (unsigned c = 0; c < 3; c++) {
+                kept[3 * row + c] = numbers[3 * name + c];
+                kept[3 * (KEPT_ROOM + row) + c] = scale_numbers[3 * name + c];
+            }
         }
     }
 }
@@ -349,13 +343,11 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
     __syncthreads();
     const unsigned first = shared_number * size;
     float* numbers = reinterpret_cast<float*>(shared_rows);
-    keep_seen(args, shared_number, part, numbers);
+    keep_seen(args, shared_number, part, numbers, kept);
     __syncthreads();
-    move_kept(part, numbers, numbers + 3 * size, kept);
 
     uint4* rows = shared_rows[warp_index()];
     const unsigned total = part.total;
-    unsigned first_slot = NOT_KNOWN;
     // At least once, if only to learn the first slot.
     for (unsigned done = 0; done == 0 || done < total; done += PROJECT_THREADS) {
         const unsigned begin = done + 32 * warp_index(), held = begin < total ? min(total - begin, 32u) : 0;
@@ -393,7 +385,7 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
             const unsigned long long tag = look_back_tag(frame.epoch, 0);
             const unsigned before = static_cast<unsigned>(look_back(args.look_back, shared_number, part.total, tag));
             if (lane_index() == 0) {
-                atomicExch(&part.first_slot, before);
+                part.first_slot = before;
                 if (first + size >= frame.gaussians) finish_slots(frame, before + part.total);
             }
         }
@@ -411,14 +403,12 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
             atomicAnd(&part.visible[name / 32], ~(1u << name % 32));
             footprint = {0, 0};
         }
+        if (done == 0) __syncthreads();
 
         Splat& splat = seen.splat;
         splat.red = fmaxf(color.x, 0.0f), splat.green = fmaxf(color.y, 0.0f), splat.blue = fmaxf(color.z, 0.0f);
         splat.gaussian = is_visible ? first + name : NO_GAUSSIAN;
-        // The first warp has looked for it before it did anything else: hardly ever does another one wait.
-        while (first_slot == NOT_KNOWN) first_slot = polled_shared(&part.first_slot);
-        __syncwarp();
-        const unsigned slot = first_slot + begin, capacity = frame.visible_capacity;
+        const unsigned slot = part.first_slot + begin, capacity = frame.visible_capacity;
         const unsigned room = slot < capacity ? capacity - slot : 0;
         if (held)
             store_seen<P>(args, rows, slot, min(held, room), splat, seen.extent, footprint, seen.depth);

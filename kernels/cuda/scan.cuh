@@ -73,26 +73,18 @@ __device__ __forceinline__ unsigned row_of_part(unsigned part) { return part + p
 template <unsigned SIZE>
 __device__ __forceinline__ unsigned row_of_group(unsigned group) { return group * (SIZE + 1) + SIZE; }
 
-// Where a warp looks back: parts of a group. Its buffer has the words of 32 groups side by side, so that a warp that
-// looks at as many asks for few lines of memory, and behind them those of their parts.
-constexpr unsigned SCAN_GROUP = 32, SCAN_GROUPS = 32, SCAN_RUN = SCAN_GROUPS * (SCAN_GROUP + 1);
-__device__ __forceinline__ unsigned scan_row_of_group(unsigned group) {
-    return group / SCAN_GROUPS * SCAN_RUN + group % SCAN_GROUPS;
-}
-__device__ __forceinline__ unsigned scan_row_of_part(unsigned part) {
-    return part / (SCAN_GROUPS * SCAN_GROUP) * SCAN_RUN + SCAN_GROUPS + part % (SCAN_GROUPS * SCAN_GROUP);
-}
+constexpr unsigned SCAN_GROUP = 32;  // parts, where a warp looks back
 
-// For one whole warp: the sum of `count` words, the nearest of which has number end − 1 of those that `row` places,
-// back to one that is a prefix. Waits for what is not published, a word a lane at a time.
-template <class F>
-__device__ __forceinline__ unsigned long long warp_sum_back(const unsigned long long* words, unsigned end, unsigned count,
-                                                            unsigned long long tag, F row) {
+// For one whole warp: the sum of the last of `count` words that are STEP apart, back to one that is a prefix or to the
+// first; `words` is where the next one would be. Waits for what is not published, a word a lane at a time.
+template <unsigned STEP>
+__device__ __forceinline__ unsigned long long warp_sum_back(const unsigned long long* words, unsigned count,
+                                                            unsigned long long tag) {
     unsigned long long sum = 0;
     for (unsigned done = 0; done < count;) {
         const unsigned mine = done + lane_index();  // lane 0 has the nearest; what lies before the first is a prefix
         const unsigned long long word =
-            mine < count ? load_relaxed(words + row(end - 1 - mine)) : (tag | LOOK_BACK_PREFIX);
+            mine < count ? load_relaxed(words - size_t(mine + 1) * STEP) : (tag | LOOK_BACK_PREFIX);
         const unsigned ready = __ballot_sync(FULL_WARP, is_published(word, tag));
         const unsigned ends = ready & __ballot_sync(FULL_WARP, is_prefix(word));
         // Past a prefix nothing counts, published or not.
@@ -109,18 +101,18 @@ __device__ __forceinline__ unsigned long long warp_sum_back(const unsigned long 
 // For one whole warp of the block that has part `part`: lets later parts know its total.
 __device__ __forceinline__ void publish_total(unsigned long long* words, unsigned part, unsigned long long total,
                                               unsigned long long tag) {
-    if (lane_index() == 0) store_relaxed(&words[scan_row_of_part(part)], total | tag | LOOK_BACK_TOTAL);
+    if (lane_index() == 0) store_relaxed(&words[row_of_part<SCAN_GROUP>(part)], total | tag | LOOK_BACK_TOTAL);
 }
 
-// For the same warp, after that: the sum of all parts before. `words` [scan_row_of_part(parts)].
+// For the same warp, after that: the sum of all parts before. `words` [row_of_part(parts) + 1].
 __device__ __forceinline__ unsigned long long look_back(unsigned long long* words, unsigned part,
                                                         unsigned long long total, unsigned long long tag) {
     const unsigned group = part / SCAN_GROUP, in_group = part % SCAN_GROUP;
-    const unsigned long long nearest = warp_sum_back(words, part, in_group, tag, scan_row_of_part);
-    unsigned long long* group_word = words + scan_row_of_group(group);
+    const unsigned long long nearest = warp_sum_back<1>(words + row_of_part<SCAN_GROUP>(part), in_group, tag);
+    unsigned long long* group_word = words + row_of_group<SCAN_GROUP>(group);
     const bool publishes = in_group == SCAN_GROUP - 1 && lane_index() == 0;
     if (publishes) store_relaxed(group_word, (nearest + total) | tag | (group ? LOOK_BACK_TOTAL : LOOK_BACK_PREFIX));
-    const unsigned long long before = nearest + warp_sum_back(words, group, group, tag, scan_row_of_group);
+    const unsigned long long before = nearest + warp_sum_back<SCAN_GROUP + 1>(group_word, group, tag);
     if (publishes && group) store_relaxed(group_word, (before + total) | tag | LOOK_BACK_PREFIX);
     return before;
 }

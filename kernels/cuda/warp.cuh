@@ -174,9 +174,6 @@ __device__ __forceinline__ void wait_for_copies() {
 #endif
 }
 
-// A word of shared memory for which a warp waits and which another one of the block exchanges.
-__device__ __forceinline__ unsigned polled_shared(unsigned* address) { return atomicOr(address, 0u); }
-
 // Which multiprocessor the block runs on, and a clock in nanoseconds that all of them share (coarse).
 __device__ __forceinline__ unsigned sm_index() {
     unsigned index;

@@ -342,7 +342,6 @@ template <class T> T load_relaxed(const T* address, WHERE) {
     cuda_on_cpu::poll(where);
     return *static_cast<const volatile T*>(address);
 }
-inline unsigned polled_shared(unsigned* address, WHERE) { return load_relaxed(address, where); }
 template <class T> T load_acquire(const T* address, WHERE) { return load_relaxed(address, where); }
 template <class T> void store_relaxed(T* address, T value) {
     cuda_on_cpu::update(address, [=](T) { return value; });
