@@ -8,7 +8,7 @@ comes late. So it is time that is bounded, not a number. Read `training_step.py`
 from __future__ import annotations
 
 QUEUED_SECONDS = 0.008  # of work queued: longer than the host is held up, shorter than anybody sees
-LEAST, MOST = 2, 32  # steps; with one the GPU would wait for the host after each
+LEAST, MOST = 2, 48  # steps; with one the GPU would wait for the host after each
 FIRST = 6  # until a step's time is known
 MEASURED = 16  # steps that are timed together, as the host hears of several at once
 OUTLIER = 2.0  # times what was known; longer counts as that: scores and saving come between steps

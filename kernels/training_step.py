@@ -219,7 +219,9 @@ class TrainingStep:
     @property
     def waiting(self) -> tuple[str, ...]:
         """Stages whose toggles steps change once the compiler is done; to be asked while steps are queued."""
-        wanted = self._wanted or self.policy
+        wanted = self._wanted
+        if wanted is None:  # as before almost every step
+            return ()
         return tuple(f.name for f in fields(Policy) if getattr(wanted, f.name) != getattr(self.policy, f.name))
 
     def run(self, request: StepRequest) -> None:

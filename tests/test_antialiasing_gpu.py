@@ -16,7 +16,7 @@ from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.policy import Policy
 from splatscope.training.config import DensifyConfig, InitialConfig
 from splatscope.training.dataset import Dataset
-from splatscope.training.events import Evaluated, Stepped
+from splatscope.training.events import Evaluated
 from splatscope.training.scores import score_view
 from splatscope.training.trainer import Trainer
 from tests.cuda_training import IN_ORDER, LAZY, PARAMETERS, RATES, SEPARATE, Plain, filtered
@@ -65,8 +65,9 @@ def test_a_whole_run_scores_as_its_saved_splats_do_under_their_filter_and_as_on_
     )
     losses, scores = [], []
     for name in ("cpu", "cuda"):
-        events = list(Trainer(capture, config, make_backend(name), tmp_path / name).run())
-        losses.append([event.loss for event in events if isinstance(event, Stepped)])
+        trainer = Trainer(capture, config, make_backend(name), tmp_path / name)
+        events = list(trainer.run())
+        losses.append(trainer.history[0])
         scores.append([event.psnr for event in events if isinstance(event, Evaluated)][-1])
     assert losses[1][:8] == pytest.approx(losses[0][:8], rel=5e-4)
     assert scores[1] == pytest.approx(scores[0], abs=0.3)

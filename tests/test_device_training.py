@@ -27,6 +27,7 @@ from splatscope.kernels.cuda_buffers import Capacity
 from splatscope.kernels.errors import InputError, NoRoomError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.splat_buffers import SHAPES
+from splatscope.kernels.training_step import TrainingStep
 from splatscope.kernels.types import Gaussians
 from splatscope.training import device_step, ops
 from splatscope.training.checkpoint import newest_checkpoint
@@ -83,6 +84,26 @@ def test_a_run_on_the_gpu_is_that_on_the_cpu(capture: Capture, gpu: Callable[[],
     assert [event.iteration for event in steps] == list(range(1, 13))
     losses = [[event.loss for event in of_type(events, Stepped)] for events in runs]
     assert losses[1][:4] == pytest.approx(losses[0][:4], rel=1e-4)
+
+
+def test_each_loss_ends_up_with_its_own_iteration_however_late_it_is_known(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = Trainer(capture, CONFIG, gpu(), tmp_path / "prompt")
+    wanted = [event.loss for event in of_type(run(prompt), Stepped)]
+    assert prompt.history[0] == wanted
+    late, outcomes = Trainer(capture, CONFIG, gpu(), tmp_path / "late"), TrainingStep.outcomes
+    kept: list[Any] = []
+
+    def hold_back(training: TrainingStep, wait: bool = False) -> list[Any]:
+        kept.extend(outcomes(training, wait))
+        told = len(kept) if wait else max(0, len(kept) - 3)
+        return [kept.pop(0) for _ in range(told)]
+
+    monkeypatch.setattr(TrainingStep, "outcomes", hold_back)
+    shown = [event.loss for event in of_type(run(late), Stepped)]
+    assert shown != wanted, "what is shown while steps run is the newest that is known"
+    assert late.history[0] == wanted
 
 
 def test_a_run_with_another_filter_steps_and_scores_with_it_as_on_the_cpu(

@@ -85,6 +85,7 @@ class DeviceStep:
         self._steps: int | None = None  # of Adam, those queued included; None: to be set
         self._skipped: dict[str, int] = {}
         self._loss = 0.0
+        self._losses: list[tuple[int, float]] = []  # of steps that are over, since they were last asked for
         self._newest = (0, "")  # iteration and view of the newest step known
         self._used: Policy | None = None  # that was asked for
         self._lent: Any = None  # the statistics a strategy was given
@@ -211,6 +212,11 @@ class DeviceStep:
         step_ms, stages = 1e3 * (time.perf_counter() - start), self._training.stage_ms
         return Taken(self._loss, {**stages, "other": max(0.0, step_ms - sum(stages.values()))})
 
+    def losses(self) -> list[tuple[int, float]]:
+        """Iteration and loss of each step that has turned out to be over since the last call."""
+        losses, self._losses = self._losses, []
+        return losses
+
     def _rates(self, iteration: int) -> AdamRates:
         r, late = self._config.rates, late_factor(self._config.rates, iteration)
         return AdamRates(
@@ -249,6 +255,7 @@ class DeviceStep:
                 self._training.resume()
                 raise NotFiniteError("loss", view, iteration)
             self._loss = outcome.loss
+            self._losses.append((iteration, outcome.loss))
             worse = [name for name, count in outcome.skipped.items() if count > self._skipped.get(name, 0)]
             if worse:
                 self._skipped = outcome.skipped

@@ -90,6 +90,9 @@ def one_thread() -> Iterator[None]:
     """Keeps torch on the calling thread: copying rows is bound by memory, and a second pool of threads would
     fight the kernels' pool for the cores."""
     threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
     torch.set_num_threads(1)
     try:
         yield

@@ -109,6 +109,11 @@ class RunFiles:
         self._newest = time.monotonic()
         self._stall = self._newest - start
 
+    @property
+    def are_awaited(self) -> bool:
+        """True while `finished` has yet to tell of a save."""
+        return self._writer.is_awaited
+
     def finished(self, wait: bool) -> list[Saved | SaveFailed]:
         """What became of the saves that are over, in order; with `wait` of all, which the end of a run asks for."""
         return self._writer.finished(wait)
@@ -163,6 +168,11 @@ class BackgroundWriter:
     def wait(self) -> None:
         """Returns once nothing is being written; `finished` tells later what became of it."""
         wait(list(self._waiting))
+
+    @property
+    def is_awaited(self) -> bool:
+        """True while `finished` has yet to tell of a save."""
+        return bool(self._waiting)
 
     def finished(self, wait: bool = False) -> list[Saved | SaveFailed]:
         """What became of the saves that are over, in order; with `wait` of all, which the end of a run asks for."""

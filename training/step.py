@@ -67,6 +67,10 @@ class HostStep:
         """Not known here."""
         return 0
 
+    def losses(self) -> list[tuple[int, float]]:
+        """Of steps whose loss was not known when they were taken: here there are none."""
+        return []
+
     def use(self, policy: Policy) -> tuple[str, ...]:
         """Later steps run with these toggles, as far as they leave the outcome alone: the host has none of those.
         Returns stages that wait for a compiler."""

@@ -40,6 +40,7 @@ from splatscope.training.events import (
     Loading,
     Prepared,
     Resumed,
+    Saved,
     SaveFailed,
     Stepped,
 )
@@ -184,9 +185,11 @@ class Trainer:
                     last = True
                     yield plateau
             is_saved = self._save_if_due(last, scored)
-            with watch.on("saving"):
-                written = self._files.finished(wait=last)
-            yield from written
+            written: list[Saved | SaveFailed] = []
+            if last or self._files.are_awaited:
+                with watch.on("saving"):
+                    written = self._files.finished(wait=last)
+                yield from written
             failed = any(isinstance(event, SaveFailed) for event in written)
             if scored and not is_saved:
                 yield from self._report()
@@ -341,15 +344,18 @@ class Trainer:
     def _step(self) -> Iterator[Event]:
         """One iteration. What density control owes to the step before comes first, so that scores and saved
         files never catch splats whose opacities have just been lowered."""
-        start = time.perf_counter()
+        start, stepped = time.perf_counter(), None
         with ops.one_thread():
             densified = self._density_controlled()
-        densify_ms = 1e3 * (time.perf_counter() - start)
+            densify_ms = 1e3 * (time.perf_counter() - start)
+            if not densified:
+                stepped = self._descend(densify_ms)
         if densified:
             yield densified
-        with ops.one_thread():
-            stepped = self._descend(densify_ms)
-        yield stepped
+            with ops.one_thread():
+                stepped = self._descend(densify_ms)
+        if stepped is not None:
+            yield stepped
 
     def _density_controlled(self) -> Densified | GrowthStopped | None:
         """As `_control_density`; where no memory is left, splats become no more from then on, which is said once."""
@@ -406,7 +412,8 @@ class Trainer:
             raise
         self.iteration = iteration
         del self._losses[iteration - 1 - self._moments_since :]  # of steps that had to be taken back
-        self._losses.append(taken.loss)
+        self._losses.append(taken.loss)  # on a GPU that of an earlier step, until this one's is known
+        self._note_losses()
         saved = self._watch.seconds["saving"]
         saving_ms, self._saving_shown = 1e3 * (saved - self._saving_shown), saved
         stages = {"saving": saving_ms, "densify": densify_ms, **taken.stage_ms}
@@ -428,6 +435,11 @@ class Trainer:
         except NotFiniteError as error:
             self.iteration = error.reached
             raise
+        self._note_losses()
+
+    def _note_losses(self) -> None:
+        for iteration, loss in self._stepper.losses():
+            self._losses[iteration - 1 - self._moments_since] = loss
 
     def _next_view(self) -> int:
         """Indices of training views in random order, each once an epoch."""
