@@ -89,21 +89,17 @@ def test_a_run_on_the_gpu_is_that_on_the_cpu(capture: Capture, gpu: Callable[[],
 def test_each_loss_ends_up_with_its_own_iteration_however_late_it_is_known(
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prompt = Trainer(capture, CONFIG, gpu(), tmp_path / "prompt")
-    wanted = [event.loss for event in of_type(run(prompt), Stepped)]
-    assert prompt.history[0] == wanted
-    late, outcomes = Trainer(capture, CONFIG, gpu(), tmp_path / "late"), TrainingStep.outcomes
-    kept: list[Any] = []
+    wanted = [event.loss for event in of_type(run(Trainer(capture, CONFIG, gpu(), tmp_path / "prompt")), Stepped)]
+    outcomes, kept = TrainingStep.outcomes, []
 
     def hold_back(training: TrainingStep, wait: bool = False) -> list[Any]:
         kept.extend(outcomes(training, wait))
-        told = len(kept) if wait else max(0, len(kept) - 3)
-        return [kept.pop(0) for _ in range(told)]
+        return [kept.pop(0) for _ in range(len(kept) if wait else len(kept) - 3)]
 
     monkeypatch.setattr(TrainingStep, "outcomes", hold_back)
+    late = Trainer(capture, CONFIG, gpu(), tmp_path / "late")
     shown = [event.loss for event in of_type(run(late), Stepped)]
-    assert shown != wanted, "what is shown while steps run is the newest that is known"
-    assert late.history[0] == wanted
+    assert late.history[0] == wanted != shown, "while steps run, the newest loss that is known is shown"
 
 
 def test_a_run_with_another_filter_steps_and_scores_with_it_as_on_the_cpu(
@@ -149,8 +145,7 @@ def test_a_resumed_run_goes_on_where_it_stood(
 def test_a_loss_that_is_not_finite_names_view_and_iteration_and_the_run_can_go_on(
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
 ) -> None:
-    config = replace(CONFIG, densify=DensifyConfig(enabled=False))
-    trainer = Trainer(capture, config, gpu(), tmp_path / "run")
+    trainer = Trainer(capture, replace(CONFIG, densify=DensifyConfig(enabled=False)), gpu(), tmp_path / "run")
     events = trainer.run()
     for event in events:
         if isinstance(event, Stepped) and event.iteration == 3:
@@ -168,7 +163,7 @@ def test_a_loss_that_is_not_finite_names_view_and_iteration_and_the_run_can_go_o
     for name, tensor in before.tensors.items():
         if name.startswith(("raw", "first", "second")):
             np.testing.assert_array_equal(tensor.numpy(), after.tensors[name].numpy(), err_msg=name)
-    assert of_type(list(trainer.run()), Stepped)[-1].iteration == config.iterations
+    assert of_type(list(trainer.run()), Stepped)[-1].iteration == CONFIG.iterations
 
 
 MCMC = replace(

@@ -34,12 +34,12 @@ def test_measured_runs_without_a_cap_ended_in_the_range_that_is_foreseen() -> No
 @pytest.mark.parametrize("iteration", [0, 3_000, 14_000])
 def test_what_is_left_to_grow_shrinks_with_the_iterations_left(iteration: int) -> None:
     config, pixels = TrainConfig(), 1e6
-    least, most = expected_splats(config, pixels, 100_000, iteration)
-    assert 100_000 < least < most <= 6e6
-    later = expected_splats(config, pixels, 100_000, iteration + 900)
+    least, most = expected_splats(config, pixels, 50_000, iteration)
+    assert 50_000 < least < most <= 6e6
+    later = expected_splats(config, pixels, 50_000, iteration + 900)
     assert later <= (least, most)
     short = replace(config, iterations=iteration + 600)
-    assert expected_splats(short, pixels, 100_000, iteration)[1] < most
+    assert expected_splats(short, pixels, 50_000, iteration)[1] < most
 
 
 def test_a_run_that_does_not_grow_keeps_what_it_has() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from splatscope.viewer import messages
 from splatscope.viewer.config import WindowConfig
-from splatscope.viewer.pace import Pace
+from splatscope.viewer.pace import AWAKE_HZ, LEAST_HZ, Pace, awake_hz
 from splatscope.viewer.session import Session
 from tests.fake_engine import SCENE, FakeEngine
 
@@ -132,6 +132,14 @@ def test_keys_send_only_what_the_state_allows(engine: FakeEngine, session: Sessi
         session.step_training()
         session.stop_training()
         assert [type(command) for command in engine.commands] == commands, state
+
+
+def test_the_window_draws_hardly_more_frames_than_pictures_at_the_view_of_a_run_and_never_too_few() -> None:
+    assert awake_hz(trains=False, is_at_view=True, pictures=32) == AWAKE_HZ
+    assert awake_hz(trains=True, is_at_view=False, pictures=32) == AWAKE_HZ
+    assert 32 < awake_hz(trains=True, is_at_view=True, pictures=32) < 40
+    assert awake_hz(trains=True, is_at_view=True, pictures=1e-3) == LEAST_HZ
+    assert awake_hz(trains=True, is_at_view=True, pictures=100) == AWAKE_HZ
 
 
 def test_the_windows_pace_is_its_own_time_and_how_often_it_draws() -> None:

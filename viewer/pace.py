@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SMOOTHING = 0.1  # weight of the newest frame
+AWAKE_HZ = 60.0  # frames a second while somebody uses the window
+MORE_FRAMES, LEAST_HZ = 1.15, 24.0  # than pictures, so that none waits for long; and at least, for the hand
+
+
+def awake_hz(trains: bool, is_at_view: bool, pictures: float) -> float:
+    """Frames a second while somebody uses the window, who may have so many `pictures` a second.
+
+    At the view of a run, hardly more: a frame without a new picture shows nothing new there, and takes Python's lock
+    from the engine.
+    """
+    return min(AWAKE_HZ, max(LEAST_HZ, MORE_FRAMES * pictures)) if trains and is_at_view else AWAKE_HZ
 
 
 @dataclass

@@ -14,6 +14,7 @@ from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import Display, find_display
 from splatscope.viewer.input import Input
 from splatscope.viewer.messages import EngineClient, EngineStatus, Picture, SceneInfo
+from splatscope.viewer.pace import awake_hz
 from splatscope.viewer.panels.browser import BrowserWindow
 from splatscope.viewer.panels.close import CloseWindow
 from splatscope.viewer.panels.compare import ComparePanel
@@ -46,7 +47,7 @@ PANELS: tuple[type[Panel], ...] = (
 
 DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
-AWAKE_HZ, TRAINING_HZ, IDLE_HZ = 60.0, 15.0, 8.0  # frames a second
+TRAINING_HZ, IDLE_HZ = 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s in which nobody looks at the mouse
 PANEL_SECONDS = 0.1  # how old what panels show may be while training runs
 BOTH = 900  # points of dock that the scene's section and the first curves of a run take
@@ -214,13 +215,13 @@ class Window:
         The rest is measured by what a frame costs, so that a slow display (software rendering) leaves the
         processor to the engine: a third of one core at most, a tenth when nothing happens.
         """
-        rest = 1.0 / AWAKE_HZ - spent
+        training = self.session.status.training.state == "running"
+        rest = 1.0 / awake_hz(training, self.viewport.hovered, self.session.view_rate) - spent
         if self.input.awake or self.viewport.frames_pending:
             time.sleep(max(0.0, rest))
             return
         rest = max(rest, min(2.0 * spent, LONGEST_REST))
         time.sleep(rest)
-        training = self.session.status.training.state == "running"
         pause = 1.0 / TRAINING_HZ if training else min(max(1.0 / IDLE_HZ, 10.0 * spent), 2.0 / IDLE_HZ)
         if pause > spent + rest:
             self.client.wait_for_news(pause - spent - rest)
