@@ -209,7 +209,7 @@ def test_without_a_cap_memory_is_foreseen_from_the_size_of_the_photographs_and_a
     use = memory_use(trainer)
     assert (use.ends, use.splats) == (False, 6 * 72 * 56)
     assert use.text.startswith(
-        "1,600 to 24,000 splats are likely without max_splats, by the photographs' size, and take 0.0 to"
+        "400 to 24,000 splats are likely without max_splats, by the photographs' size, and take 0.0 to"
     )
     assert "Set max_splats" not in use.text
     monkeypatch.setattr(memory, "_of_machine", lambda: (3 << 20, 8 << 20))
