@@ -1,6 +1,6 @@
 """Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
 
-    python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=lazy_sh]
+    python -m splatscope.benchmarks.train_step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=fused]
                                                [--vs gsplat inria faster_gs faster_gs_fused [--losses ours fused_ssim]]
 
 A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are

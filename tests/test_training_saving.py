@@ -17,10 +17,12 @@ from splatscope.kernels.api import Backend, make_backend
 from splatscope.kernels.cuda import CudaBackend
 from splatscope.kernels.errors import NoRoomError
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.training_step import TrainingStep
 from splatscope.training import device_step, ops, saving
 from splatscope.training import trainer as trainer_module
 from splatscope.training.checkpoint import checkpoint_path, read_checkpoint
 from splatscope.training.config import CheckpointConfig, McmcConfig, TrainConfig
+from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.saving import RunFiles
 from splatscope.training.trainer import Trainer
@@ -179,3 +181,25 @@ def test_nothing_is_queued_behind_a_checkpoint_that_is_being_written(
     assert written[0] == 1
     assert written[1] >= 20, "those that came due meanwhile are left out"
     assert written[-1] == config.iterations
+
+
+@pytest.mark.parametrize("told_late", [0, 3])
+def test_a_run_that_goes_on_behind_a_gradient_left_out_has_a_loss_for_each_iteration(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_late: int
+) -> None:
+    outcomes, kept, lacks = TrainingStep.outcomes, [], {"sh": 1}
+
+    def late_and_lacking(training: TrainingStep, wait: bool = False) -> list[Any]:
+        kept.extend(outcomes(training, wait))
+        told = [kept.pop(0) for _ in range(len(kept) if wait else len(kept) - told_late)]
+        return [replace(o, skipped={**o.skipped, **lacks}) if o.steps >= 6 else o for o in told]
+
+    monkeypatch.setattr(TrainingStep, "outcomes", late_and_lacking)
+    trainer = Trainer(capture, replace(MOVING, strategy="adaptive"), gpu(), tmp_path / "run")
+    with pytest.raises(NotFiniteError, match="its numbers stay"):
+        list(trainer.run())
+    lacks.clear()  # the GPU counts anew
+    trainer.snapshot()
+    list(trainer.run())
+    assert trainer.iteration == len(trainer.history[0]) == 12
+    assert all(0 < loss < 1 for loss in trainer.history[0])

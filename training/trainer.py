@@ -412,7 +412,7 @@ class Trainer:
             raise
         self.iteration = iteration
         del self._losses[iteration - 1 - self._moments_since :]  # of steps that had to be taken back
-        self._losses.append(taken.loss)  # on a GPU that of an earlier step, until this one's is known
+        self._note_loss(iteration, taken.loss)  # on a GPU that of an earlier step, until this one's is known
         self._note_losses()
         saved = self._watch.seconds["saving"]
         saving_ms, self._saving_shown = 1e3 * (saved - self._saving_shown), saved
@@ -439,7 +439,13 @@ class Trainer:
 
     def _note_losses(self) -> None:
         for iteration, loss in self._stepper.losses():
-            self._losses[iteration - 1 - self._moments_since] = loss
+            self._note_loss(iteration, loss)
+
+    def _note_loss(self, iteration: int, loss: float) -> None:
+        """Also of iterations before it that nobody told of: those that were on their way when an error came."""
+        place = iteration - 1 - self._moments_since
+        self._losses += [loss] * (place + 1 - len(self._losses))
+        self._losses[place] = loss
 
     def _next_view(self) -> int:
         """Indices of training views in random order, each once an epoch."""
