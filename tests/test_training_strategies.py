@@ -139,21 +139,30 @@ def mcmc(**changes: object) -> Mcmc:
     return Mcmc(replace(McmcConfig(noise=0), **changes), RateConfig(), 1.0)  # pyright: ignore[reportArgumentType]
 
 
-def test_dead_splats_move_onto_living_ones_and_both_lose_their_momentum() -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_dead_splats_move_onto_living_ones_which_keep_their_momentum_if_asked_for(keeps: bool) -> None:
     state = state_of(40, 0.6)
     state.raw.logit_opacities[:10] = -7.0
     state.raw.means[3] = float("nan")
-    after, report = mcmc(max_splats=40).after_step(state, 600, random())
+    after, report = mcmc(max_splats=40, keeps_momentum=keeps).after_step(state, 600, random())
     assert report is not None
     assert (report.moved, report.cloned, report.count) == (10, 0, 40)
     assert torch.isfinite(after.raw.means).all()
+    taken = torch.zeros(40, dtype=torch.bool)
     for row in range(10):
         onto = (after.raw.means[10:] == after.raw.means[row]).all(dim=1).nonzero()[:, 0] + 10
         assert len(onto) == 1
-        assert not after.first.means[[row, int(onto)]].any()
+        taken[onto] = True
         assert torch.equal(after.raw.logit_opacities[row], after.raw.logit_opacities[int(onto)])
-    untouched = (after.raw.logit_opacities[10:] == state.raw.logit_opacities[10:]).nonzero()[:, 0] + 10
-    assert torch.equal(after.first.means[untouched], state.first.means[untouched])
+    torch.testing.assert_close(after.raw.logit_opacities[~taken][10:], state.raw.logit_opacities[~taken][10:])
+    begins_anew = torch.arange(40) == 3
+    if not keeps:
+        begins_anew |= taken
+    for name in ("means", "sh", "logit_opacities"):
+        for part in ("first", "second"):
+            now, before = (getattr(getattr(each, part), name) for each in (after, state))
+            assert not now[begins_anew].any()
+            assert torch.equal(now[~begins_anew], before[~begins_anew])
 
 
 def test_the_count_grows_by_a_twentieth_until_the_cap() -> None:

@@ -101,6 +101,7 @@ class McmcConfig:
     noise: float = 5e5  # times the rate of the means; noise is added after every step, to the end
     noise_steepness: float = 100.0  # of the sigmoid that spares opaque splats, centred on dead_opacity
     most_copies: int = 51  # splats that may share one place in the opacity formula
+    keeps_momentum: bool = True  # of splats that others jump onto; in the authors' code Adam begins anew for them
 
 
 @dataclass(frozen=True)

@@ -75,15 +75,22 @@ class Mcmc:
         return state, Densified(iteration, added, 0, 0, state.count, moved)
 
     def _relocate(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
-        """Dead splats onto places drawn among the living by opacity; both lose their momentum."""
-        opacities = torch.sigmoid(state.raw.logit_opacities)
-        alive = (opacities > self._config.dead_opacity) & ops.finite_rows(state.raw)
+        """Dead splats onto places drawn among the living by opacity. Both keep their momentum, unless those that live
+        there are to lose it; numbers that are not finite leave none."""
+        opacities, finite = torch.sigmoid(state.raw.logit_opacities), ops.finite_rows(state.raw)
+        alive = (opacities > self._config.dead_opacity) & finite
         dead = (~alive).nonzero()[:, 0]
         if len(dead) == 0 or not alive.any():
             return state, 0
         places = ops.draw_with_replacement(torch.where(alive, opacities, 0), len(dead), random)
         shared = self._shared(state, places).map(lambda tensor: tensor.repeat(2, *(1,) * (tensor.ndim - 1)))
-        return ops.written_rows(state, torch.cat((places, dead)), shared, with_momentum=False), len(dead)
+        state = ops.written_rows(state, torch.cat((places, dead)), shared, with_momentum=True)
+        bare = (~finite).nonzero()[:, 0]
+        if not self._config.keeps_momentum:
+            bare = torch.cat((places, bare))
+        if len(bare):
+            state = ops.written_rows(state, bare, state.raw.map(lambda tensor: tensor[bare]), with_momentum=False)
+        return state, len(dead)
 
     def _grow(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
         """New splats on places drawn by opacity; only the new ones begin without momentum."""

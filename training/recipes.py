@@ -39,7 +39,7 @@ def _absgrad(iterations: int | None) -> TrainConfig:
 
 
 def _mcmc(iterations: int | None) -> TrainConfig:
-    """Kheradmand et al. 2024, with the constants of their code."""
+    """Kheradmand et al. 2024, with the constants of their code, but for `mcmc.keeps_momentum`."""
     return replace(
         _inria(iterations),
         strategy="mcmc",
