@@ -82,21 +82,23 @@ class Train:
     alpha: Annotated[Literal["background", "mask", "ignore"] | None, optional("{background,mask,ignore}")] = None
     """Transparency of photographs: shows the background (default), leaves pixels out, or means nothing."""
     masks: Annotated[Literal["use", "invert", "ignore"] | None, optional("{use,invert,ignore}")] = None
-    """Masks beside photographs (masks/NAME.png, mask_path): leave out what is black (default) or what is not, or
-    nothing."""
+    """Masks beside photographs (masks/NAME.png, mask_path, dynamic_mask_NAME.png): leave out what is black, or in
+    dynamic ones what is not (default); or the rest; or nothing. A search for cameras looks at what is left."""
     eval: bool = False
     """Hold out every 8th view and measure PSNR on those."""
     iterations: Annotated[int | None, optional("INT")] = None
-    """Training steps; the recipe's own number unless given (30,000; fast: 18,000)."""
+    """Training steps; the recipe's own number unless given (30,000; fast and fast_mcmc: 18,000)."""
     preset: Annotated[
-        Literal["inria", "inria2023", "absgrad", "mcmc", "fast"] | None, optional("{inria,inria2023,absgrad,mcmc,fast}")
+        Literal["inria", "inria2023", "absgrad", "mcmc", "fast", "fast_mcmc"] | None,
+        optional("{inria,inria2023,absgrad,mcmc,fast,fast_mcmc}"),
     ] = None
     """Recipe: inria, the default, is the published one; inria2023 has the first release's opacity rate (0.05);
     absgrad adds up what each pixel pulls at a splat, sign left out, to find where detail is missing;
-    mcmc moves a fixed number of splats about; fast has a budget, small pictures at first and few steps."""
+    mcmc moves a fixed number of splats about; fast has a budget, small pictures at first and few steps; fast_mcmc is
+    as quick, with splats that move, for captures of few photographs."""
     max_splats: Annotated[int | None, optional("INT")] = None
-    """Growth stops here; mcmc and fast reach it. Unless given, mcmc has a million, and fast as many as the photographs'
-    pixels ask for, up to a million."""
+    """Growth stops here; mcmc and fast reach it. Unless given, mcmc has a million, and fast and fast_mcmc as many as
+    the photographs' pixels ask for, up to a million."""
     init: Annotated[Literal["points", "random"] | None, optional("{points,random}")] = None
     """The first splats: on the capture's points, the default, or at random."""
     num_downscales: Annotated[int | None, optional("INT")] = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.words import counted
@@ -70,10 +70,10 @@ def most_splats(trainer: Trainer, pixels: float) -> tuple[int, int]:
     config, count = trainer.config, trainer.gaussians.count
     if not config.densify.enabled:
         return count, count
-    limits = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}
+    limits: dict[str, Any] = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}
     most = limits[config.strategy].max_splats
-    if most is None and config.strategy == "budget":  # at most: what photographs do not show asks for none
-        most = min(round(config.budget.splats_per_pixel * pixels), MOST)
+    if most is None and config.strategy != "adaptive":  # at most: what photographs do not show asks for none
+        most = min(round(limits[config.strategy].splats_per_pixel * pixels), MOST)
     if most is None:
         return expected_splats(config, pixels, count, trainer.iteration)
     return max(most, count), max(most, count)

@@ -220,6 +220,9 @@ def test_a_budget_that_nobody_set_comes_from_what_the_photographs_show(tmp_path:
     shown = covered_pixels(dataset.training, dataset.background)
     assert 0 < shown < 0.9 * 72 * 56
     assert covered_pixels(dataset.training, (0.1, 0.2, 0.3)) == 72 * 56
+    moving = mcmc(max_splats=None, growth=10, start=0, splats_per_pixel=0.005)
+    moving.aim(dataset.training, dataset.background)
+    assert moving.after_step(state_of(10, 0.8), 100, random())[0].count == round(0.005 * shown) < 110
     config = BudgetConfig(start=0, stop=100, interval=100, splats_per_pixel=2.0)
     strategy = BudgetedGrowth(config, 10, 1.0)
     strategy.aim(dataset.training, dataset.background)

@@ -37,8 +37,7 @@ class BudgetedGrowth(PullStatistics):
     def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
         """Takes the budget from the training views, unless settings or an earlier part of the run give one."""
         if self._budget == 0:
-            wanted = round(self._config.splats_per_pixel * covered_pixels(photographs, background))
-            self._budget = min(max(wanted, 1), MOST)
+            self._budget = budget_for(photographs, background, self._config.splats_per_pixel)
 
     def statistics(self) -> dict[str, torch.Tensor]:
         own = {"first_count": torch.tensor(self._first_count), "budget": torch.tensor(self._budget)}
@@ -100,6 +99,11 @@ class BudgetedGrowth(PullStatistics):
         state = ops.replace_rows(state, kept, ops.joined(ops.select(state.raw, to_copy), children))
         self.forget(state.count)
         return state, Densified(iteration, copied, split, pruned, state.count)
+
+
+def budget_for(photographs: Sequence[Photograph], background: Color, splats_per_pixel: float) -> int:
+    """As many splats for each pixel of a mean photograph that shows something."""
+    return min(max(round(splats_per_pixel * covered_pixels(photographs, background)), 1), MOST)
 
 
 def covered_pixels(photographs: Sequence[Photograph], background: Color) -> float:

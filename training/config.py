@@ -32,7 +32,7 @@ class DataConfig:
     background: tuple[float, ...] = ()  # RGB in [0, 1] to train over instead of black or white; empty: those
     random_background: bool = False  # a new colour every step; scores and pictures keep the fixed one
     alpha: AlphaUse = "background"  # of RGBA photographs: shows the background, weighs the loss, or is ignored
-    masks: MaskUse = "use"  # files beside photographs: their black pixels count in no loss or score; invert: the others
+    masks: MaskUse = "use"  # files beside photographs: what they leave out counts in no loss or score; invert: the rest
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class McmcConfig:
     start: int = 500  # relocates and grows after this iteration
     stop: int = 25_000  # and before this one
     interval: int = 100
-    max_splats: int = 1_000_000
+    max_splats: int | None = 1_000_000  # none: splats_per_pixel of a mean photograph, at most a million
+    splats_per_pixel: float = 1.5  # of the pixels that show more than the background
     growth: float = 0.05  # share of the splats added at each refine until max_splats
     dead_opacity: float = 0.005  # splats at or below are moved onto others
     noise: float = 5e5  # times the rate of the means; noise is added after every step, to the end
@@ -285,6 +286,7 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
     ("mcmc.stop", 0, None),
     ("mcmc.interval", 1, None),
     ("mcmc.max_splats", 1, None),
+    ("mcmc.splats_per_pixel", 0.001, 1000),
     ("mcmc.growth", 0, 10),
     ("mcmc.dead_opacity", 1e-6, 0.5),
     ("mcmc.noise", 0, 1e12),

@@ -8,6 +8,7 @@ random step of each mean, large where a splat is faint. The penalties that make 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -16,7 +17,9 @@ from torch import Tensor
 from splatscope.kernels.noise import Noise
 from splatscope.kernels.types import Camera, Gradients
 from splatscope.training import ops
+from splatscope.training.budget import budget_for
 from splatscope.training.config import McmcConfig, RateConfig
+from splatscope.training.dataset import Color, Photograph
 from splatscope.training.events import Densified
 from splatscope.training.ops import SplatState
 from splatscope.training.optimizer import mean_rate
@@ -29,6 +32,12 @@ class Mcmc:
         self._config = config
         self._rates = rates
         self._extent = extent
+
+    def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
+        """Takes the cap from the training views, unless settings give one."""
+        c = self._config
+        if c.max_splats is None:
+            self._config = replace(c, max_splats=budget_for(photographs, background, c.splats_per_pixel))
 
     def observe(self, gradients: Gradients, camera: Camera) -> None:
         """Nothing of a step is needed."""
@@ -94,6 +103,7 @@ class Mcmc:
 
     def _grow(self, state: SplatState, random: torch.Generator) -> tuple[SplatState, int]:
         """New splats on places drawn by opacity; only the new ones begin without momentum."""
+        assert self._config.max_splats is not None, "aim comes first"
         added = min(self._config.max_splats, int((1 + self._config.growth) * state.count)) - state.count
         if added <= 0:
             return state, 0

@@ -15,6 +15,7 @@ from splatscope.training.config import (
     BudgetConfig,
     DensifyConfig,
     InitialConfig,
+    McmcConfig,
     PlateauConfig,
     RateConfig,
     ResolutionConfig,
@@ -52,32 +53,52 @@ def _mcmc(iterations: int | None) -> TrainConfig:
 
 
 def _fast(iterations: int | None) -> TrainConfig:
-    """Few steps, and everything scales with their number. In the first half the count grows along a budget, each
-    chosen splat being split in two; full resolution from 0.4, all SH degrees by 0.09. Colours have higher rates; all
-    rates fall to a tenth in the second half, those of the means to another tenth over the whole run."""
+    """In the first half the count grows along a budget, each chosen splat being split in two."""
     steps = iterations or FAST_ITERATIONS
+    start, stop, interval = (_at(share, steps) for share in (0.02, 0.5, 0.02))
+    return replace(
+        _quick(steps),
+        strategy="budget",
+        budget=BudgetConfig(
+            start=start, stop=stop, interval=max(100, interval), dense_share=0, split=True, halving_interval=0
+        ),
+    )
 
-    def at(share: float) -> int:
-        return max(1, round(share * steps))
 
+def _fast_mcmc(iterations: int | None) -> TrainConfig:
+    """The splats of `mcmc`, which become as many as those of `fast`, by a tenth at a time."""
+    steps, slow = iterations or FAST_ITERATIONS, _mcmc(None)
+    quick = _quick(steps)
+    return replace(
+        quick,
+        strategy="mcmc",
+        opacity_penalty=slow.opacity_penalty,
+        scale_penalty=slow.scale_penalty,
+        initial=replace(slow.initial, carve=quick.initial.carve),
+        rates=replace(quick.rates, opacity=slow.rates.opacity),
+        mcmc=McmcConfig(start=_at(0.028, steps), stop=_at(0.78, steps), max_splats=None, growth=0.1),
+    )
+
+
+def _quick(steps: int) -> TrainConfig:
+    """Few steps, and everything scales with their number: full resolution from 0.4, all SH degrees by 0.09. Colours
+    have higher rates; all rates fall to a tenth in the second half, those of the means to another tenth over the whole
+    run."""
     return TrainConfig(
         iterations=steps,
-        sh_interval=at(0.03),
-        strategy="budget",
+        sh_interval=_at(0.03, steps),
         save_iterations=(),
         initial=InitialConfig(carve=True),
-        rates=RateConfig(means_end=1.6e-5, means_steps=steps, late_after=at(0.5), sh_constant=5e-3, sh_rest_share=0.1),
-        budget=BudgetConfig(
-            start=at(0.02),
-            stop=at(0.5),
-            interval=max(100, at(0.02)),
-            dense_share=0,
-            split=True,
-            halving_interval=0,
+        rates=RateConfig(
+            means_end=1.6e-5, means_steps=steps, late_after=_at(0.5, steps), sh_constant=5e-3, sh_rest_share=0.1
         ),
-        resolution=ResolutionConfig(schedule="frequency", until=at(0.4)),
-        plateau=PlateauConfig(after=at(0.8)),
+        resolution=ResolutionConfig(schedule="frequency", until=_at(0.4, steps)),
+        plateau=PlateauConfig(after=_at(0.8, steps)),
     )
+
+
+def _at(share: float, steps: int) -> int:
+    return max(1, round(share * steps))
 
 
 PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
@@ -86,6 +107,7 @@ PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
     "absgrad": _absgrad,
     "mcmc": _mcmc,
     "fast": _fast,
+    "fast_mcmc": _fast_mcmc,
 }
 
 

@@ -6,6 +6,7 @@ one, write a class with these methods, a config group for its constants, and a l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -14,12 +15,17 @@ from torch import Tensor
 from splatscope.kernels.noise import Noise
 from splatscope.kernels.types import Camera, Gradients
 from splatscope.training.config import TrainConfig
+from splatscope.training.dataset import Color, Photograph
 from splatscope.training.events import Densified
 from splatscope.training.ops import SplatState
 
 
 class Strategy(Protocol):
     """One policy and its running statistics, one row a splat, on the device of the splats."""
+
+    def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
+        """Takes from the training views what settings leave to them, once those are read and before the first step."""
+        ...
 
     def observe(self, gradients: Gradients, camera: Camera) -> None:
         """Takes note of one step."""
@@ -75,6 +81,9 @@ class PullStatistics:
     @property
     def absolute(self) -> bool:
         return False
+
+    def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
+        """Nothing is left to them."""
 
     def gathers(self, iteration: int) -> bool:
         return True

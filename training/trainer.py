@@ -26,7 +26,6 @@ from splatscope.kernels.policy import Filter, Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.kernels.words import counted
 from splatscope.training import metrics, ops, output
-from splatscope.training.budget import BudgetedGrowth
 from splatscope.training.checkpoint import Checkpoint, remove_half_written, set_aside_later
 from splatscope.training.config import TrainConfig, config_from_dict, config_to_dict
 from splatscope.training.dataset import Dataset, Photograph
@@ -309,8 +308,7 @@ class Trainer:
         photographs = self.dataset.training
         self._epoch = [index for index in self._epoch if index < len(photographs)]  # some may be damaged since
         self._resolution = ResolutionSchedule(self.config.resolution, [view.pixels for view in photographs])
-        if isinstance(self._strategy, BudgetedGrowth):
-            self._strategy.aim(photographs, self.dataset.background)
+        self._strategy.aim(photographs, self.dataset.background)
         self._photographs(self.iteration + 1)  # on their way to a GPU while kernels are compiled
         self.backend.warm_up(training=True)
         self._watch.seconds["preparing"] += time.perf_counter() - start
