@@ -221,7 +221,7 @@ def _measure_beside_window(options: WindowBenchOptions, folder: Path, tell: Tell
             tell(name, _rate(first, last) | _figures(session, session.frames - frames, last[0] - first[0]))
 
     session.script = play()
-    window.run()
+    window.run(stop=lambda: False)
 
 
 def _frames(seconds: float, each_frame: Callable[[float], None] | None) -> Iterator[None]:

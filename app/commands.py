@@ -112,7 +112,7 @@ def _train(options: cli.Train) -> None:
     from splatscope.app.headless import train_in_terminal
     from splatscope.kernels.api import make_backend
 
-    capture = open_or_find(plan.capture, images, plan.begin.path if plan.begin else None)
+    capture = open_or_find(plan.capture, plan.config.data, plan.begin.path if plan.begin else None)
     backend = make_backend(options.backend, nvtx=options.nvtx)
     _warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
     trainer = make_trainer(capture, plan.config, backend, plan.out, plan.begin)

@@ -22,12 +22,12 @@ from splatscope.app.feed import PictureFeed
 from splatscope.app.governor import Governor
 from splatscope.app.instruments import Instruments, stamped
 from splatscope.app.live import LivePolicy
-from splatscope.app.opening import NEWS_SECONDS, CameraHunt
+from splatscope.app.opening import NEWS_SECONDS, CameraHunt, open_for
 from splatscope.app.photographs import PhotographShelf
 from splatscope.app.pictures import save_screenshot
 from splatscope.app.plan import RunPlan
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
-from splatscope.app.scene import Scene, open_scene
+from splatscope.app.scene import Scene
 from splatscope.app.session import TrainingSession
 from splatscope.app.survey import ViewSurvey, survey_of
 from splatscope.assets.capture import NO_OFFSET
@@ -70,6 +70,7 @@ class Engine:
         self._request: ViewRequest | None = None
         self._commands: deque[Command] = deque()
         self._closing = self._saving = False
+        self._farewell: str | InputError = ""
         self._photographs_came = False
         self._picture: Picture | None = None
         self._status = EngineStatus(busy="starting…")
@@ -108,14 +109,16 @@ class Engine:
         """Starts the thread."""
         self._thread.start()
 
-    def close(self, timeout: float = 60.0) -> None:
-        """Saves a live run, ends the thread and waits for it."""
+    def close(self, timeout: float = 60.0) -> str:
+        """Ends the thread and waits for it; says what of a live run was saved. Raises InputError if it cannot be."""
         with self._news:
             self._closing = True
             self._news.notify_all()
         self._thread.join(timeout)
-        if self._saving:  # on a slow disk
-            self._thread.join()
+        self._thread.join(None if self._saving else 0.0)  # disks may be slow
+        if isinstance(self._farewell, InputError):
+            raise self._farewell
+        return self._farewell
 
     def request_view(self, request: ViewRequest) -> None:
         """Replaces the wanted picture."""
@@ -209,15 +212,14 @@ class Engine:
                 self._news.wait(COMPILER_SECONDS if is_compiling else NEWS_SECONDS if self._hunt else IDLE_SECONDS)
 
     def _save_on_close(self) -> None:
-        if self._hunt:
-            print(self._hunt.stop())
-        session = self._session
-        if session is not None and session.state in ("running", "paused", "stopping"):
-            self._saving = True
-            try:
-                print(f"Training stopped at iteration {session.trainer.iteration}; saved {session.trainer.save()}")
-            except InputError as error:
-                print(f"splatscope: {error}")
+        said = self._hunt.stop() if self._hunt else ""
+        try:
+            if self._session is not None:
+                self._saving = True
+                said = f"{said} {self._session.save_on_close()}".strip()
+            self._farewell = said
+        except InputError as error:
+            self._farewell = error
 
     def _take_command(self) -> bool:
         with self._news:
@@ -283,10 +285,8 @@ class Engine:
         self._stop_hunt()
         self._publish(busy=f"opening {path.name}…")
         try:
-            scene = open_scene(path, self._config.images)
+            scene = open_for(self._make_trainer, path, self._config.images)
         except NoCamerasError as error:
-            if isinstance(self._make_trainer, RunPlan) and self._make_trainer.begin:
-                raise error.lost(self._make_trainer.begin.path) from error
             self._hunt = CameraHunt(command, error)
             return
         desk = None

@@ -20,6 +20,7 @@ from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path
 from splatscope.assets.model_folder import iterations, model_of
 from splatscope.assets.recentre import rebased
+from splatscope.assets.view_image import MASK_USES
 from splatscope.kernels.api import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import RenderSettings
@@ -46,7 +47,7 @@ def run_eval(options: cli.Eval) -> None:
     model = model_of(splats.path)
     out = options.out or (model[0] if model else default_out(splats.path.stem))
     capture_path, data, is_known = _capture_and_data(options, splats, model[0] if model else splats.path.parent)
-    capture = open_capture(capture_path, data.images)
+    capture = open_capture(capture_path, data.images, (data.masks, *MASK_USES))
     protocol = choose_views(capture, data, options.split, is_known)
     method = f"ours_{splats.iteration}" if splats.iteration is not None else splats.path.stem
     folder = out / options.split / method

@@ -14,36 +14,49 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from splatscope.app.sentences import duration
 from splatscope.assets.capture import Capture
 from splatscope.assets.formats import open_capture
-from splatscope.assets.sfm import CameraSearch, FoundCameras, NoCamerasError, SearchProgress
+from splatscope.assets.sfm import FoundCameras, NoCamerasError, SearchProgress
+from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.words import counted
+from splatscope.training.config import DataConfig
 
 POLL_SECONDS = 0.2
 
 
-def open_or_find(path: Path, images: str, begun: Path | None = None) -> Capture:
+def open_or_find(path: Path, data: DataConfig, begun: Path | None = None) -> Capture:
     """`open_capture`, after a search for cameras where there are none. Raises InputError; Ctrl-C ends the search.
 
     `begun` are splats that training goes on with: cameras that are found now do not fit them.
     """
+    masks = uses_of_masks(data.masks, begun is not None)
     try:
-        return open_capture(path, images)
+        return open_capture(path, data.images, masks)
     except NoCamerasError as error:
         if begun is not None:
             raise error.lost(begun) from error
-        _search_in_terminal(error.folder)
-    return open_capture(path, images)
+        _search_in_terminal(error)
+    return open_capture(path, data.images, masks)
+
+
+def uses_of_masks(wanted: MaskUse, has_begun: bool) -> tuple[MaskUse, ...]:
+    """How cameras may have been found: as is wanted. For a run that has begun another way will do, as it may have
+    changed how it uses masks after its photographs were opened."""
+    return (wanted, *(MASK_USES if has_begun else ()))
 
 
 def found_sentence(found: FoundCameras, seconds: float) -> str:
     """What came of a search."""
     text = f"Found the cameras of {found.placed} of {counted(len(found.names), 'photograph')} in {duration(seconds)}"
-    return f"{text}; points fit to {found.error:.2f} px. They are kept in {found.model}."
+    masks = f" Of {found.masked} of them only what masks leave was looked at." if found.masked else ""
+    return f"{text}; points fit to {found.error:.2f} px.{masks} They are kept in {found.model}."
 
 
-def _search_in_terminal(folder: Path) -> None:
+def _search_in_terminal(error: NoCamerasError) -> None:
     console = Console(stderr=False, highlight=False, soft_wrap=True)
-    start, search = time.perf_counter(), CameraSearch(folder)
-    console.print(f"Finding where the photographs in {folder} were taken; Ctrl-C stops, and what is done is kept.")
+    start, search = time.perf_counter(), error.search()
+    masks = f", in what masks leave of {search.masked} of them" if search.masked else ""
+    console.print(
+        f"Finding where the photographs in {error.folder} were taken{masks}; Ctrl-C stops, and what is done is kept."
+    )
     bar = Progress(TextColumn("{task.description}"), BarColumn(), console=console, disable=not console.is_terminal)
     try:
         with bar:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,6 +15,7 @@ from splatscope.app.memory import memory_use
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice, in_words
 from splatscope.app.sentences import back_label, duration, sentence
 from splatscope.app.session import way_back
+from splatscope.app.stop_request import StopRequest
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 from splatscope.training import events
@@ -26,37 +23,6 @@ from splatscope.training.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from splatscope.training.trainer import Trainer
-
-
-class _StopRequest:
-    """Turns the first Ctrl-C (or a terminate signal, or the end of the terminal) into a flag, so that no step is cut in
-    half."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._terminals = [number for number in (1, 2) if os.isatty(number)]
-        self._previous: dict[int, object] = {}
-
-    def __enter__(self) -> _StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            ends = [signal.SIGINT, signal.SIGTERM]
-            if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-                ends.append(signal.SIGHUP)
-            for number in ends:
-                self._previous[number] = signal.signal(number, self._take)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:  # a second Ctrl-C means now
-            raise KeyboardInterrupt
-        self.asked = True
-        if sys.platform != "win32" and number == signal.SIGHUP:  # nobody reads on; writing would fail
-            for terminal in self._terminals:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
 
 
 def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> None:
@@ -83,7 +49,7 @@ def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> No
         console=console,
         disable=not console.is_terminal,
     )
-    with _StopRequest() as stop, progress:
+    with StopRequest() as stop, progress:
         task = progress.add_task("Training", total=trainer.config.iterations, figures="")
         line = _Line(console, progress, task, trainer.iteration, lambda: trainer.seconds["training"])
         problem = _pull_events(trainer, line, stop)
@@ -120,7 +86,7 @@ def _still_there(out_dir: Path) -> str:
     return f" Iteration {iteration:,} is: splatscope train --resume {path}"
 
 
-def _pull_events(trainer: Trainer, line: _Line, stop: _StopRequest) -> NotFiniteError | None:
+def _pull_events(trainer: Trainer, line: _Line, stop: StopRequest) -> NotFiniteError | None:
     """Runs until the end or a request to stop; returns what kept a step from being taken."""
     try:
         for event in trainer.run():

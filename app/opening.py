@@ -6,12 +6,30 @@ The engine asks `CameraHunt` from its own thread, many times a second. The searc
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
-from splatscope.app.find_cameras import found_sentence
-from splatscope.assets.sfm import CameraSearch, NoCamerasError
+from splatscope.app.find_cameras import found_sentence, uses_of_masks
+from splatscope.app.plan import RunPlan
+from splatscope.app.scene import Scene, open_scene
+from splatscope.assets.sfm import NoCamerasError
 from splatscope.viewer.messages import OpenScene, SearchStatus
 
 NEWS_SECONDS = 0.2  # between two looks at how far it is
+
+
+def open_for(maker: object, path: Path, images: str) -> Scene:
+    """What lies at `path`, for the run that a `RunPlan` makes, if that is what makes runs.
+
+    Raises InputError, and where a search would help NoCamerasError.
+    """
+    if not isinstance(maker, RunPlan):
+        return open_scene(path, images)
+    try:
+        return open_scene(path, images, uses_of_masks(maker.config.data.masks, maker.begin is not None))
+    except NoCamerasError as error:
+        if maker.begin is None:
+            raise
+        raise error.lost(maker.begin.path) from error
 
 
 class CameraHunt:
@@ -21,7 +39,7 @@ class CameraHunt:
         """Raises InputError if there is too little to begin with."""
         self.command = command
         self._folder = error.folder
-        self._search = CameraSearch(error.folder)
+        self._search = error.search()
         self._start = time.perf_counter()
 
     @property

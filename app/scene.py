@@ -5,6 +5,7 @@ Reading is done in `assets`; this adds what the window and the `render` command 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from splatscope.assets.capture import NO_OFFSET, Capture, Offset
 from splatscope.assets.formats import SplatFile, open_capture, open_path
 from splatscope.assets.recentre import camera_less
 from splatscope.assets.upright import guess_up, guess_up_of_splats
+from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32, Gaussians
 from splatscope.viewer.messages import NamedCamera, SceneInfo
@@ -34,9 +36,9 @@ class Scene:
     offset: Offset = NO_OFFSET  # taken off every position; `write_ply` adds it back
 
 
-def open_scene(path: Path, images: str = "images") -> Scene:
+def open_scene(path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> Scene:
     """Reads whatever lies at `path`. Raises InputError with a sentence for the user."""
-    opened = open_path(path, images)
+    opened = open_path(path, images, masks)
     if isinstance(opened, SplatFile):
         return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
     return Scene(_describe_capture(opened), None, opened, opened.offset)

@@ -191,6 +191,16 @@ class TrainingSession:
         self._set_state("stopped")
         return False
 
+    def save_on_close(self) -> str:
+        """Saves a live run as it is and says so in a sentence; of one that is over, waits for what is still on its way
+        to disk. Raises InputError if it cannot be written."""
+        if self.state not in ("running", "paused", "stopping"):
+            self.trainer.wait_for_files()
+            return ""
+        path, resumable = self.trainer.save(), self.trainer.config.checkpoint.enabled
+        words = f" Resume: splatscope train --resume {self.trainer.out_dir}" if resumable else ""
+        return f"Training stopped at iteration {self.trainer.iteration:,}; saved {path}.{words}"
+
     def _take(self, event: events.Event) -> bool:
         changed = False
         match event:

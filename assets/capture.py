@@ -28,6 +28,7 @@ class Mask:
 
     path: Path
     orientation: int = 1  # EXIF's number of the turn that makes its stored pixels fit the photograph as that is read
+    is_dynamic: bool = False  # instant-ngp's: what is not black moves, and only what is black shows the scene
 
 
 @dataclass(frozen=True)

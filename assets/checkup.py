@@ -209,7 +209,9 @@ def _masks(views: Sequence[View], decode: bool) -> Iterator[Finding]:
     if not masked:
         yield Finding("masks", "none")
         return
-    yield Finding("masks", f"{len(masked)} of {len(views)} have one; black pixels count in no loss or score")
+    dynamic = sum(view.mask is not None and view.mask.is_dynamic for view in views)
+    but = f", in {dynamic} named dynamic_mask_ those that are not black" if dynamic else ""
+    yield Finding("masks", f"{len(masked)} of {len(views)} have one; black pixels count in no loss or score{but}")
     if without:
         have = "has" if len(masked) == 1 else "have"
         text = f"Only {len(masked)} of {counted(len(views), 'photograph')} {have} a mask; without: {_some(without)}."
@@ -220,6 +222,7 @@ def _masks(views: Sequence[View], decode: bool) -> Iterator[Finding]:
         for problem, what, advice in (
             ("damaged", "count whole", "Copy or export those masks again."),
             ("black everywhere", "teach nothing", "If white means what to leave out, train with --masks invert."),
+            ("black nowhere", "teach nothing", "If black means what to leave out, train with --masks invert."),
         ):
             names = [view.name for view, its in problems if its == problem]
             if names:

@@ -7,7 +7,7 @@ Two tables drive it. To add a splat format, write its reader in a file of its ow
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from splatscope.assets.ply import read_filter, read_ply
 from splatscope.assets.recentre import camera_less, far_offset
 from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
 from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
+from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
@@ -63,29 +64,30 @@ class FolderFormat:
     read: Callable[[Path, str], SplatFile | Capture]
 
 
-def open_path(path: Path | str, images: str = "images") -> SplatFile | Capture:
+def open_path(path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> SplatFile | Capture:
     """Opens a splat file, a model folder (its highest iteration) or a dataset folder.
 
     Pointing one level too deep (`images`, `sparse`, `point_cloud`) or too high (the only thing to open in a
-    folder) is understood. `images` names the folder of photographs. Raises InputError.
+    folder) is understood. `images` names the folder of photographs; `masks` how they may have been used where cameras
+    had to be found, the preferred way first. Raises InputError.
     """
     path = _absolute(path)
     with _system_errors_explained(path):
         if path.is_file():
             return _open_file(path, images)
         if path.is_dir():
-            return _open_folder(path, images)
+            return _open_folder(path, images, masks)
         if path.exists():
             raise InputError(f"{path} is neither a regular file nor a folder but a pipe or device, which is not read.")
     raise InputError(f"There is no file or folder {path}{_nearest_existing(path)}.")
 
 
-def open_capture(path: Path | str, images: str = "images") -> Capture:
-    """Opens a dataset and nothing else; for training. Raises InputError."""
+def open_capture(path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> Capture:
+    """Opens a dataset and nothing else; for training. Otherwise like `open_path`. Raises InputError."""
     folder = _absolute(path)
     with _system_errors_explained(folder):
         dataset = next((f for f in _DATASETS if folder.is_dir() and f.matches(folder)), None)
-        opened = dataset.read(folder, images) if dataset else open_path(folder, images)
+        opened = dataset.read(folder, images) if dataset else open_path(folder, images, masks)
     if isinstance(opened, Capture):
         return opened
     raise InputError(
@@ -193,7 +195,7 @@ def _open_file(path: Path, images: str) -> SplatFile | Capture:
     return read_splat_file(path)
 
 
-def _open_folder(path: Path, images: str) -> SplatFile | Capture:
+def _open_folder(path: Path, images: str, masks: Sequence[MaskUse]) -> SplatFile | Capture:
     folder_format = _recognised(path)
     if folder_format is not None:
         return folder_format.read(path, images)
@@ -206,21 +208,21 @@ def _open_folder(path: Path, images: str) -> SplatFile | Capture:
         raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
-        return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images)
+        return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images, masks)
     refused = [child for child in children if child.is_file() and _file_format(child)]
     if refused and not below:
         return _open_file(refused[0], images)  # which says what that file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
         refuse_half_a_model(path)
-        return _open_bare(path, *bare)
+        return _open_bare(path, *bare, masks)
     raise InputError(_nothing_to_open(path, children, below))
 
 
-def _open_bare(path: Path, folder: Path, count: int) -> Capture:
+def _open_bare(path: Path, folder: Path, count: int, masks: Sequence[MaskUse]) -> Capture:
     """Photographs whose cameras were found earlier."""
-    found = known_cameras(folder)
+    found = known_cameras(folder, masks, beside=folder != path)
     if found is None:
-        raise NoCamerasError(path, folder, count)
+        raise NoCamerasError(path, folder, count, masks[0])
     return read_found(path, folder, found)
 
 

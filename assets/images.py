@@ -119,12 +119,12 @@ def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
         return np.array(image.convert("RGBA" if image.has_transparency_data else "RGB"))
 
 
-def read_mask(path: Path | str, orientation: int = 1) -> NDArray[np.bool_]:
+def read_mask(path: Path | str, orientation: int = 1, strictly: bool = False) -> NDArray[np.bool_]:
     """[H, W], True where a mask is not black, after the turn that EXIF's `orientation` stands for.
 
     A pixel is as bright as its brightest channel, and black where it is transparent; half of white is the limit. In a
-    mask that nowhere reaches it, as one of labels 0, 1, 2 does not, all that is not 0 counts. Raises InputError if the
-    file is damaged.
+    mask that nowhere reaches it, as one of labels 0, 1, 2 does not, all that is not 0 counts; `strictly` in any mask,
+    transparent or not. Raises InputError if the file is damaged.
     """
     with _opened(path) as opened:
         if orientation != 1:
@@ -134,14 +134,14 @@ def read_mask(path: Path | str, orientation: int = 1) -> NDArray[np.bool_]:
             raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
         if image.mode.startswith("I"):
             levels, half = np.asarray(image), 1 << 15
-        elif image.has_transparency_data:
+        elif image.has_transparency_data and not strictly:
             channels = np.asarray(image.convert("RGBA"))
             levels, half = channels[..., :3].max(axis=2) * (channels[..., 3] >= 128), 128
         elif image.mode in ("1", "L"):
             levels, half = np.asarray(image.convert("L")), 128
         else:
             levels, half = np.asarray(image.convert("RGB")).max(axis=2), 128
-        return levels >= half if levels.max() >= half else levels > 0
+        return levels > 0 if strictly or levels.max() < half else levels >= half
 
 
 def read_small(path: Path | str, width: int, height: int, turned: bool = False) -> NDArray[np.uint8]:

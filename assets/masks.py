@@ -1,9 +1,12 @@
 """Masks beside photographs: which file is whose, and whether it fits.
 
-Two customs are followed, and in both what is black does not count. A frame of transforms.json names its mask in
-`mask_path` (nerfstudio); or a folder `masks` or `mask` beside that of the photographs has a picture named like each,
-with its extension or without (COLMAP: masks/a.jpg.png). Only headers are read here; `view_image.py` puts masks to use,
-and a photograph whose mask cannot be used counts whole.
+Three customs are followed, and the first that finds a mask gives it. A frame of transforms.json names its mask in
+`mask_path` (nerfstudio); or dynamic_mask_a.png lies right beside the photograph a.jpg (instant-ngp); or a folder
+`masks` or `mask` beside that of the photographs has a picture named like each, with its extension or without (COLMAP:
+masks/a.jpg.png). What is black does not count; in a dynamic mask, which shows what moves, what is not black does not.
+
+Finding them reads headers only. `view_image.py` puts masks to use in training, `sfm_worker.py` in the search for
+cameras, and a photograph whose mask cannot be used counts whole.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
 
 from splatscope.assets.capture import Mask, View
 from splatscope.assets.images import QUARTER_TURNS, ImageHeader, read_header, read_mask
@@ -25,7 +32,10 @@ _NAMED = 3  # examples in a sentence
 
 
 class Masks:
-    """Those of one capture; `of` is asked for each photograph, then `sentences` tells what was noticed."""
+    """Those of one capture; `of` is asked for each photograph, then `sentences` tells what was noticed.
+
+    `all` has them before there are cameras.
+    """
 
     def __init__(self, photographs: Photographs, beside: bool = False) -> None:
         """`beside`: the photographs have a folder of their own in the capture, and so may masks."""
@@ -40,26 +50,40 @@ class Masks:
 
     def of(self, name: str, shot: Shot, header: ImageHeader, turned: bool) -> Mask | None:
         """The mask of the photograph with this name and header, None if it has none that can be used."""
-        path = self._find(name, shot)
-        if path is None:
-            return None
-        self._taken.add(path)
-        shown = self._shown(path)
+        mask = self._find(name, shot.name, shot.mask)
+        # As large as the photograph, or as its camera if the photograph was made smaller since.
+        return mask and self._fitted(mask, name, header, turned, {(shot.lens.width, shot.lens.height)})
+
+    def all(self) -> dict[str, Mask]:
+        """Photograph -> mask, of photographs that will be turned as their EXIF tags say. Damaged ones have none."""
+        result = {}
+        for name, path in self._photographs.paths.items():
+            mask = self._find(name, name)
+            if mask is not None:
+                with suppress(InputError):
+                    header = read_header(path)
+                    result[name] = self._fitted(mask, name, header, header.is_tagged, set())
+        return {name: mask for name, mask in result.items() if mask is not None}
+
+    def _fitted(
+        self, mask: Mask, name: str, header: ImageHeader, turned: bool, sizes: set[tuple[int, int]]
+    ) -> Mask | None:
+        """The mask turned as its photograph is; None if it is neither as large as that nor of one of the `sizes`."""
+        self._taken.add(mask.path)
+        shown = self._shown(mask.path)
         try:
-            own = read_header(path)
+            own = read_header(mask.path)
         except InputError:
             self._damaged.append(shown)
             return None
         width, height = header.width, header.height
         if turned and header.lies_sideways:
             width, height = height, width
-        # The size of the photograph, or that of its camera if the photograph was made smaller since.
-        allowed = {(width, height), (shot.lens.width, shot.lens.height)}
         turn = own.orientation if own.is_tagged else header.orientation
         for orientation in (turn, 1) if turned else (1,):
             size = (own.height, own.width) if orientation in QUARTER_TURNS else (own.width, own.height)
-            if size in allowed:
-                return Mask(path, orientation)
+            if size in {(width, height), *sizes}:
+                return replace(mask, orientation=orientation)
         self._other_size.append(f"{shown} is {own.width} x {own.height}, {name} {header.width} x {header.height}")
         return None
 
@@ -106,19 +130,23 @@ class Masks:
         elif strays:
             yield f"In {where} {counted(len(strays), 'mask')} {_belong(strays)} to no photograph: {_some(strays)}."
 
-    def _find(self, name: str, shot: Shot) -> Path | None:
-        if shot.mask:
-            found = self._photographs.find(shot.mask)
+    def _find(self, name: str, named: str, mask: str = "") -> Mask | None:
+        """The mask of the photograph at `name`, which the capture calls `named` and whose mask it may call `mask`."""
+        if mask:
+            found = self._photographs.find(mask)
             if found is not None and found != name:
-                return self._photographs.paths[found]
-            self._absent.append(shot.mask)
-        for above, ending, below in self._places(name, shot.name):
+                return Mask(self._photographs.paths[found])
+            self._absent.append(mask)
+        dynamic = self._photographs.dynamic_masks.get(os.path.splitext(name)[0])
+        if dynamic is not None:
+            return Mask(dynamic, is_dynamic=True)
+        for above, ending, below in self._places(name, named):
             for folder in self._masks_in(above, ending):
                 if name.endswith(below):
                     self._prefixes.setdefault(folder.folder, set()).add(name.removesuffix(below))
                 found = folder.find(below)
                 if found is not None:
-                    return folder.paths[found]
+                    return Mask(folder.paths[found])
         return None
 
     def _places(self, name: str, named: str) -> Iterator[tuple[Path, str, str]]:
@@ -156,15 +184,24 @@ class Masks:
         return str(path)
 
 
+def kept_by(mask: Mask, inverted: bool = False) -> NDArray[np.bool_]:
+    """[h, w] of the mask turned as its photograph is, True where that counts; where it does not if `inverted`.
+
+    Raises InputError if the mask is damaged.
+    """
+    bright = read_mask(mask.path, mask.orientation, strictly=mask.is_dynamic)
+    return bright == (mask.is_dynamic == inverted)
+
+
 def problem_of(view: View) -> str:
     """What is wrong with a view's mask once all of it is read, a few words; empty if nothing is."""
     if view.mask is None:
         return ""
     try:
-        kept = read_mask(view.mask.path, view.mask.orientation)
+        kept = kept_by(view.mask)
     except InputError:
         return "damaged"
-    return "" if kept.any() else "black everywhere"
+    return "" if kept.any() else "black nowhere" if view.mask.is_dynamic else "black everywhere"
 
 
 def _belong(names: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
 MASK_FOLDERS = ("masks", "mask")  # `masks.py`
+_DYNAMIC_MASK = "dynamic_mask_"  # before the name of the photograph beside it
 _SAME_SHAPE = 0.02  # relative difference of two aspect ratios that rounding and cropping by pixels explain
 _NAMED = 3  # photographs named in a warning
 _UNREAD = frozenset({".heic", ".heif", ".avif", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
@@ -48,9 +49,10 @@ class Photographs:
     """The image files below one folder, subfolders included."""
 
     def __init__(self, folder: Path, with_masks: bool = False) -> None:
-        """`with_masks`: also those in a folder of masks right in it."""
+        """`with_masks`: also those in a folder of masks right in it, and instant-ngp's masks beside photographs."""
         self.folder = folder
         self.paths: dict[str, Path] = {}  # path below the folder, with forward slashes -> file
+        self.dynamic_masks: dict[str, Path] = {}  # name of a photograph without extension -> instant-ngp's mask of it
         self.unread = 0  # pictures of kinds that are not read
         seen = {os.path.realpath(folder)}
         for parent, folders, files in os.walk(folder, followlinks=True):  # large sets are often linked to
@@ -62,12 +64,23 @@ class Photographs:
                 if path.suffix.lower() in EXTENSIONS and not name.startswith("."):
                     self.paths[path.relative_to(folder).as_posix()] = path
                 self.unread += path.suffix.lower() in _UNREAD
+        self._find_dynamic_masks(with_masks)
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
         for relative in self.paths:
             key = _folded(relative)
             self._by_case.setdefault(key, relative)
             self._by_stem.setdefault(_without_extension(key), relative)
+
+    def _find_dynamic_masks(self, stay: bool) -> None:
+        """`stay`: they remain among `paths`, where frames may name them."""
+        stems = {os.path.splitext(name)[0] for name in self.paths}
+        for name in list(self.paths):
+            above, slash, bare = name.rpartition("/")
+            if bare.startswith(_DYNAMIC_MASK) and bare.endswith(".png"):
+                stem = above + slash + bare[len(_DYNAMIC_MASK) : -len(".png")]
+                if stem in stems:
+                    self.dynamic_masks[stem] = self.paths[name] if stay else self.paths.pop(name)
 
     def find(self, name: str) -> str | None:
         """The key in `paths` of the photograph that a capture calls `name`, or None."""

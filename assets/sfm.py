@@ -1,8 +1,9 @@
 """Cameras for a bare folder of photographs: structure from motion by pycolmap, once, kept in the user's cache.
 
-What is kept goes by the photographs' names and contents, so a folder that was moved or copied is known again; nothing
-is ever written into it. The work is done by another process (`sfm_worker.py`), which can be ended at any time and goes
-on later where it was. `formats.py` opens what is known already and raises `NoCamerasError` where a search would help.
+What is kept goes by the names and contents of the photographs and their masks, so a folder that was moved or copied is
+known again; nothing is ever written into it. The work is done by another process (`sfm_worker.py`), which can be ended
+at any time and goes on later where it was. `formats.py` opens what is known already and raises `NoCamerasError` where a
+search would help.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import platformdirs
 
+from splatscope.assets.capture import Mask
 from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.masks import Masks
 from splatscope.assets.photographs import Photographs
-from splatscope.assets.sfm_worker import FEWEST_PLACED, laid_out_name
+from splatscope.assets.sfm_worker import FEWEST_PLACED, Job, laid_out_name
+from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
@@ -41,18 +47,24 @@ Stage = Literal["reading", "features", "matching", "placing"]
 class NoCamerasError(InputError):
     """A folder of photographs whose cameras nobody has looked for yet; `CameraSearch` finds them."""
 
-    def __init__(self, path: Path, folder: Path, count: int) -> None:
+    def __init__(self, path: Path, folder: Path, count: int, masks: MaskUse = "use") -> None:
         super().__init__(
             f"{path} holds {counted(count, 'photograph')} without cameras. `splatscope train {path}`, or opening it "
             f"in the window, finds where they were taken."
         )
         self.path, self.folder = path, folder  # what was to be opened; where the photographs lie
+        self.masks: MaskUse = masks
+
+    def search(self) -> CameraSearch:
+        """Begins it. Raises InputError if there is too little to begin with."""
+        return CameraSearch(self.folder, self.masks, beside=self.folder != self.path)
 
     def lost(self, begun: Path) -> InputError:
         """For who goes on with splats: cameras found anew stand in a world of their own."""
         return InputError(
-            f"The cameras that were found for {self.path} are no longer in {_cache()}, and new ones would not fit the "
-            f"splats of {begun}. Begin a new run, or give a capture with the cameras that belong to them."
+            f"The cameras that were found for {self.path} are no longer in {_cache()}, or its photographs or masks "
+            f"are others now, and new ones would not fit the splats of {begun}. Begin a new run, or give a capture "
+            f"with the cameras that belong to them."
         )
 
 
@@ -86,6 +98,7 @@ class FoundCameras:
     placed: int
     error: float  # px, mean reprojection
     others: tuple[int, ...]  # photographs in smaller models
+    masked: int = 0  # photographs of which only what a mask leaves was looked at
     upright: bool = False  # it looked at all as their EXIF tags have them; earlier versions heeded quarter turns alone
 
     def remark(self) -> str:
@@ -110,35 +123,46 @@ def bare_photographs(path: Path, images: str) -> tuple[Path, int] | None:
     return None
 
 
-def known_cameras(folder: Path) -> FoundCameras | None:
-    """What an earlier search in these photographs found."""
+def known_cameras(folder: Path, masks: Sequence[MaskUse] = MASK_USES, beside: bool = False) -> FoundCameras | None:
+    """What an earlier search in these photographs found.
+
+    `masks` says how it may have used masks, the preferred way first. `beside`: the photographs have a folder of their
+    own in the capture, and so may masks.
+    """
     with suppress(OSError, InputError):
-        return _read_found(_cache() / _content_key(folder))
+        contents = _Contents(folder, beside)
+        kept = (_read_found(_cache() / contents.key(use)) for use in masks)
+        return next(filter(None, kept), None)
     return None
 
 
 class CameraSearch:
     """One search, in a process of its own. `poll` it until `over`; `close` it whatever happens."""
 
-    def __init__(self, folder: Path) -> None:
-        """Begins, or goes on with one that was broken off. Raises InputError if there is too little to begin with."""
+    def __init__(self, folder: Path, masks: MaskUse = "use", beside: bool = False) -> None:
+        """Begins, or goes on with one that was broken off. Raises InputError if there is too little to begin with.
+
+        `masks` says how masks are used: only what they leave is looked at. `beside` as for `known_cameras`.
+        """
         self.folder = folder
-        photographs = Photographs(folder)
-        self._names = list(photographs.paths)
+        contents = _Contents(folder, beside)
+        self._names = list(contents.photographs)
         if len(self._names) < FEWEST_PLACED:
             raise InputError(
                 f"{folder} holds {counted(len(self._names), 'photograph')}; cameras can be found from "
                 f"{FEWEST_PLACED} on. {_HOW}."
             )
-        self._key = _content_key(folder)
+        used = contents.used(masks)
+        self.masked, self._masks = len(used), masks  # the first: photographs
+        self._key = contents.key(masks)
         self._work = _cache() / f"{self._key}.upright.work"  # not what an earlier version began without turning
         self._newest = SearchProgress(total=len(self._names))
         self._told: dict[str, Any] = {}
         self._lock = _hold(self._work, folder)
         try:
             _remove_old(_cache(), self._work)
-            paths = [os.path.abspath(path) for path in photographs.paths.values()]
-            (self._work / "job.json").write_text(json.dumps(paths), encoding="utf-8")
+            paths = contents.photographs
+            Job(list(paths.values()), [used.get(name) for name in paths], masks == "invert").write(self._work)
             self._log = (self._work / "log.txt").open("wb")
         except OSError as error:
             raise _unwritable(self._work, error) from error
@@ -185,7 +209,7 @@ class CameraSearch:
             raise InputError(self._why_not(told.get("problem", "")))
         names = {laid_out_name(number, Path(name)): name for number, name in enumerate(self._names)}
         figures = {"placed": len(told["placed"]), "error": told["error"], "others": told["others"], "names": names}
-        figures |= {"upright": True}
+        figures |= {"upright": True, "masked": self.masked}
         place = _cache() / self._key
         try:
             (self._work / "model" / "found.json").write_text(json.dumps(figures), encoding="utf-8")
@@ -204,12 +228,19 @@ class CameraSearch:
         if problem == "unreadable":
             few = self._told.get("readable") or "none"
             return f"{what}: {few} of them can be read, and {FEWEST_PLACED} are needed. Copy or export them again."
+        how = f"{_HOW}."
+        if self.masked:
+            other = "invert" if self._masks == "use" else "use"
+            how += (
+                f" What masks leave out of {self.masked} of them was not looked at (data.masks = {self._masks}): if "
+                f"that is the wrong part, set {other}; ignore looks at whole photographs."
+            )
         if problem == "no pair":
-            return f"{what}: not two of them show enough of the same. {_HOW}."
+            return f"{what}: not two of them show enough of the same. {how}"
         if problem == "no model":
             return (
                 f"{what}: some show the same, but from places too close together, or too little of it to tell where "
-                f"they were taken. {_HOW}."
+                f"they were taken. {how}"
             )
         with suppress(OSError):
             if shutil.disk_usage(self._work).free < 1 << 24:
@@ -241,19 +272,44 @@ def _cache() -> Path:
     return Path(platformdirs.user_cache_dir("splatscope", appauthor=False)) / "cameras"
 
 
-def _content_key(folder: Path) -> str:
-    """A name for these photographs wherever they lie: their names, sizes, beginnings and ends."""
-    digest = hashlib.sha256()
-    for name, path in Photographs(folder).paths.items():
-        try:
-            with path.open("rb") as file:
+class _Contents:
+    """The photographs of a folder and their masks. Raises InputError if one cannot be read."""
+
+    def __init__(self, folder: Path, beside: bool) -> None:
+        photographs = Photographs(folder)
+        self.photographs = photographs.paths
+        self.masks = Masks(photographs, beside).all()  # by the photographs' names
+        self._digest = hashlib.sha256()
+        for name, path in self.photographs.items():
+            with _readable(path) as file:
                 size = os.fstat(file.fileno()).st_size
-                digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape") + file.read(_READ))
+                self._digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape") + file.read(_READ))
                 file.seek(max(0, size - _READ))
-                digest.update(file.read(_READ))
-        except OSError as error:
-            raise InputError(f"The image {path} cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()[:32]
+                self._digest.update(file.read(_READ))
+
+    def used(self, masks: MaskUse) -> dict[str, Mask]:
+        """The masks that are used."""
+        return {} if masks == "ignore" else self.masks
+
+    def key(self, masks: MaskUse) -> str:
+        """A name for these wherever they lie: the photographs' names, sizes, beginnings and ends; the masks that are
+        used, and how."""
+        digest = self._digest.copy()
+        for name, mask in self.used(masks).items():
+            with _readable(mask.path) as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            words = f"{masks}\0{name}\0{mask.orientation}\0{mask.is_dynamic}\0{content}"
+            digest.update(words.encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()[:32]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"The image {path} cannot be read: {error.strerror}.") from error
 
 
 def _read_found(place: Path) -> FoundCameras | None:
@@ -261,7 +317,7 @@ def _read_found(place: Path) -> FoundCameras | None:
     try:
         kept = json.loads((place / "found.json").read_text(encoding="utf-8"))
         figures = kept["names"], kept["placed"], kept["error"], tuple(kept["others"])
-        return FoundCameras(place, *figures, upright=kept.get("upright", False))
+        return FoundCameras(place, *figures, kept.get("masked", 0), kept.get("upright", False))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

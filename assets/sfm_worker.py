@@ -15,14 +15,17 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.images import camera_key, read_image, stored_upright, write_png, write_turned
+from splatscope.assets.capture import Mask
+from splatscope.assets.images import camera_key, image_size, read_image, stored_upright, write_png, write_turned
 from splatscope.assets.lens import colmap_library
+from splatscope.assets.masks import kept_by
 from splatscope.kernels.errors import InputError
 
 LARGEST = 1600  # px of the longer side that features are looked for on: as large as photographs are trained
@@ -37,13 +40,36 @@ FEWEST_PLACED = 3  # photographs that make a model
 _CONVERTED = (".webp",)  # pycolmap does not read these
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a search is asked for; `job.json` in the folder it works in."""
+
+    photographs: Sequence[Path]
+    masks: Sequence[Mask | None]  # one for each photograph
+    inverted: bool = False  # what the masks leave out is all that counts
+
+    def write(self, work: Path) -> None:
+        """For the other process."""
+        photographs = [os.path.abspath(path) for path in self.photographs]
+        masks = [m and (os.path.abspath(m.path), m.orientation, m.is_dynamic) for m in self.masks]
+        content = {"photographs": photographs, "masks": masks, "inverted": self.inverted}
+        (work / "job.json").write_text(json.dumps(content), encoding="utf-8")
+
+    @staticmethod
+    def read(work: Path) -> Job:
+        """What was written."""
+        content = json.loads((work / "job.json").read_text(encoding="utf-8"))
+        masks = [m and Mask(Path(m[0]), *m[1:]) for m in content["masks"]]
+        return Job([Path(path) for path in content["photographs"]], masks, content["inverted"])
+
+
 def main() -> None:
     """`sfm_worker WORK`: job.json there names the photographs; model/ is what comes of it."""
     work = Path(sys.argv[1])
     tell = _Teller()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    paths = [Path(path) for path in json.loads((work / "job.json").read_text(encoding="utf-8"))]
-    groups = _lay_out(paths, work / "photographs", tell)
+    job = Job.read(work)
+    groups = _lay_out(job, work / "photographs", work / "masks", tell)
     names = [name for group in groups for name in group]
     if len(names) < FEWEST_PLACED:
         tell(problem="unreadable", readable=len(names))
@@ -51,7 +77,8 @@ def main() -> None:
     pycolmap = colmap_library()
     pycolmap.set_random_seed(0)
     database = work / "database.db"
-    _extract(pycolmap, database, work / "photographs", groups, tell)
+    masks = work / "masks" if any(job.masks) else None
+    _extract(pycolmap, database, work / "photographs", masks, groups, tell)
     _match(pycolmap, database, work, sorted(names), tell)
     with pycolmap.Database.open(database) as opened:
         counts = opened.read_two_view_geometry_num_inliers()[1]
@@ -101,19 +128,23 @@ def laid_out_name(number: int, path: Path) -> str:
     return f"{number:06}{'.png' if suffix in _CONVERTED else suffix}"
 
 
-def _lay_out(paths: Sequence[Path], folder: Path, tell: _Teller) -> list[list[str]]:
+def _lay_out(job: Job, folder: Path, masks: Path, tell: _Teller) -> list[list[str]]:
     """Links to the photographs under names that pycolmap can read, grouped by the camera that seems to have taken
-    them: same size, and same lens as far as their EXIF says. Damaged ones are left out."""
+    them: same size, and same lens as far as their EXIF says. Damaged ones are left out. If any has a mask, there are
+    masks for all in the other folder."""
     folder.mkdir(exist_ok=True)
     groups: dict[object, list[str]] = {}
-    for number, path in enumerate(paths):
+    for number, (path, mask) in enumerate(zip(job.photographs, job.masks, strict=True)):
         place = folder / laid_out_name(number, path)
         with suppress(InputError):
             camera = camera_key(path)
             if not place.is_file():
                 lay_one_out(path, place)
+            of_it = masks / f"{place.name}.png"
+            if any(job.masks) and not of_it.is_file():
+                lay_mask_out(mask, job.inverted, place, of_it)
             groups.setdefault(camera, []).append(place.name)
-        tell.progress("reading", number + 1, len(paths))
+        tell.progress("reading", number + 1, len(job.photographs))
     return list(groups.values())
 
 
@@ -131,8 +162,23 @@ def lay_one_out(path: Path, place: Path) -> None:
         shutil.copyfile(path, place)
 
 
-def _extract(pycolmap: Any, database: Path, photographs: Path, groups: list[list[str]], tell: _Teller) -> None:
-    """Features of every photograph. Those of a group were taken by one camera."""
+def lay_mask_out(mask: Mask | None, inverted: bool, photograph: Path, place: Path) -> None:
+    """Writes as pycolmap wants it what counts of a photograph that is laid out: 0 where it does not, else 255.
+
+    All of it counts without a mask that can be read; without a file, pycolmap would leave that photograph out.
+    """
+    width, height = image_size(photograph)
+    kept = np.ones((height, width), np.bool_)
+    if mask is not None:
+        with suppress(InputError):
+            kept = kept_by(mask, inverted)
+    write_png(place, kept * np.uint8(255), compress_level=1)
+
+
+def _extract(
+    pycolmap: Any, database: Path, photographs: Path, masks: Path | None, groups: list[list[str]], tell: _Teller
+) -> None:
+    """Features of every photograph, where its mask is not 0. Those of a group were taken by one camera."""
     options = pycolmap.FeatureExtractionOptions()
     options.max_image_size = LARGEST
     options.sift.max_num_features = FEATURES
@@ -146,6 +192,8 @@ def _extract(pycolmap: Any, database: Path, photographs: Path, groups: list[list
             shared = next((cameras[name] for name in group if name in cameras), None)
             if shared is not None:
                 reader.existing_camera_id = shared
+            if masks is not None:
+                reader.mask_path = masks
             pycolmap.extract_features(
                 database,
                 photographs,

@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from splatscope.assets.capture import Mask, View
-from splatscope.assets.images import read_image, read_mask
+from splatscope.assets.images import read_image
 from splatscope.assets.lens import Lens
+from splatscope.assets.masks import kept_by
 from splatscope.assets.undistort import seen, undistorted
 from splatscope.kernels.errors import InputError
 
 AlphaUse = Literal["background", "mask", "ignore"]
 ALPHA_USES: tuple[str, ...] = get_args(AlphaUse)
 MaskUse = Literal["use", "invert", "ignore"]
-MASK_USES: tuple[str, ...] = get_args(MaskUse)
+MASK_USES: tuple[MaskUse, ...] = get_args(MaskUse)
 _OPAQUE = 128  # of 255; with alpha as a mask, what is less opaque is left out
 
 
@@ -38,8 +39,8 @@ def read_view(view: View, alpha: AlphaUse = "background", masks: MaskUse = "use"
     """Decodes one view at its camera's size.
 
     Transparency is kept as a fourth channel for compositing over a background ("background"), or leaves
-    pixels out of what is compared ("mask"), or is thrown away ("ignore"). A mask's black pixels leave pixels out
-    ("use"), or its other ones do ("invert"), or none ("ignore"). Raises InputError if the photograph is damaged or
+    pixels out of what is compared ("mask"), or is thrown away ("ignore"). What a mask leaves out is left out
+    ("use"), or the rest is ("invert"), or nothing ("ignore"). Raises InputError if the photograph is damaged or
     no longer has its size; a damaged mask is not used.
     """
     for name, value, known in (("alpha", alpha, ALPHA_USES), ("masks", masks, MASK_USES)):
@@ -82,15 +83,15 @@ def _read_mask(mask: Mask, lens: Lens | None, size: tuple[int, int], inverted: b
     height, width = size if lens is None else (lens.height, lens.width)
 
     def stored() -> NDArray[np.uint8]:
-        levels = np.where(read_mask(mask.path, mask.orientation) != inverted, np.uint8(255), np.uint8(0))
+        levels = np.where(kept_by(mask, inverted), np.uint8(255), np.uint8(0))
         if levels.shape == (height, width):
             return levels
         return np.asarray(Image.fromarray(levels).resize((width, height), Image.Resampling.BOX))
 
     if lens is None:
         return stored() >= _OPAQUE
-    variant = f"{'inverted ' if inverted else ''}mask, turned {mask.orientation}"
-    levels = undistorted(mask.path, lens, stored, variant)
+    kind = f"{'inverted ' if inverted else ''}{'dynamic ' if mask.is_dynamic else ''}mask"
+    levels = undistorted(mask.path, lens, stored, f"{kind}, turned {mask.orientation}")
     return (levels if levels.ndim == 2 else levels[..., 0]) >= _OPAQUE  # the cache gives colours
 
 

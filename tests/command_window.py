@@ -26,6 +26,7 @@ def report(engine: EngineClient) -> None:
         facts = {
             "requests": picture.serial if picture else 0,
             "policy": repr(picture.request.policy) if picture else "",
+            "iteration": status.training.iteration,
             "warnings": [line.text for line in status.log if line.level == "warning"],
             "shown": dict(SHOWN),
             "places": dict(PLACES),
@@ -46,9 +47,9 @@ def main() -> None:
     tell_places()
     run_window = window_module.run_window
 
-    def run_and_tell(engine: Any, config: Any) -> None:
+    def run_and_tell(engine: Any, *others: Any) -> None:
         threading.Thread(target=report, args=(engine,), daemon=True).start()
-        run_window(engine, config)
+        run_window(engine, *others)
 
     window_module.run_window = run_and_tell
     splatscope(words)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from PIL import Image, ImageGrab
 
@@ -29,8 +29,8 @@ def missing_programs() -> list[str]:
 
 
 @contextmanager
-def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
-    """Starts Xvfb on a free display and openbox on it; yields the display's name, ends both afterwards."""
+def start_server(width: int = 1400, height: int = 900) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Starts Xvfb on a free display; yields it and the display's name, ends it afterwards."""
     read, write = os.pipe()
     screen = f"{width}x{height}x24"
     server = subprocess.Popen(
@@ -41,16 +41,26 @@ def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
     os.close(write)
     with os.fdopen(read) as pipe:
         name = f":{pipe.readline().strip()}"
-    environment = {**os.environ, "DISPLAY": name}
-    manager = subprocess.Popen(["openbox"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        ready = ["xdotool", "get_num_desktops"]  # fails until the window manager has said that it is there
-        wait_until(lambda: subprocess.run(ready, env=environment, capture_output=True).returncode == 0, "openbox")
-        yield name
+        yield server, name
     finally:
-        for process in (manager, server):
-            process.terminate()
-            process.wait(10)
+        server.terminate()
+        server.wait(10)
+
+
+@contextmanager
+def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
+    """Such a display with openbox on it; yields its name, ends both afterwards."""
+    with start_server(width, height) as (_, name):
+        environment = {**os.environ, "DISPLAY": name}
+        manager = subprocess.Popen(["openbox"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            ready = ["xdotool", "get_num_desktops"]  # fails until the window manager has said that it is there
+            wait_until(lambda: subprocess.run(ready, env=environment, capture_output=True).returncode == 0, "openbox")
+            yield name
+        finally:
+            manager.terminate()
+            manager.wait(10)
 
 
 def wait_until(holds: Callable[[], object], what: str, seconds: float = 30.0) -> None:
@@ -63,14 +73,19 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float = 30.0) ->
 
 
 class Program:
-    """A Python script on a display; every line it prints is a JSON object, `facts` merges them."""
+    """A Python script on a display; every line it prints is a JSON object, `facts` merges them. What it says to stderr
+    goes to `said`, or where ours goes."""
 
-    def __init__(self, display: str, script: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, display: str, script: Path, arguments: Sequence[str] = (), said: IO[str] | None = None) -> None:
         self.display = display
         self.facts: dict[str, Any] = {}
         self._environment = {**os.environ, "DISPLAY": display, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
-            [sys.executable, str(script), *arguments], env=self._environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(script), *arguments],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

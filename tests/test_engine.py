@@ -189,9 +189,21 @@ def test_stopping_saves_and_closing_a_live_run_saves(capture_folder: Path, tmp_p
         if how == "stop":
             engine.send(messages.StopTraining())
             wait_until(lambda engine=engine: engine.status().training.state == "stopped", "the stop")
-        engine.close()
+        said = engine.close()
         (saved,) = out.glob("point_cloud/iteration_*/point_cloud.ply")
         assert read_ply(saved).count > 0
+        assert (f"; saved {saved}. Resume: splatscope train --resume {out}" in said) == (how == "close")
+
+
+def test_a_live_run_that_cannot_be_saved_on_closing_is_no_success(capture_folder: Path, tmp_path: Path) -> None:
+    config = TrainConfig(iterations=100_000)
+    engine = Engine(EngineConfig(), lambda capture, backend: make_trainer(capture, config, backend, tmp_path / "out"))
+    engine.start()
+    engine.send(messages.OpenScene(capture_folder, then_train=True))
+    wait_until(lambda: engine.status().training.iteration > 3, "some steps")
+    (tmp_path / "out" / "point_cloud").write_text("where the folder should be")
+    with pytest.raises(InputError, match="point_cloud"):
+        engine.close()
 
 
 def test_a_failing_frame_is_reported_and_the_next_one_works(engine: Engine, tmp_path: Path) -> None:

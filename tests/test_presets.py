@@ -13,7 +13,7 @@ from splatscope.viewer import messages
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.presets import describe, preset_of, presets, settle
 from splatscope.viewer.session import PREVIOUS, Session
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import SCENE, FakeEngine
 from tests.random_policies import random_policy
 
 ROWS = {row.key: row for row in toggle_table("cuda")}
@@ -83,6 +83,42 @@ def test_the_setting_before_a_change_can_be_measured_against(session: Session) -
     assert first.names[0] == "best, subtile = aabb"
     assert first.request.policy == second.request.policy == session.policy
     assert second.before == step("s00")
+
+
+def test_a_preset_leaves_the_filter_to_the_scene_and_to_who_asks_for_another(session: Session) -> None:
+    engine = session.client
+    assert isinstance(engine, FakeEngine)
+    for filter in ("mip", "compensated"):
+        engine._status = replace(session.status, scene=replace(SCENE, filter=filter))
+        session.poll()
+        for name in presets("cuda"):
+            session.set_preset(name)
+            assert session.policy == step(name).with_value("project", "filter", filter)
+            assert preset_of(session.policy, "cuda") == name
+            session.compare("s00")
+            measured = engine.commands[-1]
+            assert isinstance(measured, messages.Compare)
+            assert measured.before == step("s00").with_value("project", "filter", filter), "kernels, not filters"
+    session.set_toggle(ROWS["project.filter"], "plain")
+    session.set_preset("s00")
+    assert session.policy == step("s00")
+
+
+def test_what_was_set_before_comes_back_under_the_filter_of_the_scene_that_is_open_now(session: Session) -> None:
+    engine = session.client
+    assert isinstance(engine, FakeEngine)
+    session.set_preset("s00")
+    mip = Policy().with_value("project", "filter", "mip")
+    refused = step("s00").with_value("project", "filter", "mip")
+    engine._status = replace(session.status, scene=replace(SCENE, filter="mip"))
+    session.poll()
+    assert (session.policy, session.previous_policy) == (refused, mip)
+    engine._status = replace(session.status, refused=refused, policy=Policy())  # still that of the scene before
+    session.poll()
+    assert session.policy == mip
+    engine._status = replace(session.status, refused=mip)
+    session.poll()
+    assert session.policy == Policy(), "the filter itself is what cannot be had"
 
 
 def test_a_refused_setting_goes_back_to_what_is_shown(session: Session) -> None:

@@ -197,10 +197,10 @@ def test_a_run_does_not_go_on_with_cameras_found_anew(bare: Path, tmp_path: Path
     try:
         shutil.rmtree(cache)
         with pytest.raises(InputError, match="new ones would not fit the splats of"):
-            open_or_find(bare, "images", run)
+            open_or_find(bare, DataConfig(), run)
     finally:
         shutil.copytree(tmp_path / "kept", cache, dirs_exist_ok=True)
-    assert open_or_find(bare, "images", run).views
+    assert open_or_find(bare, DataConfig(), run).views
 
 
 @needs_fox

@@ -6,9 +6,11 @@ import fcntl
 import os
 import pty
 import resource
+import signal
 import subprocess
 import sys
 import termios
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -349,6 +351,9 @@ def test_a_terminal_that_is_closed_ends_the_run_with_everything_saved(tmp_path: 
         while b"it/s" not in said:
             said += os.read(ours, 65536)
         os.close(ours)
+        while process.poll() is None:  # shells say it as well, after the kernel
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.005)
         assert process.wait(60) == 130
     finally:
         process.kill()

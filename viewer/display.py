@@ -1,7 +1,7 @@
-"""What the display offers before a window opens: is there one, how large, how many dots an inch.
+"""What the display offers before a window opens: is there one, how large, how many dots an inch; and what if it goes.
 
-Dear PyGui's window library ends the process if there is no display, so this asks first. Only X11 needs
-asking; Windows and macOS always have one.
+Dear PyGui's window library ends the process if there is no display, so this asks first, and X11's own library ends it
+if the display goes while the window is open. Windows and macOS always have one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 from splatscope.kernels.errors import InputError
 
@@ -42,11 +46,40 @@ def find_display() -> Display:
     return _x11_display()
 
 
-def _x11_display() -> Display:
+@contextmanager
+def watched_display(gone: Callable[[], NoReturn]) -> Iterator[None]:
+    """While it is open, `gone` is called once the X server has ended or has cut a connection, on the thread that just
+    had to do with it. There is no way back from there: `gone` must end the process, as Xlib would have. Raises
+    InputError without X11's library."""
+    if sys.platform in ("win32", "darwin"):
+        yield
+        return
+    first = threading.Lock()
+
+    def take(_display: int) -> int:
+        first.acquire()  # for good: whoever else finds out waits here until the process has ended
+        gone()
+
+    handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(take)  # lives as long as Xlib knows of it
+    set_handler = _x11_library().XSetIOErrorHandler
+    set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+    before = set_handler(ctypes.cast(handler, ctypes.c_void_p))
     try:
-        x11 = ctypes.CDLL("libX11.so.6")
+        yield
+    finally:
+        set_handler(before)
+
+
+def _x11_library() -> ctypes.CDLL:
+    """The one that Dear PyGui's window library uses too: a process has a library of this name once."""
+    try:
+        return ctypes.CDLL("libX11.so.6")
     except OSError as error:
         raise InputError("No window can be opened: the X11 library is not installed (Debian: libx11-6).") from error
+
+
+def _x11_display() -> Display:
+    x11 = _x11_library()
     x11.XOpenDisplay.restype = ctypes.c_void_p
     x11.XGetDefault.restype = ctypes.c_char_p
     connection = ctypes.c_void_p(x11.XOpenDisplay(None))

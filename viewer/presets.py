@@ -1,6 +1,7 @@
 """The ladder's presets as a person chooses among them, and policies in words. No GUI; `panels/toggles.py` shows them.
 
-A backend honours some toggles only, and policies that agree in those are the same to it.
+A backend honours some toggles only, and policies that agree in those are the same to it. A preset says nothing about
+the filter: that is the scene's own, or what a person asked for, and stays when a preset is chosen.
 """
 
 from __future__ import annotations
@@ -22,10 +23,16 @@ def presets(backend: str) -> dict[str, Step]:
     return {step.name: step for step in found.values()}
 
 
+def filtered_as(policy: Policy, other: Policy) -> Policy:
+    """A policy with the filter of another one."""
+    return policy.with_value("project", "filter", other.project.filter)
+
+
 def preset_of(policy: Policy, backend: str) -> str | None:
-    """The name of the preset that a policy is."""
+    """The name of the preset that a policy is, under whichever filter."""
     values = _values(policy, backend)
-    return next((name for name, step in presets(backend).items() if _values(step.policy, backend) == values), None)
+    known = presets(backend).items()
+    return next((name for name, step in known if _values(filtered_as(step.policy, policy), backend) == values), None)
 
 
 def describe(policy: Policy, backend: str) -> str:

@@ -37,7 +37,7 @@ from splatscope.viewer.messages import (
 from splatscope.viewer.navigation import DEFAULT_UP, Navigator, framing_navigator
 from splatscope.viewer.pace import Pace
 from splatscope.viewer.photograph import Mode, PhotoComparison
-from splatscope.viewer.presets import describe, settle
+from splatscope.viewer.presets import describe, filtered_as, settle
 from splatscope.viewer.resolution import Resolution
 from splatscope.viewer.scale import HeatScale
 from splatscope.viewer.tile_values import needs_recording
@@ -107,7 +107,8 @@ class Session(TrainingVerbs):
         if scene is not None and not self.config.keeps_filter:
             self._follow_filter(scene)
         if self.status.refused is not None and self.status.refused == self.policy:
-            self.policy, self.note = self.status.policy, ""
+            before = filtered_as(self.status.policy, self.policy)  # what is drawn now may be of another scene
+            self.policy, self.note = before if before != self.policy else self.status.policy, ""
         elif self.status.refused is not None and self._requested and self.status.refused == self._requested.policy:
             self.show_overlay("none")  # which was what asked for more than the policy
         picture = self.client.picture()
@@ -123,6 +124,8 @@ class Session(TrainingVerbs):
         if self._filtered != (scene.generation, scene.filter):
             self._filtered = scene.generation, scene.filter
             self.policy = self.policy.with_value("project", "filter", scene.filter)
+            before = filtered_as(self.previous_policy, self.policy) if self.previous_policy else self.policy
+            self.previous_policy = before if before != self.policy else None
 
     def _take_log(self) -> None:
         last = self.log[-1].serial if self.log else 0
@@ -305,6 +308,10 @@ class Session(TrainingVerbs):
         """The highest spherical-harmonic degree to evaluate."""
         self.settings = replace(self.settings, sh_degree=degree)
 
+    def set_preset(self, name: str) -> None:
+        """All toggles but the filter at once, those of a step of the ladder."""
+        self.set_policy(filtered_as(STEPS[name].policy, self.policy))
+
     def set_policy(self, policy: Policy, note: str = "") -> None:
         """All toggles at once."""
         if policy != self.policy:
@@ -412,7 +419,7 @@ class Session(TrainingVerbs):
     def compare(self, against: str) -> None:
         """Measures the wanted policy against PREVIOUS or a preset, on the view as it is."""
         backend = self.status.backend
-        before = self.previous_policy if against == PREVIOUS else STEPS[against].policy
+        before = self.previous_policy if against == PREVIOUS else filtered_as(STEPS[against].policy, self.policy)
         if before is not None and self.status.scene is not None:
             names = (describe(before, backend), describe(self.policy, backend))
             request = replace(self.request(), policy=self.policy)  # not what an overlay adds to it

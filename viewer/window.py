@@ -7,6 +7,7 @@ window does (minimised, covered, dragged) can hold up training. Callbacks are ru
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import dearpygui.dearpygui as dpg
 
@@ -54,12 +55,13 @@ BOTH = 900  # points of dock that the scene's section and the first curves of a 
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
-def run_window(client: EngineClient, config: WindowConfig) -> None:
-    """Opens the window and returns when it is closed. Raises InputError if no window can be opened here."""
+def run_window(client: EngineClient, config: WindowConfig, stop: Callable[[], bool] = lambda: False) -> None:
+    """Opens the window and returns when it is closed, or soon after `stop()` holds. Raises InputError if no window can
+    be opened here."""
     display = find_display()
     dpg.create_context()
     try:
-        Window(Session(client, config, display.scale), display).run()
+        Window(Session(client, config, display.scale), display).run(stop)
     finally:
         dpg.destroy_context()
 
@@ -128,8 +130,8 @@ class Window:
 
     # The loop ----------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Until the window is closed."""
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Until the window is closed or `stop()` holds."""
         dpg.setup_dearpygui()
         dpg.set_exit_callback(self.close.ask)
         dpg.show_viewport()
@@ -138,7 +140,7 @@ class Window:
         self.viewport.connect()
         self.thumbnails.connect()
         before = time.perf_counter()
-        while dpg.is_dearpygui_running():
+        while dpg.is_dearpygui_running() and not stop():
             start = time.perf_counter()
             dpg.run_callbacks(dpg.get_callback_queue())
             if self.session.ui_scale != self.style.scale:

@@ -107,7 +107,7 @@ class TogglesPanel(Panel):
 
     def _take_preset(self, name: str) -> None:
         if name in STEPS:
-            self.session.set_policy(STEPS[name].policy)
+            self.session.set_preset(name)
         self._shown = None  # "custom" is nothing to choose: the combo goes back
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
