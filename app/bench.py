@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import UseAppendAction, arg
 
-from splatscope.app.cli import Toggles, optional
+from splatscope.app.cli import optional, repeated
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
     from splatscope.app.policy_options import PolicyChoice
 
+Stage = Literal["blend_backward", "sort"]
+Peer = Literal["all", "gsplat", "inria", "faster_gs"]
 CPU_SCENES, LADDER_SCENES = ("small", "S4"), ("S1", "S2", "S3", "S4")  # unless others are named
 Found = list[tuple[Path | None, dict[str, Any]]]  # (the file, the results in it)
 
@@ -31,11 +33,11 @@ class BenchOptions:
     """Time the CPU backend; the default."""
     ladder: bool = False
     """On a GPU: time every preset from s00 to best on the scenes, stage by stage."""
-    ablate: Annotated[tuple[Literal["blend_backward", "sort"], ...], optional("{blend_backward,sort} [...]")] = ()
+    ablate: Annotated[tuple[Stage, ...], UseAppendAction, repeated(Stage, "{blend_backward,sort}")] = ()
     """On a GPU: take a stage apart and say what each part of it costs."""
     kernels: bool = False
     """Without a GPU: registers and occupancy of every preset's kernels on seven architectures."""
-    steps: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
+    steps: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
     """With --ladder, --kernels or --ablate, only these presets, for example s00 s06 best; all, or best for the last,
     unless given."""
     schedule: bool = False
@@ -45,16 +47,14 @@ class BenchOptions:
     """On a GPU: measure what the policy that splits heavy tiles must know of it, and keep that."""
     step: Annotated[str, arg(metavar="NAME")] = "best"
     """The preset that --toggle starts from."""
-    toggle: Annotated[Toggles, UseAppendAction, optional("STAGE.FIELD=VALUE [...]")] = ()
+    toggle: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "STAGE.FIELD=VALUE")] = ()
     """With --ladder or --ablate, one more row: --step with these toggles on top, for example blend.map=columns_8x8.
     With --train, what steps and runs on a GPU are made with."""
     toggles: bool = False
     """With --ladder, also the best preset with each toggle at each of its other values."""
-    vs: Annotated[
-        tuple[Literal["all", "gsplat", "inria", "faster_gs"], ...], optional("{all,gsplat,inria,faster_gs} [...]")
-    ] = ()
+    vs: Annotated[tuple[Peer, ...], UseAppendAction, repeated(Peer, "{all,gsplat,inria,faster_gs}")] = ()
     """With --ladder, also these rasterisers on the same tensors, where they are installed."""
-    scenes: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
+    scenes: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
     """Benchmark scenes (small, S4, S1, S2, S3, S1m, S2m), and on a GPU splat files too; S1 to S4 there, small and S4
     on the CPU unless given. All but the first two need gigabytes and minutes."""
     camera: Annotated[Path | None, optional("FILE.json")] = None
@@ -63,22 +63,22 @@ class BenchOptions:
     """With --ladder or --ablate, draw at this size, for example 1920x1080."""
     repeat: int = 20
     """Timed runs of each kind."""
-    threads: Annotated[tuple[int, ...], optional("INT [INT ...]")] = ()
+    threads: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
     """Thread counts to compare; one and all unless given."""
     compile: Annotated[bool, arg(help_behavior_hint="")] = True
     """Leave out how long the CPU's kernels take to compile, and to load once compiled."""
     train: Annotated[Path | None, optional("CAPTURE")] = None
-    """A capture whose training steps are timed: on a GPU where there is one, without growth and in five blocks; with
-    --cpu, or where there is none, beside the scenes."""
-    recipe: Annotated[tuple[str, ...], optional("NAME [NAME ...]")] = ()
+    """The path of a capture whose training steps are timed: on a GPU where there is one, without growth and in five
+    blocks; with --cpu, or where there is none, beside the scenes."""
+    recipe: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
     """With --train, whole runs by these recipes, for example inria mcmc fast, scored on views held out; gsplat and
-    gsplat-mcmc are another trainer's, where it is installed."""
+    gsplat-mcmc are another trainer's, left out where it cannot run; a run's settings.json is a recipe, too."""
     iterations: Annotated[int | None, optional("INT")] = None
     """With --recipe, how long the runs are, as for `splatscope train`."""
-    seeds: Annotated[tuple[int, ...], optional("INT [INT ...]")] = (0,)
-    """With --recipe, a run for each of these."""
-    set: Annotated[tuple[str, ...], optional("NAME=VALUE [NAME=VALUE ...]")] = ()
-    """With --recipe, change single settings, as for `splatscope train`."""
+    seeds: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
+    """With --recipe, a run for each of these; 0 unless given."""
+    set: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME=VALUE")] = ()
+    """With --recipe, change single settings, as for `splatscope train`; not those that an option here gives."""
     resume: Annotated[Path | None, optional("PATH")] = None
     """With --train, begin with these splats (.ply) or this checkpoint instead of the capture's points."""
     num_downscales: Annotated[int | None, optional("INT")] = None
@@ -96,7 +96,7 @@ class BenchOptions:
     process, for the run-to-run spread."""
     out: Annotated[Path | None, optional("PATH")] = None
     """Write everything measured to this JSON file; in a folder it is named for what was measured and the day."""
-    from_json: Annotated[tuple[Path, ...], optional("FILE [FILE ...]")] = ()
+    from_json: Annotated[tuple[Path, ...], UseAppendAction, repeated(Path, "FILE")] = ()
     """Measure nothing: show the results in these files."""
     readme: Annotated[Path | None, optional("FILE")] = None
     """Rewrite the table between the bench:cpu, bench:cuda, bench:train or bench:schedule marks of this text file."""
@@ -164,7 +164,8 @@ def _run_recipes(options: BenchOptions, toggles: PolicyChoice) -> Found:
         raise InputError("--recipe goes with --train CAPTURE; add it.")
     if options.readme is not None:
         bench_report.check_marks(options.readme, "train")  # before minutes of work
-    chosen = options.recipe, options.iterations, options.resolution, options.seeds, options.set, options.out, toggles
+    seeds = options.seeds or (0,)
+    chosen = options.recipe, options.iterations, options.resolution, seeds, options.set, options.out, toggles
     return [bench_recipes.run_recipe_bench(bench_recipes.RecipeBenchOptions(options.train, *chosen))]
 
 
@@ -226,9 +227,21 @@ def _check_together(options: BenchOptions) -> None:
         raise InputError("--ladder and --ablate are different measurements; ask for one at a time.")
     ladder_only = {"--vs": options.vs, "--toggles": options.toggles}
     gpu_only = {"--steps": options.steps and not options.kernels, "--camera": options.camera, "--size": options.size}
+    runs_only = {"--iterations": options.iterations, "--seeds": options.seeds, "--set": options.set}
     for name, value in ladder_only.items():
         if value and not options.ladder:
             raise InputError(f"{name} goes with --ladder; add it.")
+    for name, value in runs_only.items():
+        if value and not options.recipe:
+            raise InputError(f"{name} goes with --train CAPTURE --recipe NAME; add them.")
+    steps_only = {"--resume": options.resume, "--num-downscales": options.num_downscales}
+    for name, value in {**steps_only, "--sh-degree-interval": options.sh_degree_interval}.items():
+        if value is not None and options.recipe:
+            raise InputError(
+                f"{name} does not go with --recipe, whose runs are whole and as the recipe says; see --set."
+            )
+    if options.train is not None and not options.train.exists():
+        raise InputError(f"There is no capture {options.train}; --train takes the path of its folder.")
     for name, value in gpu_only.items():
         if value and not on_gpu:
             raise InputError(f"{name} goes with --ladder or --ablate; add one of them.")
@@ -290,12 +303,13 @@ def _show(options: BenchOptions, found: Found) -> None:
     from splatscope.app import bench_recipe_tables, bench_report, bench_tables
 
     for path, results in found:
-        if bench_report.kind_of(results) == "train":
-            bench_recipe_tables.print_runs(results["training_runs"])
-        elif bench_report.kind_of(results) == "cpu":
+        if bench_report.kind_of(results) == "cpu":
             bench_report.print_results(results)
         elif options.from_json:  # what was just measured is on the screen already
-            bench_tables.print_results(results)
+            if bench_report.kind_of(results) == "train":
+                bench_recipe_tables.print_runs(results["training_runs"])
+            else:
+                bench_tables.print_results(results)
         if path is not None and not options.from_json:
             print(f"Wrote {path}")
     if options.readme is None:

@@ -14,13 +14,22 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.kernels.errors import InputError
 
+if TYPE_CHECKING:
+    from splatscope.training.config import TrainConfig
+
 GIB = 2**30
 PEERS = ("gsplat", "gsplat-mcmc")
+OWNED = {  # settings that the benchmark gives its runs, and what to do instead
+    "seed": "give --seeds, a run for each",
+    "iterations": "give --iterations",
+    "data.resolution": "give -r",
+    "data.eval": "every run holds views out, to be scored on",
+}
 
 
 @dataclass(frozen=True)
@@ -38,27 +47,67 @@ class RecipeBenchOptions:
 
 
 def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str, Any]]:
-    """(the file it was written to, if asked for; the results). Raises InputError."""
+    """(the file it was written to, if asked for; the results); each run is printed when it is over. Raises InputError,
+    also if a run fails: those before it are printed and written."""
     from splatscope.app.bench_process import in_a_process
+    from splatscope.app.bench_recipe_tables import print_runs
     from splatscope.app.bench_report import describe_run, results_path, write_results
     from splatscope.training.recipes import PRESETS
 
-    unknown = [name for name in options.recipes if name not in (*PRESETS, *PEERS)]
-    if unknown:
-        raise InputError(f"There is no recipe {unknown[0]!r} to run; there are {', '.join((*PRESETS, *PEERS))}.")
+    _refuse_owned(options.set)
+    for name in options.recipes:
+        if name in PRESETS or name.endswith(".json"):
+            settings_for(options, name, 0).check()  # before minutes of work
+        elif name not in PEERS:
+            known = ", ".join((*PRESETS, *PEERS))
+            raise InputError(f"There is no recipe {name!r} to run; there are {known}, and the settings.json of a run.")
+    recipes, left_out = _runnable(options.recipes)
     name = options.capture.resolve().name
     results: dict[str, Any] = {"run": describe_run(f"splatscope bench --train {name} {_words(options)}")}
+    if left_out:
+        results["absent_peers"] = [left_out]
+        print(left_out, flush=True)
     runs = results["training_runs"] = []
     file = None
-    for recipe in options.recipes:
+    for recipe in recipes:
         for seed in options.seeds:
-            row, found = in_a_process(_run, options, recipe, seed, not runs)
+            try:
+                row, found = in_a_process(_run, options, recipe, seed, not runs)
+            except InputError as error:
+                kept = f" What ran before it is in {file}." if file else ""
+                raise InputError(f"{recipe}, seed {seed}: {error}{kept}") from error
             runs.append(row)
+            print_runs([row])
             results |= found
             if options.out is not None:  # after each, so that a session cut short leaves what it has
                 file = file or results_path(options.out, results, ("train", name))
                 write_results(file, results)
     return file, results
+
+
+def _refuse_owned(settings: tuple[str, ...]) -> None:
+    """Raises InputError for settings that the benchmark itself gives the runs."""
+    for setting in settings:
+        name = setting.partition("=")[0].strip()
+        if name in OWNED:
+            raise InputError(f"--set {name} does not go with --recipe: {OWNED[name]}.")
+
+
+def _runnable(recipes: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """(those that this machine can run, a sentence about others). Raises InputError if there are none."""
+    from splatscope.benchmarks.peers import PEERS as RASTERISERS
+    from splatscope.benchmarks.peers import find_peers
+    from splatscope.kernels.api import gpu_is_present
+
+    if not any(name in PEERS for name in recipes):
+        return recipes, ""
+    (left_out, *_) = find_peers(("all",), {"gsplat": RASTERISERS["gsplat"]})[1] or [""]
+    if not left_out and not gpu_is_present():
+        left_out = "gsplat needs an NVIDIA GPU, and there is none here, so it is not in the table."
+    runnable = tuple(name for name in recipes if not left_out or name not in PEERS)
+    if not runnable:
+        raise InputError(f"There is nothing to run: {left_out}")
+    return runnable, left_out
 
 
 def _run(options: RecipeBenchOptions, recipe: str, seed: int, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -84,12 +133,10 @@ def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any
     """One whole run in a folder that goes afterwards: its row of the results."""
     from splatscope.assets.formats import open_capture
     from splatscope.training.events import Prepared, Saved, SaveFailed
-    from splatscope.training.recipes import preset, with_settings
     from splatscope.training.stopwatch import process_seconds
     from splatscope.training.trainer import Trainer
 
-    sets = [f"data.resolution={options.resolution}", "data.eval=true", f"seed={seed}", *options.set]
-    config = with_settings(preset(recipe, options.iterations), sets)
+    config = settings_for(options, recipe, seed)
     reset_peak()
     start, on_disk = perf_counter(), None
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
@@ -119,6 +166,20 @@ def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any
         "process_seconds": on_disk,  # since the process was started
         "peak_gib": peak_gib(),
     }
+
+
+def settings_for(options: RecipeBenchOptions, recipe: str, seed: int) -> TrainConfig:
+    """Those of a run by a named recipe, or by the settings.json of another run. Raises InputError."""
+    from splatscope.app.training_setup import settings_in
+    from splatscope.training.recipes import PRESETS, preset, with_settings
+
+    sets = [f"data.resolution={options.resolution}", "data.eval=true", f"seed={seed}"]
+    if recipe in PRESETS:
+        config = preset(recipe, options.iterations)
+    else:
+        config = settings_in(Path(recipe))
+        sets += [f"iterations={options.iterations}"] if options.iterations else []
+    return with_settings(with_settings(config, sets), options.set)
 
 
 def row_of_scores(table: list[dict[str, Any]]) -> dict[str, Any]:

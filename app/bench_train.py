@@ -38,7 +38,8 @@ class TrainBenchOptions:
 
 
 def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
-    """Times, prints, and writes JSON if asked for. Raises InputError."""
+    """Times, prints, and writes JSON if asked for. Raises InputError, also if a run fails: what those before it
+    measured is printed and written."""
     from splatscope.app.bench_process import in_a_process
     from splatscope.app.bench_report import describe_run, write_results
 
@@ -50,14 +51,22 @@ def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
     words.append(f"--runs {options.runs}")
     results: dict[str, Any] = {"run": describe_run(" ".join([*words, *options.toggles.options]))}
     runs: list[dict[str, Any]] = []
-    for _ in range(options.runs):
-        run, found = in_a_process(_run, options, not runs)
-        runs.append(run)
-        results |= found
+    failed: InputError | None = None
+    while len(runs) < options.runs and failed is None:
+        try:
+            run, found = in_a_process(_run, options, not runs)
+            runs.append(run)
+            results |= found
+        except InputError as error:
+            failed = error
+    if failed and not runs:
+        raise failed
     results["training"] = together(runs)
     _print(results["training"], results["backend"], options.steps)
     if options.out is not None:
         print(f"Wrote {write_results(options.out, results)}")
+    if failed:
+        raise InputError(f"{failed} The figures are those of {counted(len(runs), 'run')} before it.")
     return results
 
 

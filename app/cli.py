@@ -6,9 +6,10 @@ Importing this module must stay cheap: no NumPy-heavy module, no torch, no GUI. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional, UseAppendAction, arg
@@ -21,22 +22,31 @@ def optional(metavar: str, *aliases: str) -> object:
     return arg(metavar=metavar, aliases=aliases or None, help_behavior_hint="")
 
 
+def repeated(kind: Any, metavar: str, text: str | None = None) -> object:
+    """What stands beside UseAppendAction where an option takes values of a kind: it may also be given again, which adds
+    to them. tyro makes a sequence of each time; `parse` joins them to the tuple that the field says."""
+    sequences: Any = tuple[tuple[kind, ...], ...]
+    several = f"{metavar} [{'...' if len(metavar) > 8 else f'{metavar} ...'}]"
+    return arg(constructor=sequences, metavar=several, help=text, help_behavior_hint="(may be repeated)")
+
+
 # What they become: `policy_options.py`, which also checks them.
 StepChoice = Annotated[
     str,
     arg(metavar="NAME", help="A preset of all toggles: a step of the ladder, s00 to s06 and s06_bf16, or best."),
 ]
-Toggles = tuple[tuple[str, ...], ...]  # one sequence for each time that the option is given
 ToggleChoice = Annotated[
-    Toggles,
+    tuple[str, ...],
     UseAppendAction,
-    arg(
-        metavar="STAGE.FIELD=VALUE [...]",
-        help_behavior_hint="",
-        help="Set single toggles on top of the preset, for example blend.map=columns_8x8; the toggles panel lists "
-        "them, and a wrong one is answered with those there are.",
+    repeated(
+        str,
+        "STAGE.FIELD=VALUE",
+        "Set single toggles on top of the preset, for example blend.map=columns_8x8; the toggles panel lists them, and "
+        "a wrong one is answered with those there are.",
     ),
 ]
+WindowSize = Annotated[str, arg(metavar="WxH", help="Size of the window in pixels.")]
+UiScale = Annotated[float, arg(help="Scale of text and controls in the window; 0 follows the screen.")]
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,12 @@ class View:
     """Open the window, empty or on a PLY, an Inria model folder or a capture."""
 
     path: Annotated[Path | None, Positional, optional("PATH")] = None
-    """A splat file (.ply), a model folder, a capture (COLMAP, transforms.json or transforms_train.json), or a folder of
-    photographs."""
+    """A splat file (.ply), a model folder, a run's folder, a capture (COLMAP, transforms.json or
+    transforms_train.json), or a folder of photographs."""
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where an NVIDIA GPU can be used, else the CPU."""
-    size: Annotated[str, arg(metavar="WxH")] = "1600x1000"
-    """Size of the window in pixels."""
-    ui_scale: float = 0.0
-    """Scale of text and controls; 0 follows the screen."""
+    size: WindowSize = "1600x1000"
+    ui_scale: UiScale = 0.0
     step: StepChoice = "best"
     toggle: ToggleChoice = ()
     nvtx: bool = False
@@ -70,11 +78,13 @@ class Train:
     """Where results go; output/<capture>-<date> unless given."""
     resume: Annotated[Path | None, optional("PATH")] = None
     """Go on from a run's folder (its newest checkpoint) or a checkpoint .pt, or begin with the splats of a .ply.
-    The capture and the settings are the run's own unless given."""
+    Capture and settings are those of the run that it lies in unless given.
+    A .ply holds no moments and no iteration: it is at N if its folder is named iteration_N, else at 0, and then growth,
+    opacity resets and high rates come again; --set densify.enabled=false leaves out growth and resets."""
     images: Annotated[str | None, optional("NAME", "-i")] = None
     """Folder of photographs inside a COLMAP capture; images unless given."""
     resolution: Annotated[int | None, optional("INT", "-r")] = None
-    """1, 2, 4, 8 divide the size; another number is the target width; -1, the default, caps the width at 1600."""
+    """1 to 8 divide the size; 16 or more is the width in pixels; -1, the default, caps the width at 1600."""
     white_background: Annotated[bool, arg(aliases=["-w"])] = False
     """Train over white whatever the images are (RGBA captures are white anyway)."""
     random_background: bool = False
@@ -85,30 +95,39 @@ class Train:
     """Masks beside photographs (masks/NAME.png, mask_path, dynamic_mask_NAME.png): leave out what is black, or in
     dynamic ones what is not (default); or the rest; or nothing. A search for cameras looks at what is left."""
     eval: bool = False
-    """Hold out every 8th view and measure PSNR on those."""
+    """Hold out every 8th view (every Nth by --set data.holdout_interval=N) and measure PSNR on those."""
     iterations: Annotated[int | None, optional("INT")] = None
-    """Training steps; the recipe's own number unless given (30,000; fast and fast_mcmc: 18,000)."""
+    """Training steps; the recipe's own number unless given (30,000; fast and fast_mcmc: 18,000).
+    Schedules of fast and fast_mcmc scale with it. The others keep those of 30,000, as published, and a shorter run ends
+    before they do: growth at 15,000, that of mcmc at 25,000, the fall of the means' rate at 30,000.
+    With --resume or --settings schedules stay as they are there."""
     preset: Annotated[
         Literal["inria", "inria2023", "absgrad", "mcmc", "fast", "fast_mcmc"] | None,
         optional("{inria,inria2023,absgrad,mcmc,fast,fast_mcmc}"),
     ] = None
     """Recipe: inria, the default, is the published one; inria2023 has the first release's opacity rate (0.05);
     absgrad adds up what each pixel pulls at a splat, sign left out, to find where detail is missing;
-    mcmc moves a fixed number of splats about; fast has a budget, small pictures at first and few steps; fast_mcmc is
-    as quick, with splats that move, for captures of few photographs."""
+    mcmc grows to a number of splats and moves them about; fast has a budget, small pictures at first and few steps;
+    fast_mcmc is nearly as quick, with splats that move, for captures of few photographs."""
+    settings: Annotated[Path | None, optional("FILE")] = None
+    """Begin with the settings of another run instead of a recipe: its settings.json, or its folder.
+    Which photographs it was trained on is not taken over; other options and --set come on top."""
     max_splats: Annotated[int | None, optional("INT")] = None
-    """Growth stops here; mcmc and fast reach it. Unless given, mcmc has a million, and fast and fast_mcmc as many as
-    the photographs' pixels ask for, up to a million."""
+    """Growth stops here; splats that a run begins with stay.
+    fast gets there by the middle of a run. mcmc adds a twentieth and fast_mcmc a tenth every 100 iterations, so a run
+    that is short or begins with few may end below it.
+    Unless given, mcmc has a million, fast and fast_mcmc as many as the photographs' pixels ask for, at most a
+    million."""
     init: Annotated[Literal["points", "random"] | None, optional("{points,random}")] = None
     """The first splats: on the capture's points, the default, or at random."""
     num_downscales: Annotated[int | None, optional("INT")] = None
     """Halve the photographs this often at first; the size doubles every 3000 iterations."""
     warmup_length: Annotated[int | None, optional("INT")] = None
-    """Iterations before the first splat is added or removed; 500 unless given."""
+    """Iterations before the first splat is added or removed; 500 unless given (fast, fast_mcmc: 2 to 3% of the run)."""
     sh_degree: Annotated[int | None, optional("INT")] = None
     """Highest degree of the spherical harmonics; 3 unless given."""
     sh_degree_interval: Annotated[int | None, optional("INT")] = None
-    """Iterations between two degrees; 1000 unless given."""
+    """Iterations between two degrees; 1000 unless given (fast, fast_mcmc: 3% of the run)."""
     exposure: bool = False
     """Learn an affine colour transform for each training photograph."""
     antialiasing: Annotated[Literal["plain", "compensated", "mip"] | None, optional("{plain,compensated,mip}")] = None
@@ -118,18 +137,21 @@ class Train:
     """End the run after this many scorings without a gain; 0, the default, never does."""
     seed: Annotated[int | None, optional("INT")] = None
     """Runs with the same seed are identical on the CPU; 0 unless given."""
-    save_iterations: Annotated[tuple[int, ...] | None, optional("INT [INT ...]")] = None
-    """Iterations after which a PLY is written, 7000 and 30000 unless given; the last one always is."""
-    test_iterations: Annotated[tuple[int, ...] | None, optional("INT [INT ...]")] = None
+    save_iterations: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
+    """Iterations after which a PLY is written, 7000 and 30000 unless given (fast, fast_mcmc: none); the last always."""
+    test_iterations: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
     """More iterations after which PSNR and SSIM are measured; the last one always is."""
     test_interval: Annotated[int | None, optional("INT")] = None
     """Measure PSNR and SSIM this often, 1000 unless given; 0 turns the regular ones off."""
-    set: Annotated[tuple[str, ...], optional("NAME=VALUE")] = ()
-    """Any setting of the recipe by its name in settings.json, for example densify.interval=50."""
+    set: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME=VALUE")] = ()
+    """Any setting by its name in settings.json, for example densify.interval=50 rates.opacity=0.05;
+    a wrong one is answered with those there are."""
     headless: bool = False
     """No window: progress in the terminal."""
     paused: bool = False
     """Open the window without starting."""
+    size: WindowSize = "1600x1000"
+    ui_scale: UiScale = 0.0
     backend: BackendChoice = "auto"
     """Who computes: auto is the GPU where one can be used."""
     step: StepChoice = "best"
@@ -170,7 +192,9 @@ class Render:
 
 @dataclass(frozen=True)
 class Eval:
-    """Score trained splats on held-out photographs: PSNR, SSIM, and LPIPS where its weights are installed."""
+    """Score trained splats on held-out photographs: PSNR, SSIM, and LPIPS where the packages lpips and torchvision are
+    installed (pip install lpips torchvision) and the weights of its network lie in torch's cache. Nothing is downloaded
+    here; the run says what is missing and how to get it."""
 
     model: Annotated[Path, Positional, arg(metavar="MODEL")]
     """A run's folder, a model folder, or a .ply file."""
@@ -264,13 +288,15 @@ def _subcommands() -> dict[str, type]:
 def parse(arguments: Sequence[str]) -> object:
     """The options object of the subcommand on the command line; `view` if none is named.
 
-    Prints help or a usage error and raises SystemExit as any command line does.
+    Prints help or a usage error and raises SystemExit as any command line does. Raises InputError for an argument that
+    is empty: as a path it would be the current folder.
     """
     subcommands = _subcommands()
     arguments = list(arguments)
+    _refuse_empty(arguments)
     if not arguments or (arguments[0] not in subcommands and not arguments[0].startswith("-")):
         arguments.insert(0, "view")
-    return tyro.extras.subcommand_cli_from_dict(
+    options = tyro.extras.subcommand_cli_from_dict(
         subcommands,
         prog="splatscope",
         description="A viewer and trainer for 3D Gaussian Splatting that shows where every microsecond goes. "
@@ -278,6 +304,32 @@ def parse(arguments: Sequence[str]) -> object:
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    return _joined(options)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    from splatscope.kernels.errors import InputError
+
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option, equals, value = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
+        if equals and not value.strip():
+            where = f"{option} has no value" if option.startswith("-") else "An argument is empty"
+            raise InputError(f"{where}; give one, or leave it out. (A shell variable that is not set gives nothing.)")
+
+
+def _joined(options: Any) -> object:
+    """The options with one tuple for each `repeated` one, of all that was given. Raises InputError for one without a
+    value."""
+    from splatscope.kernels.errors import InputError
+
+    joined: dict[str, Any] = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, tuple) and value:
+            if () in value:
+                raise InputError(f"--{field.name.replace('_', '-')} needs a value after it; see --help.")
+            joined[field.name] = tuple(chain.from_iterable(value))
+    return replace(options, **joined)
 
 
 def parse_size(text: str, option: str) -> tuple[int, int]:

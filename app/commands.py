@@ -89,7 +89,9 @@ def _train(options: cli.Train) -> None:
     from splatscope.app.training_setup import plan_training
 
     toggles = choose_policy(options.step, options.toggle)
+    size = cli.parse_size(options.size, "--size")
     plan = plan_training(options)
+    _warn(filter(None, [plan.remark]))
     images = plan.config.data.images
     if not options.headless and display_is_present():
         from splatscope.app.window import open_window
@@ -97,8 +99,8 @@ def _train(options: cli.Train) -> None:
         open_window(
             plan.capture,
             backend=options.backend,
-            size=(1600, 1000),
-            ui_scale=0.0,
+            size=size,
+            ui_scale=options.ui_scale,
             nvtx=options.nvtx,
             training=lambda: plan.config,
             images=images,

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from splatscope.app.doctor import examine
+from splatscope.app.doctor import examine, time_of
 from splatscope.app.photographs import PhotographShelf
 from splatscope.app.plan import RunPlan
-from splatscope.app.scene import middle_box
+from splatscope.app.scene import listed_views, middle_box
 from splatscope.app.session import TrainingSession, way_back
 from splatscope.assets.capture import Capture
 from splatscope.assets.checkup import Finding
@@ -61,8 +61,7 @@ class CaptureDesk:
         if self._shelf_of != look:
             self.close()
             self._shelf_of = look
-            views = (*self.capture.views, *self.capture.test_views)
-            self.shelf = PhotographShelf(views, *look, self._on_news)
+            self.shelf = PhotographShelf(listed_views(self.capture), *look, self._on_news)
 
     def _begin_instead(self, factory: TrainerFactory) -> None:
         """Another run in place of this one, which is let go of first: a GPU need not have room for both. If the other
@@ -105,7 +104,11 @@ class CaptureDesk:
             case messages.StepTraining():
                 self.session.step()
             case messages.StopTraining():
-                self.session.stop()
+                self.session.stop(command.save)
+            case messages.ForeseeTime():
+                self.foresee_time()
+            case messages.ScoreNow():
+                self.session.score()
             case _:
                 raise AssertionError(command)
         return self._runs != runs
@@ -119,7 +122,7 @@ class CaptureDesk:
         if path is None:
             self.reset()
             return
-        if self.session.active or not isinstance(self.factory, RunPlan):
+        if self.session.state in ("running", "stopping") or not isinstance(self.factory, RunPlan):
             raise InputError("Training is running; pause it before it goes back.")
         from splatscope.training.checkpoint import read_checkpoint
         from splatscope.training.trainer import Beginning
@@ -127,14 +130,17 @@ class CaptureDesk:
         checkpoint = read_checkpoint(path)
         begin = Beginning(path, checkpoint, iteration=checkpoint.iteration)
         plan = self.factory
-        self._begin_instead(replace(plan, out=self.session.trainer.out_dir, begin=begin))
+        trainer = self.session.trainer  # whose run may have been made longer
+        again = replace(plan, config=trainer.config, out=trainer.out_dir, begin=begin)
+        del trainer
+        self._begin_instead(again)
         self.factory = plan  # a reset still means its beginning
         self.session.state = "paused"
         self._note("info", f"The run is at iteration {checkpoint.iteration:,} again, that of {path}.")
 
     def reset(self) -> None:
         """Throws the run away. Raises InputError while it is running."""
-        if self.session.active:
+        if self.session.state in ("running", "stopping"):
             raise InputError("Training is running; pause it before it is reset.")
         if not self.session.has_begun:
             return
@@ -147,9 +153,17 @@ class CaptureDesk:
             raise InputError("The recipe cannot change once training has begun; reset the run first.")
         try:
             self._begin_anew(self.factory.changed(wish))
-        except InputError:
-            self.recipe = self.factory.recipe()  # a new one, so that the form shows it again
+        except InputError as error:
+            named = (*(name for name, _ in wish.changes), *(("out",) if wish.out is not None else ()))
+            self.recipe = replace(self.factory.recipe(), refused=(named, str(error)))
             raise
+
+    def foresee_time(self) -> None:
+        """Adds to the page how long a run that has not begun would take, measured on a few photographs."""
+        if not self.session.has_begun:
+            others = (finding for finding in self.checkup if finding.topic != "time")
+            time = time_of(self.capture, self.session.trainer.config, self._backend)
+            self.checkup = (*others, time)
 
     @property
     def open_recipe(self) -> Recipe | None:

@@ -45,7 +45,7 @@ def examine(capture: Capture, config: TrainConfig, backend: Backend | None = Non
     checkup = check_up(capture, decode)
     findings = [*checkup.findings, _memory(capture, config)]
     if backend is not None:
-        findings.append(_time(capture, config, backend))
+        findings.append(time_of(capture, config, backend))
     return replace(checkup, findings=tuple(findings))
 
 
@@ -75,13 +75,14 @@ def _memory_present() -> int | None:
         return None
 
 
-def _time(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
+def time_of(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
     """Measured with the first splats on a few photographs, as a run does before its first step."""
     import numpy as np
 
     from splatscope.kernels.types import RenderSettings
+    from splatscope.kernels.words import duration
     from splatscope.training.dataset import Dataset, load_photograph
-    from splatscope.training.forecast import PASSES, duration, forecast
+    from splatscope.training.forecast import PASSES, forecast
     from splatscope.training.initial import initial_points, splats_from_points
 
     try:
@@ -102,7 +103,6 @@ def _time(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
         found = forecast(backend, splats, dataset, RenderSettings(dataset.background, 0), config)
     except InputError as error:
         return Finding("time", f"not known: {error}")
-    text = (
-        f"about {duration(found.seconds)} for {config.iterations:,} iterations ({found.step_ms:.0f} ms a step at first)"
-    )
+    text = f"about {duration(found.seconds)} for {config.iterations:,} iterations"
+    text += f" ({duration(found.step_ms / 1e3)} a step at first)"
     return Finding("time", f"{text}. {found.suggestion}".rstrip(". ") + ".")

@@ -15,12 +15,12 @@ from collections import deque
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from splatscope.app.desk import CaptureDesk, TrainerFactory
-from splatscope.app.feed import PictureFeed
+from splatscope.app.feed import Asked, PictureFeed
 from splatscope.app.governor import Governor
 from splatscope.app.instruments import Instruments, stamped
+from splatscope.app.journal import PICTURE, TRAINING, Journal, kind_of
 from splatscope.app.live import LivePolicy
 from splatscope.app.opening import NEWS_SECONDS, CameraHunt, open_for
 from splatscope.app.photographs import PhotographShelf
@@ -39,9 +39,8 @@ from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.words import counted
 from splatscope.viewer import messages
-from splatscope.viewer.messages import Command, EngineStatus, LogLine, Picture, ViewRequest
+from splatscope.viewer.messages import Command, EngineStatus, Picture, ViewRequest
 
-LOG_LINES = 300
 STATUS_SECONDS = 0.1  # how old the published training status may be
 COMPILER_SECONDS = 0.02  # between looks at whether kernels are there
 IDLE_SECONDS = 0.5  # without news
@@ -74,8 +73,7 @@ class Engine:
         self._photographs_came = False
         self._picture: Picture | None = None
         self._status = EngineStatus(busy="starting…")
-        self._log: deque[LogLine] = deque(maxlen=LOG_LINES)
-        self._log_serial = 0
+        self._journal = Journal()
         # What follows belongs to the engine thread.
         self._backend: Backend | None = None
         self._backend_tried = False
@@ -90,7 +88,6 @@ class Engine:
         self._governor = Governor(config.view_share, config.moving_share, config.view_rate)
         self._feed = PictureFeed(self._governor, self._instruments)
         self._model_version = 0
-        self._request_changed = 0.0
         self._published = 0.0
         self._waiting: tuple[str, ...] = ()  # stages whose toggles training steps change once they are compiled
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -125,7 +122,6 @@ class Engine:
         with self._news:
             if request != self._request:
                 self._request = request
-                self._request_changed = time.perf_counter()
                 self._news.notify_all()
 
     def send(self, command: Command) -> None:
@@ -228,7 +224,7 @@ class Engine:
             return False
         if self._feed.busy:  # commands may draw too
             self._show(self._feed.finish(self._need_backend(), self._shelf))
-        with self._instruments.span(type(command).__name__):
+        with self._instruments.span(type(command).__name__), self._journal.doing(kind_of(command)):
             self._obey(command)
         self._publish()
         return True
@@ -269,9 +265,8 @@ class Engine:
 
     def _control_training(self, command: Command) -> None:
         if self._desk is None:
-            raise InputError(
-                "Nothing to train is open; open a capture (a COLMAP folder or transforms_train.json) first."
-            )
+            why = self._scene.remark if self._scene else ""
+            raise InputError(why or "Nothing to train is open; open a capture (photographs with cameras) first.")
         if isinstance(command, messages.ResetTraining | messages.GoBack):  # which let go of the splats there are
             self._viewed = self._survey = None
             self._instruments.drop_comparison()
@@ -285,13 +280,13 @@ class Engine:
         self._stop_hunt()
         self._publish(busy=f"opening {path.name}…")
         try:
-            scene = open_for(self._make_trainer, path, self._config.images)
+            scene, factory = open_for(self._make_trainer, path, self._config.images)
         except NoCamerasError as error:
             self._hunt = CameraHunt(command, error)
             return
         desk = None
         if scene.capture is not None:
-            desk = CaptureDesk(scene.capture, self._make_trainer, backend, self._note, self._wake)
+            desk = CaptureDesk(scene.capture, factory, backend, self._note, self._wake)
             if isinstance(self._make_trainer, RunPlan):
                 self._make_trainer = self._make_trainer.for_another()
         self._generation += 1
@@ -304,7 +299,7 @@ class Engine:
         self._survey = None
         for warning in info.warnings:
             self._note("warning", warning)
-        self._note("info", f"Opened {path}: {counted(self._need_gaussians().count, 'splat')}.")
+        self._note("info", f"Opened {path}: {counted(self._need_gaussians().count, 'splat')}. {scene.remark}".rstrip())
         if command.then_train:
             self._control_training(messages.StartTraining())
 
@@ -328,7 +323,6 @@ class Engine:
         assert self._scene is not None
         self._scene = replace(self._scene, info=desk.describe(self._scene.info))
         self._model_version += 1
-        self._governor.cost = 0.0
         self._survey = None
 
     def _wake(self) -> None:
@@ -370,10 +364,9 @@ class Engine:
         policy = self._policies.current if self._policies else None
         return None if request is None or policy is None else replace(request, policy=policy)
 
-    def _wanted(self, request: ViewRequest) -> object:
-        """What a picture depends on: the request, the splats, the photographs that are read."""
-        photographs = self._desk.shelf.version if self._desk and request.photograph else 0
-        return request, self._model_version, photographs
+    def _view_of(self, request: ViewRequest | None) -> Asked:
+        """What a picture depends on but for the splats: the request, the photographs that are read."""
+        return request, self._desk.shelf.version if self._desk and request and request.photograph else 0
 
     def _view_is_due(self) -> bool:
         """True if a picture is to be begun or taken."""
@@ -381,12 +374,13 @@ class Engine:
             return self._feed.ready or not self._is_training
         recording = self._instruments.recording
         rests = self._is_training and not recording
-        if rests and not self._governor.is_due(time.perf_counter(), self._request_changed):
+        asked = self._request
+        if rests and not self._governor.is_due(time.perf_counter(), self._feed.is_new(self._view_of(asked))):
             return False
-        request = self._with_policy(self._request)
+        request = self._with_policy(asked)
         if request is None or self._gaussians() is None:
             return False
-        return recording or self._feed.shown != self._wanted(request)
+        return recording or self._feed.shown != (self._view_of(request), self._model_version)
 
     @property
     def _is_training(self) -> bool:
@@ -397,12 +391,13 @@ class Engine:
             return False
         backend, feed, policies = self._need_backend(), self._feed, self._policies
         assert policies is not None
-        with self._instruments.span("picture"), policies.on_trial():
+        with self._instruments.span("picture"), policies.on_trial(), self._journal.doing(PICTURE):
             if not feed.busy:
-                request = self._with_policy(self._request)
+                request = self._with_policy(asked := self._request)
                 assert request is not None
-                feed.shown = self._wanted(request)  # also when it fails: the same request would only fail again
-                feed.begin(backend, self._splats_to_view(), request)
+                # Also when it fails: the same request would only fail again.
+                feed.shown = self._view_of(request), self._model_version
+                feed.begin(backend, self._splats_to_view(), request, self._view_of(asked), self._is_training)
                 if self._is_training and not feed.ready:
                     return True
             self._show(feed.finish(backend, self._shelf))
@@ -443,7 +438,7 @@ class Engine:
             return False
         self._waiting = session.trainer.use(self._request.policy if self._request else self._config.toggles.policy)
         start, before = time.perf_counter(), session.trainer.iteration
-        with self._instruments.span("training event"):
+        with self._instruments.span("training event"), self._journal.doing(TRAINING):
             if session.advance():
                 self._model_version += 1
         if session.trainer.iteration != before:
@@ -456,10 +451,8 @@ class Engine:
 
     def _note(self, level: str, text: str) -> None:
         """A line for the user's log, and on the terminal for errors."""
-        levels: dict[str, Literal["info", "warning", "error"]] = {"warning": "warning", "error": "error"}
         with self._news:
-            self._log_serial += 1
-            self._log.append(LogLine(levels.get(level, "info"), text, self._log_serial))
+            self._journal.add(level, text)
         self._publish()
 
     def _publish_if_due(self) -> None:
@@ -467,9 +460,10 @@ class Engine:
             self._publish()
 
     def _publish(self, busy: str = "") -> None:
-        self._published = time.perf_counter()
+        self._published = now = time.perf_counter()
         gaussians = self._gaussians()
-        training = self._session.status(self._governor.cost) if self._session else messages.TrainingStatus()
+        idle = messages.TrainingStatus(note=self._scene.remark if self._scene else "")
+        training = self._session.status(self._governor.cost(now)) if self._session else idle
         backend, policies, waiting = self._backend, self._policies, self._waiting if self._is_training else ()
         if policies is not None and policies.current is None and policies.compiling:
             busy = busy or "compiling kernels…"
@@ -480,7 +474,8 @@ class Engine:
                 training=training,
                 busy=busy,
                 search=self._hunt.status if self._hunt else None,
-                log=tuple(self._log),
+                log=tuple(self._journal.lines),
+                done=dict(self._journal.done),
                 backend=backend.name if backend else "",
                 device=backend.device if backend else "",
                 policy=(policies.current if policies else None) or Policy(),

@@ -11,12 +11,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from splatscope.app.sentences import duration
 from splatscope.assets.capture import Capture
 from splatscope.assets.formats import open_capture
 from splatscope.assets.sfm import FoundCameras, NoCamerasError, SearchProgress
 from splatscope.assets.view_image import MASK_USES, MaskUse
-from splatscope.kernels.words import counted
+from splatscope.kernels.words import counted, duration
 from splatscope.training.config import DataConfig
 
 POLL_SECONDS = 0.2
@@ -63,7 +62,9 @@ def _search_in_terminal(error: NoCamerasError) -> None:
             line = _Line(console, bar, bar.add_task("", total=None))
             while not search.wait(POLL_SECONDS):
                 line.show(search.poll())
-        found = search.result()
+            found = search.result()
+            line.show(search.poll())
+            line.end()
     finally:
         search.close()
     console.print(found_sentence(found, time.perf_counter() - start))
@@ -77,9 +78,14 @@ class _Line:
         self._newest: SearchProgress | None = None
 
     def show(self, progress: SearchProgress) -> None:
-        before, self._newest = self._newest, progress
-        if before is not None and before.stage != progress.stage:
-            self._console.print(f"{before.sentence()}.")
+        if self._newest is not None and self._newest.stage != progress.stage:
+            self.end()
+        self._newest = progress
         self._bar.update(
             self._task, description=progress.sentence(), completed=progress.done, total=progress.total or None
         )
+
+    def end(self) -> None:
+        """The line about the stage that is over."""
+        if self._newest is not None:
+            self._console.print(f"{self._newest.sentence()}.")

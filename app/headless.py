@@ -1,11 +1,13 @@
-"""Training without a window: one progress line, a line for each measurement and file, Ctrl-C saves."""
+"""Training without a window: one progress line, a line for each measurement and file, Ctrl-C saves.
+
+Where the output is no terminal, a line every ten seconds stands for the progress line, whatever the run is at.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,13 +15,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from splatscope.app.memory import memory_use
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice, in_words
-from splatscope.app.sentences import back_label, duration, sentence
+from splatscope.app.sentences import back_label, sentence
 from splatscope.app.session import way_back
 from splatscope.app.stop_request import StopRequest
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.words import counted
+from splatscope.kernels.words import counted, duration
 from splatscope.training import events
-from splatscope.training.errors import NotFiniteError
+from splatscope.training.errors import StandstillError
+from splatscope.training.folder import newest_on_disk, resume_line
+from splatscope.training.recipes import schedules_in_words
 
 if TYPE_CHECKING:
     from splatscope.training.trainer import Trainer
@@ -27,8 +31,17 @@ if TYPE_CHECKING:
 
 def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> None:
     """Runs the trainer to its end or to Ctrl-C, from the first step with these toggles; either way the last state is on
-    disk and named."""
-    console = Console(stderr=False, highlight=False, soft_wrap=True)
+    disk and named. Ctrl-C once more ends it without, and names what there is."""
+    try:
+        _train(trainer, toggles)
+    except KeyboardInterrupt:
+        stored = newest_on_disk(trainer.out_dir)
+        print(f"splatscope: stopped at once, at iteration {trainer.iteration:,}. {stored}", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
+    console = Console(stderr=False, highlight=False, markup=False, soft_wrap=True)  # paths may have brackets
     console.print(f"Writing to {trainer.out_dir}")
     if not toggles.is_default:
         policy = toggles.for_training(trainer.config.antialiasing)
@@ -39,7 +52,9 @@ def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> No
             console.print(f"warning: {error}")
     if foreseen := memory_use(trainer).text:
         console.print(f"Memory: {foreseen}")
-    start, trained_before = time.perf_counter(), trainer.seconds["training"]
+    if short := schedules_in_words(trainer.config):
+        console.print(short)
+    start, trained_before, first = time.perf_counter(), trainer.seconds["training"], trainer.iteration
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -51,49 +66,46 @@ def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> No
     )
     with StopRequest() as stop, progress:
         task = progress.add_task("Training", total=trainer.config.iterations, figures="")
-        line = _Line(console, progress, task, trainer.iteration, lambda: trainer.seconds["training"])
+        line = _Line(console, progress, task, first, lambda: trainer.seconds["training"])
         problem = _pull_events(trainer, line, stop)
     if problem is not None:
-        back = way_back(trainer)
-        path = trainer.save()
-        console.print(f"{problem}\nSaved the splats of iteration {trainer.iteration:,}: {path}")
-        console.print(f"Resume: splatscope train --resume {trainer.out_dir}")
-        if back is not None:
-            console.print(f"{back_label(int(back.stem.rpartition('_')[2]))}: splatscope train --resume {back}")
-        raise SystemExit(1)
+        _save_at_standstill(trainer, problem, console)
+        raise SystemExit(2)
     if stop.asked:
         path = trainer.save()
         console.print(f"Stopped at iteration {trainer.iteration:,}; saved {path}")
+        console.print(f"Resume: {resume_line(trainer.out_dir)}")
         raise SystemExit(130)
     trained, whole = trainer.seconds["training"] - trained_before, time.perf_counter() - start
-    console.print(
-        f"Trained {counted(trainer.iteration, 'iteration')} in {duration(whole)}, {duration(trained)} of it in steps; "
-        f"{trainer.out_dir}"
-    )
+    done = counted(trainer.iteration - first, "iteration") + (f", up to {trainer.iteration:,}," if first else "")
+    console.print(f"Trained {done} in {duration(whole)}, {duration(trained)} of it in steps; {trainer.out_dir}")
     sys.stdout.flush()
-    if line.unsaved is not None:
-        raise InputError(f"The result is not on disk. {line.unsaved.reason}{_still_there(trainer.out_dir)}")
+    if (lost := line.unsaved) is not None and lost.iteration == trainer.iteration:
+        is_lost = "splats" in lost.what
+        what = "The result is not on disk." if is_lost else f"Not all is on disk: no {' and '.join(lost.what)}."
+        raise InputError(f"{what} {lost.reason} {newest_on_disk(trainer.out_dir)}")
 
 
-def _still_there(out_dir: Path) -> str:
-    """The sentence about the newest state of a run that is on disk; empty if there is none."""
-    from splatscope.training.checkpoint import checkpoints
+def _save_at_standstill(trainer: Trainer, problem: StandstillError, console: Console) -> None:
+    """Says why the run cannot go on, before anything else can go wrong, and what there is to go on from."""
+    print(f"splatscope: {problem}", file=sys.stderr)
+    back = way_back(trainer)
+    path = trainer.save()
+    console.print(f"Saved the splats of iteration {trainer.iteration:,}: {path}")
+    console.print(f"Resume: {resume_line(trainer.out_dir, problem.remedy)}")
+    if back is not None:
+        label = back_label(int(back.stem.rpartition("_")[2]))
+        console.print(f"{label}: {resume_line(back, problem.remedy)}")
 
-    stored = checkpoints(out_dir)
-    if not stored:
-        return ""
-    iteration, path = list(stored.items())[-1]
-    return f" Iteration {iteration:,} is: splatscope train --resume {path}"
 
-
-def _pull_events(trainer: Trainer, line: _Line, stop: StopRequest) -> NotFiniteError | None:
-    """Runs until the end or a request to stop; returns what kept a step from being taken."""
+def _pull_events(trainer: Trainer, line: _Line, stop: StopRequest) -> StandstillError | None:
+    """Runs until the end or a request to stop; returns what kept the run from going on."""
     try:
         for event in trainer.run():
             line.show(event)
             if stop.asked:
                 break
-    except NotFiniteError as error:
+    except StandstillError as error:
         return error
     return None
 
@@ -109,26 +121,28 @@ class _Line:
         """`first`: the iteration the run begins or goes on from; `trained`: seconds of training so far."""
         self._console, self._progress, self._task = console, progress, task
         self._trained = trained
-        self.unsaved: events.SaveFailed | None = None  # why the newest splats are not on disk
+        self.unsaved: events.SaveFailed | None = None  # the newest
         self._rate_start = (trained(), first)  # seconds of training and iteration since which the rate is measured
         self._rate = 0.0
         self._loss = 0.0
         self._psnr = ""
-        self._last_plain = time.perf_counter()
+        self._last_plain = time.perf_counter()  # of those every ten seconds
 
     def show(self, event: events.Event) -> None:
         match event:
             case events.Stepped():
                 self._step(event)
+            case events.Loading() if event.done < event.total:
+                self._plain(f"Reading photographs: {event.done:,} of {event.total:,}")
+            case events.Evaluating() if event.done < event.total:
+                self._plain(f"Scoring views: {event.done:,} of {event.total:,}")
             case events.Evaluated():
                 self._psnr = f"  PSNR {event.psnr:.2f}"
             case events.Prepared():
                 for warning in event.warnings:
                     self._console.print(f"warning: {warning}")
-            case events.SaveFailed() if "splats" in event.what:
+            case events.SaveFailed():
                 self.unsaved = event
-            case events.Saved():
-                self.unsaved = None
             case _:
                 pass
         text = sentence(event)
@@ -136,7 +150,7 @@ class _Line:
             self._console.print(text)
 
     def _step(self, event: events.Stepped) -> None:
-        now, trained = time.perf_counter(), self._trained()
+        trained = self._trained()
         self._loss += 0.02 * (event.loss - self._loss) if self._loss else event.loss
         seconds = trained - self._rate_start[0]
         if seconds > 1.0 or (seconds > 0.1 and not self._rate):
@@ -145,6 +159,12 @@ class _Line:
         rate = f"{self._rate:6.1f} it/s" if self._rate else "     – it/s"
         figures = f"{rate}  loss {self._loss:.4f}  {counted(event.count, 'splat')}{self._psnr}"
         self._progress.update(self._task, completed=event.iteration, figures=figures)
+        if self._rate:
+            self._plain(f"Iteration {event.iteration:,}: {figures.strip()}")
+
+    def _plain(self, text: str) -> None:
+        """Where there is no bar, and the last such line is old."""
+        now = time.perf_counter()
         if not self._console.is_terminal and now - self._last_plain > self.PLAIN_SECONDS:
             self._last_plain = now
-            self._console.print(f"Iteration {event.iteration:,}: {figures.strip()}")
+            self._console.print(text)

@@ -8,13 +8,15 @@ machine's, of which a system promises more than there is.
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
-from splatscope.kernels.words import counted
-from splatscope.viewer.messages import MemoryUse
+from splatscope.kernels.words import byte_size, counted
+from splatscope.viewer.run_status import MemoryUse
 
 if TYPE_CHECKING:  # torch loads with the trainer
     from splatscope.training.trainer import Trainer
@@ -32,7 +34,30 @@ _PIXEL = 96  # bytes of a training step's images and of the viewport's
 _PAIRS = 3.0  # a splat, until views have told
 _CONTEXT = 600 << 20  # bytes that CUDA, its kernels and the libraries take
 _ON_GPU = 0.25  # share of the free memory that photographs may take there
-GIB = 2**30
+LOOK_SECONDS = 1.0  # between two looks
+PEAK_SECONDS = 20.0  # over which the most that was in use is told
+
+
+class MemoryWatch:
+    """The memory of one run, looked at now and then. In use is the most of the last seconds: what photographs, pictures
+    and other programs take comes and goes, and what matters is whether the highest of it fits."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._seen: deque[tuple[float, int]] = deque()  # when, and bytes in use
+        self._use: MemoryUse | None = None
+
+    def now(self) -> MemoryUse:
+        """Looks if the last look is old."""
+        now = time.perf_counter()
+        if self._use is not None and now - self._seen[-1][0] < LOOK_SECONDS:
+            return self._use
+        use = memory_use(self._trainer)
+        self._seen.append((now, use.used))
+        while now - self._seen[0][0] > PEAK_SECONDS:
+            self._seen.popleft()
+        self._use = replace(use, used=max(used for _, used in self._seen))
+        return self._use
 
 
 def memory_use(trainer: Trainer) -> MemoryUse:
@@ -57,7 +82,7 @@ def memory_use(trainer: Trainer) -> MemoryUse:
     use = MemoryUse(name, used, total, round(needed), splats, ends, fits)
     if not total:
         return use
-    text = _foreseen(use, on_gpu) if ends else _expected(use, least, (fixed + each * least) / GIB, on_gpu)
+    text = _foreseen(use, on_gpu) if ends else _expected(use, least, fixed + each * least, on_gpu)
     return replace(use, text=text)
 
 
@@ -81,8 +106,7 @@ def most_splats(trainer: Trainer, pixels: float) -> tuple[int, int]:
 
 def _foreseen(use: MemoryUse, stops: bool) -> str:
     """In a sentence, where the end is known; `stops`: growth does so by itself where there is no room."""
-    there, what = f"there are {use.total / GIB:.1f}", counted(use.splats, "splat")
-    text = f"{use.needed / GIB:.1f} GiB foreseen for {what}, {there}"
+    text = f"{byte_size(use.needed)} foreseen for {counted(use.splats, 'splat')}, there are {byte_size(use.total)}"
     if use.needed <= use.total:
         return f"{text}."
     fits = counted(use.fits, "splat")
@@ -90,11 +114,12 @@ def _foreseen(use: MemoryUse, stops: bool) -> str:
     return f"{text}: {end}. Lower max_splats, or train smaller pictures."
 
 
-def _expected(use: MemoryUse, least: int, gib: float, stops: bool) -> str:
-    """In a sentence, where no number ends growth; `gib` is for the least splats."""
+def _expected(use: MemoryUse, least: int, size: float, stops: bool) -> str:
+    """In a sentence, where no number ends growth; `size` is of the least splats, in bytes."""
     text = (
         f"{_roughly(least)} to {_roughly(use.splats)} splats are likely without max_splats, by the photographs' size, "
-        f"and take {gib:.1f} to {use.needed / GIB:.1f} GiB of {use.total / GIB:.1f}; about {_roughly(use.fits)} fit"
+        f"and take {' to '.join(dict.fromkeys((byte_size(size), byte_size(use.needed))))} of {byte_size(use.total)}; "
+        f"about {_roughly(use.fits)} fit"
     )
     if stops:
         text += ", where growth stops by itself, says so, and training goes on"

@@ -1,4 +1,5 @@
-"""Opening a bare folder of photographs in the window: the search for its cameras, beside pictures and training.
+"""Opening a path in the window: a run's folder to go on (`run_folder.py`), and of a bare folder of photographs the
+search for its cameras, beside pictures and training.
 
 The engine asks `CameraHunt` from its own thread, many times a second. The search is `assets/sfm.py`.
 """
@@ -6,30 +7,55 @@ The engine asks `CameraHunt` from its own thread, many times a second. The searc
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from splatscope.app.find_cameras import found_sentence, uses_of_masks
 from splatscope.app.plan import RunPlan
+from splatscope.app.run_folder import plan_from, run_at
 from splatscope.app.scene import Scene, open_scene
+from splatscope.assets.model_folder import iterations
 from splatscope.assets.sfm import NoCamerasError
+from splatscope.kernels.errors import InputError
 from splatscope.viewer.messages import OpenScene, SearchStatus
+
+Maker = TypeVar("Maker")
 
 NEWS_SECONDS = 0.2  # between two looks at how far it is
 
 
-def open_for(maker: object, path: Path, images: str) -> Scene:
-    """What lies at `path`, for the run that a `RunPlan` makes, if that is what makes runs.
+def open_for(maker: Maker, path: Path, images: str) -> tuple[Scene, Maker | RunPlan]:
+    """What lies at `path`, and what makes the run on it: `maker`, unless that has no run of its own to make and the
+    path is the folder of one, which is opened as its capture, to go on; or as splats, if it cannot.
 
     Raises InputError, and where a search would help NoCamerasError.
     """
     if not isinstance(maker, RunPlan):
-        return open_scene(path, images)
+        return open_scene(path, images), maker
+    is_free = maker.out is None and maker.begin is None
+    folder = run_at(path) if is_free else None
+    if folder is None:
+        return _open_with(maker, path, images), maker
     try:
-        return open_scene(path, images, uses_of_masks(maker.config.data.masks, maker.begin is not None))
-    except NoCamerasError as error:
-        if maker.begin is None:
+        plan = plan_from(folder)
+        run = RunPlan(plan.config, plan.out, plan.begin)
+        scene = _open_with(run, plan.capture, plan.config.data.images)
+    except InputError as error:
+        if not iterations(folder):
             raise
-        raise error.lost(maker.begin.path) from error
+        return replace(open_scene(folder), remark=f"Nothing can be trained here: {error}"), maker
+    info, done = replace(scene.info, path=folder), plan.begin.iteration if plan.begin else 0
+    return replace(scene, info=info, remark=f"It is iteration {done:,} of a run on {plan.capture}."), run
+
+
+def _open_with(plan: RunPlan, path: Path, images: str) -> Scene:
+    try:
+        return open_scene(path, images, uses_of_masks(plan.config.data.masks, plan.begin is not None))
+    except NoCamerasError as error:
+        if plan.begin is None:
+            raise
+        raise error.lost(plan.begin.path) from error
 
 
 class CameraHunt:

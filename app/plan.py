@@ -1,36 +1,28 @@
 """The run that Start would begin: its settings, where it writes, what it goes on from; and the form that shows them.
 
 A `RunPlan` is a value: a change makes a new one, so that a change that cannot be used leaves the old one as it was.
-The window knows no setting by name: it draws whatever `recipe` lists, which comes from the dataclasses of
-`training/config.py`, with the comments there as explanations.
+The window knows no setting by name: it draws whatever `recipe` lists (`settings.py`).
 """
 
 from __future__ import annotations
 
-import inspect
-import json
-import re
-import types
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING
 
+from splatscope.app.settings import form_of, nearest_preset
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig
+from splatscope.training.folder import holdings
 from splatscope.training.recipes import PRESETS, preset, with_settings
-from splatscope.viewer.messages import Recipe, SetRecipe, Setting, SettingValue
+from splatscope.viewer.messages import Recipe, SetRecipe
 
 if TYPE_CHECKING:  # torch loads with the trainer
     from splatscope.assets.capture import Capture
     from splatscope.kernels.api import Backend
     from splatscope.training.trainer import Beginning, Trainer
 
-_MAIN = ("iterations", "data.resolution", "data.eval", "strategy", "sh_degree")  # and the strategy's max_splats
-_ELSEWHERE = ("data.images",)  # chosen when the capture was opened
-_COMMENTED = re.compile(r"^ {4}(\w+): .*?  # (.+)$", re.MULTILINE)
 _NUMBERED = 1000  # folders tried for a name that is free
 
 
@@ -48,10 +40,10 @@ class RunPlan:
 
         out, begin = self.out or default_out(capture.path.resolve().name), self.begin
         goes_on = begin is not None and begin.checkpoint is not None and out.absolute() in begin.path.absolute().parents
-        if _is_taken(out) and not goes_on:
+        if (held := holdings(out)) and not goes_on:
             raise InputError(
-                f"{out} already holds a trained model; give another --out, --resume {out} to go on with it, or remove "
-                f"that folder first."
+                f"{out} already holds {held}; give another --out, --resume {out} to go on with it, or remove that "
+                f"folder first."
             )
         return Trainer(capture, self.config, backend, out, begin)
 
@@ -65,16 +57,18 @@ class RunPlan:
         config = with_settings(config, [f"{name}={text}" for name, text in wish.changes])
         config.check()
         out = self.out if wish.out is None else Path(wish.out).expanduser() if wish.out.strip() else None
-        if out is not None and _is_taken(out):
-            raise InputError(f"{out} already holds a trained model; name another folder.")
+        if out is not None and "\0" in str(out):
+            raise InputError(f"No folder's name may hold the character zero, as {str(out)!r} does; name another.")
+        if out is not None and (held := holdings(out)):
+            raise InputError(f"{out} already holds {held}; name another folder.")
         return replace(self, config=config, out=out)
 
     def again(self) -> RunPlan:
         """The same once more, into a folder of its own if this one has been written to."""
-        if self.out is None or self.begin is not None or not _is_taken(self.out):
+        if self.out is None or self.begin is not None or not holdings(self.out):
             return self
         names = (self.out.with_name(f"{self.out.name}-{number}") for number in range(2, _NUMBERED))
-        return replace(self, out=next((path for path in names if not _is_taken(path)), None))
+        return replace(self, out=next((path for path in names if not holdings(path)), None))
 
     def for_another(self) -> RunPlan:
         """For a capture that is opened later: the same settings, nothing to go on from, a folder of its own."""
@@ -82,54 +76,15 @@ class RunPlan:
 
     def recipe(self) -> Recipe:
         """The form."""
-        group = {"adaptive": "densify"}.get(self.config.strategy, self.config.strategy)
-        main = (*_MAIN, f"{group}.max_splats")
-        listed = tuple(s for s in settings_of(self.config) if s.name not in _ELSEWHERE)
-        shown = tuple(replace(s, is_main=s.name in main) for s in listed)
-        return Recipe(preset_of(self.config), tuple(PRESETS), shown, "" if self.out is None else str(self.out))
+        base, is_it = nearest_preset(self.config)
+        out = "" if self.out is None else str(self.out)
+        return Recipe(base if is_it else "", tuple(PRESETS), form_of(self.config, base), out, base)
 
 
 def preset_of(config: TrainConfig) -> str:
     """The recipe that a configuration follows, whatever it says of the photographs; "" for one of its own."""
-    for name in PRESETS:
-        for iterations in (None, config.iterations):
-            if replace(preset(name, iterations), data=config.data) == config:
-                return name
-    return ""
-
-
-def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
-    """Every field of a dataclass and of those inside it, in their order."""
-    hints, comments = get_type_hints(type(config)), _comments(type(config))
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if is_dataclass(value):
-            yield from settings_of(value, f"{prefix}{field.name}.")
-        else:
-            yield _setting(f"{prefix}{field.name}", value, hints[field.name], comments.get(field.name, ""))
-
-
-def _setting(name: str, value: Any, hint: Any, comment: str) -> Setting:
-    origin, choices = get_origin(hint), get_args(hint)
-    optional = origin in (Union, types.UnionType) and types.NoneType in choices
-    if optional:
-        hint = next(choice for choice in choices if choice is not types.NoneType)
-    kinds: dict[Any, Literal["switch", "whole", "number"]] = {bool: "switch", int: "whole", float: "number"}
-    if origin is Literal:
-        return Setting(name, "choice", value, choices, comment)
-    if hint in kinds:
-        return Setting(name, kinds[hint], value, (), comment, optional=optional)
-    text: SettingValue = value if isinstance(value, str) else json.dumps(value)  # tuples as lists
-    return Setting(name, "text", text, (), comment)
-
-
-@lru_cache
-def _comments(kind: type) -> dict[str, str]:
-    """What the source says beside each field; nothing where the source is not at hand."""
-    try:
-        return dict(_COMMENTED.findall(inspect.getsource(kind)))
-    except OSError:
-        return {}
+    name, is_it = nearest_preset(config)
+    return name if is_it else ""
 
 
 def default_out(name: str) -> Path:
@@ -137,7 +92,3 @@ def default_out(name: str) -> Path:
     folder = Path("output") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in range(2, _NUMBERED))
     return folder if not folder.exists() else next((path for path in numbered if not path.exists()), folder)
-
-
-def _is_taken(out: Path) -> bool:
-    return (out / "point_cloud").exists()

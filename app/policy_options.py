@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter, Policy, Toggle, toggle_table
@@ -102,13 +101,13 @@ class PolicyChoice:
 NO_CHOICE = PolicyChoice()
 
 
-def choose_policy(step: str = DEFAULT, toggles: Sequence[Sequence[str]] = ()) -> PolicyChoice:
-    """The policy of a step with toggles on top, each as STAGE.FIELD=VALUE; one sequence for each time the option stands
-    there. Raises InputError for what there is not, and for a value that needs another toggle set first."""
+def choose_policy(step: str = DEFAULT, toggles: Sequence[str] = ()) -> PolicyChoice:
+    """The policy of a step with toggles on top, each as STAGE.FIELD=VALUE. Raises InputError for what there is not, and
+    for a value that needs another toggle set first."""
     policy = policy_of_step(step)
     given: dict[str, str] = {}
     rows: list[tuple[Toggle, str]] = []
-    for row, value in map(_parsed, chain.from_iterable(toggles)):
+    for row, value in map(_parsed, toggles):
         if given.setdefault(row.key, value) != value:
             raise InputError(f"{OPTION} sets {row.key} twice, to {given[row.key]} and to {value}; give it once.")
         policy = policy.with_value(row.stage, row.name, value)

@@ -5,14 +5,17 @@ Reading is done in `assets`; this adds what the window and the `render` command 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from splatscope.assets.capture import NO_OFFSET, Capture, Offset
+from splatscope.app.run_folder import held_out
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path
+from splatscope.assets.model_folder import model_of
 from splatscope.assets.recentre import camera_less
 from splatscope.assets.upright import guess_up, guess_up_of_splats
 from splatscope.assets.view_image import MASK_USES, MaskUse
@@ -34,6 +37,7 @@ class Scene:
     gaussians: Gaussians | None
     capture: Capture | None
     offset: Offset = NO_OFFSET  # taken off every position; `write_ply` adds it back
+    remark: str = ""  # a sentence about the run whose folder was opened
 
 
 def open_scene(path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> Scene:
@@ -42,6 +46,18 @@ def open_scene(path: Path, images: str = "images", masks: Sequence[MaskUse] = MA
     if isinstance(opened, SplatFile):
         return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
     return Scene(_describe_capture(opened), None, opened, opened.offset)
+
+
+def listed_views(capture: Capture) -> tuple[View, ...]:
+    """The photographs as the window lists them: 2.jpg before 10.jpg, a test split of the set's own last."""
+    halves = (sorted(views, key=lambda view: _natural(view.name)) for views in (capture.views, capture.test_views))
+    return tuple(view for half in halves for view in half)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Numbers within the name by their value."""
+    parts = re.split(r"(\d+)", name.casefold())
+    return [(int(part), "") if k % 2 else (0, part) for k, part in enumerate(parts)]
 
 
 def middle_box(positions: Float32) -> tuple[Vector, Vector]:
@@ -98,7 +114,10 @@ def camera_of_view(path: Path, name: str, offset: Offset = NO_OFFSET) -> Camera:
 
 def _describe_splats(file: SplatFile) -> SceneInfo:
     low, high = middle_box(file.gaussians.means)
-    cameras = tuple(NamedCamera(name, camera) for name, camera in file.cameras)
+    model = model_of(file.path)
+    tests = held_out(model[0] if model else file.path.parent, (name for name, _ in file.cameras))
+    listed = sorted(file.cameras, key=lambda named: _natural(named[0]))
+    cameras = tuple(NamedCamera(name, camera, name in tests) for name, camera in listed)
     return SceneInfo(
         path=file.path,
         kind=file.kind,
@@ -115,11 +134,8 @@ def _describe_splats(file: SplatFile) -> SceneInfo:
 
 
 def _describe_capture(capture: Capture) -> SceneInfo:
-    cameras = tuple(
-        NamedCamera(view.name, view.camera, is_test)
-        for views, is_test in ((capture.views, False), (capture.test_views, True))
-        for view in views
-    )
+    tests = {id(view) for view in capture.test_views}
+    cameras = tuple(NamedCamera(view.name, view.camera, id(view) in tests) for view in listed_views(capture))
     if capture.points is not None:
         positions = capture.points.positions
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splatscope.kernels.words import counted
+from splatscope.kernels.words import counted, duration
 from splatscope.training import events
 
 
@@ -20,7 +20,7 @@ def sentence(event: events.Event) -> str | None:
                 f"{counted(event.count, 'splat')} to begin with. {event.masks}"
             ).strip()
         case events.Forecast():
-            text = f"Forecast: about {duration(event.seconds)} ({event.step_ms:.0f} ms a step now)."
+            text = f"Forecast: about {duration(event.seconds)} ({duration(event.step_ms / 1e3)} a step now)."
             return f"{text} {event.suggestion}".strip()
         case events.GrowthStopped():
             return (
@@ -54,11 +54,3 @@ def sentence(event: events.Event) -> str | None:
 def back_label(iteration: int) -> str:
     """What going back to a checkpoint is called, in the window and in the terminal; 0 is the run's beginning."""
     return f"Go back to iteration {iteration:,}" if iteration else "Go back to the beginning"
-
-
-def duration(seconds: float) -> str:
-    """40 s, 12 min or 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

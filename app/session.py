@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from splatscope.app.memory import memory_use
+from splatscope.app.memory import MemoryWatch
+from splatscope.app.phase import phase_of, refined
 from splatscope.app.sentences import back_label, sentence
 from splatscope.kernels.errors import InputError
 from splatscope.training import events
-from splatscope.training.errors import NotFiniteError
-from splatscope.viewer.messages import Curve, MemoryUse, TrainingState, TrainingStatus, Trouble
-from splatscope.viewer.training_verbs import CAN_START
+from splatscope.training.errors import NotSavedError, StandstillError
+from splatscope.training.recipes import schedules_in_words
+from splatscope.viewer.run_status import CAN_START, Curve, Refined, TrainingState, TrainingStatus, Trouble
 
 if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
     from splatscope.training.trainer import Trainer
 
 CURVE_POINTS = 1500  # a curve is halved by averaging pairs when it holds twice as many
-MEMORY_SECONDS = 1.0  # between two looks at the memory
+LOADING, COMPILING, PREPARING = "loading photographs", "compiling kernels", "preparing"
+SCORING, SAVING = "scoring", "saving"
 RATE_WINDOW = 2.0  # seconds over which it/s is measured
 
 
@@ -80,10 +82,15 @@ class TrainingSession:
 
     def __init__(self, trainer: Trainer, log: Callable[[str, str], None]) -> None:
         self.trainer = trainer
-        self.state: TrainingState = "ready"
+        self.state: TrainingState = "finished" if trainer.iteration >= trainer.config.iterations else "ready"
         self._log = log
         self._events: Iterator[events.Event] = trainer.run()
         self._pause_after = 0  # iteration; 0: none
+        self._scores_wanted = False  # whatever the state
+        self._doing = LOADING  # instead of steps, once something is asked of the run
+        self._so_far = ""  # how far that is
+        self._prepared: events.Prepared | None = None
+        self._refined: Refined | None = None
         self._loss = CurveRecorder()
         self._psnr = CurveRecorder()
         self._count = CurveRecorder()
@@ -95,7 +102,10 @@ class TrainingSession:
         self._unsaved = ""  # why the result is not on disk
         self._trouble = ""  # why the run paused by itself, until it goes on
         self._troubles = 0  # so far
-        self._memory: tuple[float, MemoryUse] | None = None  # when it was looked at
+        self._memory = MemoryWatch(trainer)
+        self._ran = trainer.seconds["training"]  # seconds before it was last started
+        self._running_since: float | None = None
+        self._parting = ""  # of a run that was stopped and not saved
         self._rate: float | None = None
         self._rate_start: tuple[float, int] | None = None
         self._recall()
@@ -112,15 +122,33 @@ class TrainingSession:
     @property
     def active(self) -> bool:
         """True while `advance` has something to do."""
-        return self.state in ("running", "stopping")
+        return self.state in ("running", "stopping") or self._scores_wanted
 
     def start(self, until: int | None = None) -> None:
-        """Begins or goes on, up to an iteration if one is named. Raises InputError if that is behind already."""
+        """Begins or goes on, up to an iteration if one is named; one past the end makes the run longer, also one that
+        is over. Raises InputError if it is behind already, and if longer settings cannot be written."""
         if until is not None and until <= self.trainer.iteration:
             raise InputError(f"Iteration {until:,} is behind: the run has reached {self.trainer.iteration:,}.")
-        if self.state in CAN_START:
+        if until is not None and until > self.trainer.config.iterations and self.state not in ("stopping", "error"):
+            self.trainer.extend(until)
+            self._log("info", f"The run goes on to iteration {until:,}; the constants of its schedules stay.")
+        if self.state == "finished" and until is not None:
+            self._events = self.trainer.run()
             self._set_state("running")
-        self._pause_after = until or 0
+        elif self.state in CAN_START:
+            self._set_state("running")
+        self._pause_after = until if until is not None and until < self.trainer.config.iterations else 0
+        self._unsaved = self._parting = ""
+
+    def score(self) -> None:
+        """Scores the splats as they are and stays in the state it is in, unless that iteration has been scored."""
+        if not self.status(0).can_be_scored:
+            return
+        if self.state == "finished":
+            self._events = self.trainer.run()
+        self.trainer.ask_for_scores()
+        self._scores_wanted = True
+        self._doing = LOADING if self._prepared is None else SCORING
 
     def pause(self) -> None:
         """Keeps everything; the step in flight is already over when this is called."""
@@ -152,9 +180,12 @@ class TrainingSession:
         """True while it stands paused by itself."""
         return bool(self._trouble)
 
-    def stop(self) -> None:
-        """Saves what is there and stops; as nothing is let go of, the run can go on."""
-        if self.state in ("running", "paused"):
+    def stop(self, save: bool = True) -> None:
+        """Saves what is there, if it is to, and stops; as nothing is let go of, the run can go on."""
+        if not save and self.state in ("running", "paused", "stopping"):
+            self._parting = self._left_behind()
+            self._set_state("stopped")
+        elif self.state in ("running", "paused"):
             self._set_state("stopping")
         elif self.state == "ready":
             self._set_state("stopped")
@@ -164,28 +195,40 @@ class TrainingSession:
         try:
             if self.state == "stopping":
                 return self._stop()
-            event = next(self._events, None)
-        except NotFiniteError as error:  # the splats are those of the step before; the run can go on
+            changed, event = False, next(self._events, None)
+            while isinstance(event, events.Densified | events.GrowthStopped):  # a step that began is of no iteration
+                changed |= self._take(event)
+                event = next(self._events, None)
+        except StandstillError as error:  # the splats are those of the step before; the run can go on
             self._events = self.trainer.run()
+            self._scores_wanted, self._doing = False, ""
             self._set_state("paused")
             self._trouble = str(error)
             self._troubles += 1
             raise
         except BaseException:
+            self._scores_wanted = False
             if self.state != "paused":
                 self._set_state("error")
             raise
         if event is None:
+            self._scores_wanted = False
             self._set_state("finished")
-            return False
-        return self._take(event)
+            return changed
+        changed |= self._take(event)
+        if self.state == "finished" and not self._scores_wanted:
+            self._events = iter(())  # another run may write to its folder now
+        return changed
 
     def _stop(self) -> bool:
         try:
             path = self.trainer.save()
-        except InputError:  # a full disk: paused, so that stopping can be tried again
-            self._set_state("paused")
-            raise
+        except NotSavedError as error:
+            if error.path is None or "checkpoint" in error.what:  # paused, so that stopping can be tried again
+                self._set_state("paused")
+                raise
+            path = error.path
+            self._log("warning", str(error))
         self._note = f"Saved {path}"
         self._log("info", f"Training stopped at iteration {self.trainer.iteration}; saved {path}.")
         self._set_state("stopped")
@@ -196,10 +239,20 @@ class TrainingSession:
         to disk. Raises InputError if it cannot be written."""
         if self.state not in ("running", "paused", "stopping"):
             self.trainer.wait_for_files()
-            return ""
+            return self._parting
         path, resumable = self.trainer.save(), self.trainer.config.checkpoint.enabled
         words = f" Resume: splatscope train --resume {self.trainer.out_dir}" if resumable else ""
         return f"Training stopped at iteration {self.trainer.iteration:,}; saved {path}.{words}"
+
+    def _left_behind(self) -> str:
+        """What is said of a run that is not to be saved: where it was, and what there is of it."""
+        from splatscope.training.checkpoint import checkpoints
+
+        self.trainer.wait_for_files()
+        *_, newest = (0, *checkpoints(self.trainer.out_dir))
+        kept = f"Resume from iteration {newest:,}: splatscope train --resume {self.trainer.out_dir}"
+        words = f"Training stopped at iteration {self.trainer.iteration:,} and was not saved."
+        return f"{words} {kept}" if newest else words
 
     def _take(self, event: events.Event) -> bool:
         changed = False
@@ -210,24 +263,32 @@ class TrainingSession:
                 self._loss.add(event.iteration, event.loss)
                 self._count.add(event.iteration, event.count)
                 self._step_ms.add(event.iteration, sum(event.stage_ms.values()))
-                self._note = ""
+                self._note = self._doing = self._so_far = ""
                 self._measure_rate(event.iteration)
                 if 0 < self._pause_after <= event.iteration:
                     self._pause_after = 0
                     self._set_state("paused")
                 changed = True
             case events.Prepared():
+                self._prepared, self._doing, self._so_far = event, PREPARING, ""
                 for warning in event.warnings[len(self.trainer.capture.warnings) :]:  # the others were there to open it
                     self._log("warning", warning)
+                if short := schedules_in_words(self.trainer.config):
+                    self._log("info", short)
             case events.Loading():
-                self._note = f"Loading photograph {event.done} of {event.total}"
+                self._so_far = f"{event.done} of {event.total}"
+                self._doing = COMPILING if event.done == event.total else LOADING
             case events.Evaluating():
-                self._note = f"Evaluating view {event.done} of {event.total}"
+                self._doing = SCORING
+                self._so_far = f"view {event.done} of {event.total}"
             case events.Evaluated():
-                self._evaluated, self._note = event, ""
+                self._evaluated, self._note, self._so_far = event, "", ""
+                self._doing = SAVING if event.iteration >= self.trainer.config.iterations else ""
+                self._scores_wanted = False
                 self._psnr.add(event.iteration, event.psnr)
                 self._rate_start = None  # the time spent evaluating is not the steps'
             case events.Densified():
+                self._refined = refined(event)
                 changed = True
             case events.SaveFailed() if event.last and "splats" in event.what:
                 self._unsaved = event.reason
@@ -250,6 +311,9 @@ class TrainingSession:
         self._events = iter(())
 
     def _set_state(self, state: TrainingState) -> None:
+        now, since = time.perf_counter(), self._running_since
+        self._ran += 0 if since is None else now - since
+        self._running_since = now if state == "running" else None
         self.state = state
         self._trouble = ""
         self._rate_start = None
@@ -265,13 +329,6 @@ class TrainingSession:
         if seconds > RATE_WINDOW:
             self._rate_start = (now, iteration)
 
-    def _memory_now(self) -> MemoryUse:
-        """Looked at once a second."""
-        now = time.perf_counter()
-        if self._memory is None or now - self._memory[0] > MEMORY_SECONDS:
-            self._memory = now, memory_use(self.trainer)
-        return self._memory[1]
-
     def _trouble_now(self) -> Trouble | None:
         if not self._trouble:
             return None
@@ -281,17 +338,24 @@ class TrainingSession:
 
     def status(self, view_cost: float) -> TrainingStatus:
         """A snapshot for the training panel."""
-        left = self.trainer.config.iterations - self.trainer.iteration
+        doing = self._doing if self.active and self.state != "stopping" else ""
+        until = self._pause_after if self.state == "running" else 0
+        left = (until or self.trainer.config.iterations) - self.trainer.iteration
+        ran = self._ran + (0 if self._running_since is None else time.perf_counter() - self._running_since)
         rate = self._rate if self.state == "running" else None
         evaluated = self._evaluated
         return TrainingStatus(
             state=self.state,
+            doing=doing,
+            so_far=self._so_far if doing else "",
             iteration=self.trainer.iteration,
             iterations=self.trainer.config.iterations,
+            until=until,
             loss=self._last_loss,
             psnr=evaluated.psnr if evaluated else None,
             ssim=evaluated.ssim if evaluated else None,
             psnr_label=evaluated.label if evaluated else "PSNR",
+            scored_at=evaluated.iteration if evaluated else -1,
             iterations_per_second=rate,
             eta_seconds=left / rate if rate else None,
             out_dir=self.trainer.out_dir,
@@ -302,6 +366,7 @@ class TrainingSession:
             stage_ms=self.stage_ms,
             note=self._note,
             trouble=self._trouble_now(),
-            memory=self._memory_now(),
+            memory=self._memory.now(),
+            phase=phase_of(self.trainer, self._prepared, self._refined, ran),
             view_cost=view_cost if self.state == "running" else 0.0,
         )

@@ -1,7 +1,9 @@
-"""Every view of a scene drawn once at its own size: how long it takes, how many pairs it lists, how well it fits.
+"""Every view of a scene drawn at its own size: how long it takes, how many instances it lists, how well it fits.
 
-A view at a time, so that the window stays quick meanwhile; training waits, because the views are to be compared. The
-photographs are decoded here: `photographs.py` is for those somebody looks at.
+Each is drawn a few times in a row, the first ones not counted, and the median stands: a machine that has just
+decoded a photograph, or done nothing, is slower for a while, which is not the view's fault. A view at a time, so that
+the window stays quick meanwhile; training waits, because the views are to be compared. The photographs are decoded
+here: `photographs.py` is for those somebody looks at.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from splatscope.app.desk import CaptureDesk
 from splatscope.app.photographs import lay, lay_mask, psnr
-from splatscope.app.scene import Scene, fit_camera
+from splatscope.app.scene import Scene, fit_camera, listed_views
 from splatscope.assets.capture import View
 from splatscope.assets.view_image import AlphaUse, MaskUse, read_view
 from splatscope.kernels.api import Backend
@@ -24,7 +27,9 @@ from splatscope.viewer.messages import ViewFigures, ViewRequest
 from splatscope.viewer.overlays import picture_rgba
 
 WIDEST = 1600  # px; larger photographs are drawn as wide as this
-QUICK = 250  # ms of a view that is drawn again
+WARM_UP_MS, FIRST_WARM_UP_MS = 40.0, 400.0  # of drawing that is not counted, before a view and before the first one
+DRAWN = 5  # times that count
+LONG_MS = 600.0  # drawing one view may take, about; at least once it counts
 
 
 class ViewSurvey:
@@ -53,17 +58,14 @@ class ViewSurvey:
         return len(self.figures) < len(self._cameras)
 
     def step(self, backend: Backend) -> None:
-        """Draws the next view, twice unless that takes long: the first picture of a size takes longer, and that the
-        machine was busy for a moment is not the view's fault."""
+        """Draws the next view."""
         index = len(self.figures)
         camera = self._cameras[index]
         camera = fit_camera(camera, *_drawn_size(camera))
         assert self._gaussians is not None
         arguments = (self._gaussians, camera, self._settings, self._policy)
-        frame, ms = _drawn(backend, *arguments)
-        if index == 0 or ms < QUICK:
-            ms = min(ms, _drawn(backend, *arguments)[1])
-        figures = ViewFigures(index, ms, frame.instances)
+        frame, ms = _measured(backend, FIRST_WARM_UP_MS if index == 0 else WARM_UP_MS, *arguments)
+        figures = ViewFigures(index, ms, frame.instances, (camera.width, camera.height))
         if index < len(self._views):
             try:
                 image = read_view(self._views[index], self._alpha, self._masks)
@@ -86,9 +88,18 @@ def survey_of(scene: Scene | None, desk: CaptureDesk | None, gaussians: Gaussian
     cameras = [named.camera for named in scene.info.cameras] if scene else []
     if desk is None:
         return ViewSurvey(cameras, (), "background", "use", gaussians, request)
-    views = (*desk.capture.views, *desk.capture.test_views)
     data = desk.session.trainer.config.data
-    return ViewSurvey(cameras, views, data.alpha, data.masks, gaussians, request)
+    return ViewSurvey(cameras, listed_views(desk.capture), data.alpha, data.masks, gaussians, request)
+
+
+def _measured(backend: Backend, warm_up_ms: float, *arguments: Any) -> tuple[Frame, float]:
+    """A picture, and the median of the ms that it took, once the machine is warm."""
+    start = time.perf_counter()
+    frame, ms = _drawn(backend, *arguments)
+    while 1e3 * (time.perf_counter() - start) < warm_up_ms:
+        frame, ms = _drawn(backend, *arguments)
+    times = min(DRAWN, max(1, round(LONG_MS / max(ms, 1e-3))))
+    return frame, median(_drawn(backend, *arguments)[1] for _ in range(times))
 
 
 def _drawn(backend: Backend, *arguments: Any) -> tuple[Frame, float]:

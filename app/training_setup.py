@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # torch loads with the trainer
     from splatscope.training.config import TrainConfig
     from splatscope.training.trainer import Beginning
 
+SETTINGS = "settings.json"
+
 
 @dataclass(frozen=True)
 class TrainingPlan:
@@ -28,54 +30,102 @@ class TrainingPlan:
     config: TrainConfig
     out: Path
     begin: Beginning | None
+    remark: str = ""  # what it has to do without, a sentence
 
 
-def plan_training(options: cli.Train) -> TrainingPlan:
-    """Raises InputError for options that do not go together, and for a path that is not there."""
-    from splatscope.training.config import config_from_dict
-    from splatscope.training.recipes import preset
-
+def plan_training(options: cli.Train, also_over: bool = False) -> TrainingPlan:
+    """Raises InputError for options that do not go together, for a path that is not there, and unless they are wanted
+    `also_over` for a run that has done all its iterations."""
     if options.dataset is not None and options.source_path is not None and options.dataset != options.source_path:
         raise InputError(
             f"The capture is given twice: {options.dataset} and --source-path {options.source_path}; give one."
         )
-    path = options.dataset or options.source_path
     begin = None if options.resume is None else _beginning(options.resume)
-    if begin is not None and begin.checkpoint is not None:
-        if options.preset is not None:
-            raise InputError(
-                f"--preset {options.preset} does not go with --resume {options.resume}: a run keeps its own settings. "
-                f"Change single ones with --set, or begin with its .ply to follow another recipe."
-            )
-        info = begin.checkpoint.info
-        try:
-            config = config_from_dict(info["settings"])
-        except InputError as error:
-            raise InputError(f"The settings in {begin.path} are not those of this version. {error}") from error
-        config = _with_options(config, options)
-        path = path or Path(info["source"])
-        out = options.out or _run_of(begin.path) or default_out(path.name)
-    else:
-        recipe = preset(options.preset or "inria", options.iterations)
-        if begin is not None:  # splats go on with the filter they have
-            recipe = replace(recipe, antialiasing=begin.filter)
-        config = _with_options(recipe, options)
-        out = options.out or default_out("capture" if path is None else path.resolve().name)
-    if begin is not None and config.iterations <= begin.iteration:
+    named = options.dataset or options.source_path
+    source, recipe = _own_run(options, begin, named)
+    config = _with_options(recipe, options)
+    if begin is not None and config.iterations <= begin.iteration and not also_over:
         raise InputError(
-            f"{begin.path} is at iteration {begin.iteration:,} of {config.iterations:,} already; give --iterations "
-            f"more than that to go on."
+            f"{begin.path} is at iteration {begin.iteration:,} already, and the run is to end at "
+            f"{config.iterations:,}; give --iterations a number above {begin.iteration:,} to go on."
         )
+    path = named or source
     if path is None:
         raise InputError(
             "train needs a capture: splatscope train FOLDER (COLMAP, transforms_train.json, or photographs alone)."
         )
     if not path.exists():
+        whose = "" if named or begin is None else f", on which {begin.path} was trained,"
         raise InputError(
-            f"{path} does not exist; give a capture folder: COLMAP, transforms_train.json, or photographs."
+            f"{path}{whose} does not exist; give a capture folder: COLMAP, transforms_train.json, or photographs."
         )
     config.check()
-    return TrainingPlan(path, config, out, begin)
+    own_folder = None if begin is None or begin.checkpoint is None else _run_of(begin.path)
+    out = options.out or own_folder or default_out(path.resolve().name)
+    return TrainingPlan(path, config, out, begin, _without_moments(options.resume, begin))
+
+
+def _own_run(options: cli.Train, begin: Beginning | None, named: Path | None) -> tuple[Path | None, TrainConfig]:
+    """The capture of the run that is gone on from, None if there is none or that is not known; and the settings that
+    options change. `named` is the capture, if the command line says it."""
+    from splatscope.training.config import config_from_dict
+    from splatscope.training.recipes import preset
+
+    recipe = None if options.settings is None else settings_in(options.settings)
+    if begin is not None and begin.checkpoint is not None:
+        for option in filter(None, (options.preset and f"--preset {options.preset}", recipe and "--settings")):
+            raise InputError(
+                f"{option} does not go with --resume {options.resume}: a run keeps its own settings. Change single "
+                f"ones with --set, or begin with its .ply to follow another recipe."
+            )
+        try:
+            return Path(begin.checkpoint.info["source"]), config_from_dict(begin.checkpoint.info["settings"])
+        except InputError as error:
+            raise InputError(f"The settings in {begin.path} are not those of this version. {error}") from error
+    if recipe is not None and options.preset is not None:
+        raise InputError(f"--settings {options.settings} and --preset {options.preset} are two recipes; give one.")
+    if options.preset is not None:
+        recipe = preset(options.preset, options.iterations)
+    source = None
+    if begin is not None and (named is None or recipe is None):
+        source, own = _run_beside(begin.path)
+        recipe = recipe or own
+    recipe = recipe or preset("inria", options.iterations)
+    # Splats go on with the filter they have.
+    return source, recipe if begin is None else replace(recipe, antialiasing=begin.filter)
+
+
+def _run_beside(ply: Path) -> tuple[Path | None, TrainConfig | None]:
+    """Capture and settings of the run that a PLY lies in, as far as `settings.json` or `cfg_args` there say them."""
+    from splatscope.assets.model_folder import model_of, read_cfg_args
+    from splatscope.training.config import config_from_dict
+
+    model = model_of(ply)
+    folder = model[0] if model else ply.parent
+    if (folder / SETTINGS).is_file():
+        return run_settings(folder)
+    said = read_cfg_args(folder) or {}
+    source = said.get("source_path")
+    if not isinstance(source, str):
+        return None, None
+    data = {name: said[name] for name in ("images", "resolution", "white_background", "eval") if name in said}
+    degree = {"sh_degree": said["sh_degree"]} if "sh_degree" in said else {}
+    try:
+        return Path(source), config_from_dict({"data": data, **degree})
+    except InputError as error:
+        raise InputError(f"{folder / 'cfg_args'} is of another kind. {error} Give the capture and --preset.") from error
+
+
+def _without_moments(resume: Path | None, begin: Beginning | None) -> str:
+    """The sentence about a run's folder that has lost its checkpoints; empty otherwise."""
+    from splatscope.assets.model_folder import iterations
+
+    if resume is None or begin is None or begin.checkpoint is not None or not iterations(resume):
+        return ""
+    return (
+        f"{resume} has no checkpoint, so a new run begins with its newest splats, those of iteration "
+        f"{begin.iteration:,}: Adam's moments and the scores so far are missing."
+    )
 
 
 def _beginning(path: Path) -> Beginning:
@@ -89,7 +139,7 @@ def _beginning(path: Path) -> Beginning:
         return _at(path, read_checkpoint(path))
     if path.is_dir() and checkpoints(path):
         return _at(*newest_checkpoint(path))
-    if (path / "settings.json").is_file() and not iterations(path):  # a PLY beside it holds points, not splats
+    if (path / SETTINGS).is_file() and not iterations(path):  # a PLY beside it holds points, not splats
         capture, _ = run_settings(path)
         raise InputError(
             f"{path} was ended before it saved anything, so there is nothing to resume. Begin it anew: splatscope "
@@ -128,8 +178,8 @@ def _with_options(config: TrainConfig, options: cli.Train) -> TrainConfig:
         "sh_interval": options.sh_degree_interval,
         "antialiasing": options.antialiasing,
         "seed": options.seed,
-        "save_iterations": options.save_iterations,
-        "test_iterations": options.test_iterations,
+        "save_iterations": options.save_iterations or None,
+        "test_iterations": options.test_iterations or None,
         "test_interval": options.test_interval,
         "data": {
             "images": options.images,
@@ -167,11 +217,29 @@ def run_settings(folder: Path) -> tuple[Path, TrainConfig]:
     """Capture and settings of the run that wrote `folder`. Raises InputError if its settings.json cannot be used."""
     from splatscope.training.config import config_from_dict
 
-    path = folder / "settings.json"
+    path = folder / SETTINGS
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return Path(stored["source"]), config_from_dict(stored["training"])
     except FileNotFoundError as error:
-        raise InputError(f"{folder} has no settings.json, so the capture is not known; give --dataset.") from error
+        raise InputError(f"{folder} has no {SETTINGS}, so the capture is not known; give --dataset.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged, so the capture is not known; give --dataset.") from error
+
+
+def settings_in(path: Path) -> TrainConfig:
+    """The settings in a run's settings.json, or in that of its folder, as a recipe for another run: without what they
+    say of where its photographs lie. Raises InputError."""
+    from splatscope.training.config import DataConfig, config_from_dict
+
+    file = path / SETTINGS if path.is_dir() else path
+    try:
+        config = config_from_dict(json.loads(file.read_text(encoding="utf-8"))["training"])
+    except InputError as error:
+        raise InputError(f"The settings in {file} are not those of this version. {error}") from error
+    except OSError as error:
+        reason = error.strerror or "the system refused it"
+        raise InputError(f"{file} cannot be read: {reason}. Give a run's {SETTINGS}, or its folder.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{file} does not hold the settings of a run; give a run's {SETTINGS}.") from error
+    return replace(config, data=replace(config.data, images=DataConfig.images))

@@ -33,6 +33,7 @@ _REASONS = {
     errno.EEXIST: "a part of the path is a file, not a folder; choose another path",
     errno.ENOENT: "the folder does not exist and cannot be made; choose another path",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+    errno.ELOOP: "a link there leads back to itself; choose another path",
     errno.EIO: "the disk reported an error; choose another disk",
 }
 
@@ -41,12 +42,15 @@ _REASONS = {
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yields a temporary path beside `path`; renamed to `path` on success, removed on failure.
 
-    The temporary name keeps the suffix, so writers that look at it behave. Missing folders are made.
+    The temporary name keeps the suffix, so writers that look at it behave. Missing folders are made, and removed again
+    if they stay empty.
     Raises InputError if the folder cannot be written or the disk is full.
     """
     path = Path(path)
     temporary = _temporary(path)
+    made: list[Path] = []  # folders, innermost first
     try:
+        made = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
         while temporary.exists():  # left by a process that had the same number
@@ -63,6 +67,9 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # gone already, or never made
             temporary.unlink()
+        with suppress(OSError):  # what was made for a file that is there, or another one by now
+            for folder in made:
+                folder.rmdir()
 
 
 def _temporary(path: Path) -> Path:

@@ -117,6 +117,10 @@ def _pose(image: Any, model: Path) -> NDArray[np.float64]:
             f"{model} does not say where {image.name} was taken: its rig lacks the pose of that camera. Run COLMAP's "
             "rig calibration again, or export the model without rigs."
         ) from error
+    if not np.any(pose.rotation.quat):
+        raise InputError(
+            f"{model} is damaged: the rotation of {image.name} is a quaternion of four zeros, which says no direction."
+        )
     pose.rotation.normalize()  # other writers leave quaternions a per cent off unit length
     view_from_world = np.eye(4)
     view_from_world[:3] = pose.matrix()

@@ -1,7 +1,7 @@
 """The folder that training leaves behind: `point_cloud/iteration_N/point_cloud.ply` and what lies beside it.
 
-The splats are what counts: a damaged `cameras.json` or `cfg_args` becomes a warning, and paths stored in
-them are never followed. `formats.py` opens the PLY itself.
+The splats are what counts: a damaged `cameras.json` or `cfg_args` becomes a warning, and opening follows no path that
+is stored in them. `formats.py` opens the PLY itself.
 """
 
 from __future__ import annotations
@@ -53,15 +53,22 @@ def read_cameras_beside(folder: Path) -> tuple[NamedCameras, list[str]]:
 def read_background(folder: Path) -> tuple[tuple[float, float, float], list[str]]:
     """RGB that the model was trained over, from `cfg_args`: white if it says so, else black; and warnings."""
     black, white = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    settings = read_cfg_args(folder)
+    if settings is None:
+        return black, [f"{folder / 'cfg_args'} cannot be understood, so the background is taken to be black."]
+    return (white if settings.get("white_background") is True else black), []
+
+
+def read_cfg_args(folder: Path) -> dict[str, object] | None:
+    """What `cfg_args` says by name: nothing if there is no such file, None if it cannot be understood."""
     path = folder / "cfg_args"
     if not path.is_file():
-        return black, []
+        return {}
     try:
         with open(path, "rb") as file:
-            settings = _parse_namespace(file.read(_CFG_LIMIT).decode("utf-8"))
+            return _parse_namespace(file.read(_CFG_LIMIT).decode("utf-8"))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return black, [f"{path} cannot be understood, so the background is taken to be black."]
-    return (white if settings.get("white_background") is True else black), []
+        return None
 
 
 def _parse_namespace(text: str) -> dict[str, object]:

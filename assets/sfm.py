@@ -86,7 +86,7 @@ class SearchProgress:
             case "matching":
                 return f"Matching: {self.done:,} of {counted(self.total, 'pair')}"
             case _:
-                return f"Placing cameras: {self.done:,} of {self.total:,} registered so far"
+                return f"Placing cameras: {self.done:,} of {self.total:,} registered"
 
 
 @dataclass(frozen=True)

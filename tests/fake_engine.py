@@ -29,7 +29,6 @@ from splatscope.viewer.messages import (
     BlendMachine,
     Command,
     Comparison,
-    Curve,
     EngineStatus,
     LogLine,
     NamedCamera,
@@ -40,11 +39,9 @@ from splatscope.viewer.messages import (
     SceneInfo,
     Setting,
     StageChange,
-    TrainingState,
-    TrainingStatus,
-    Trouble,
     ViewRequest,
 )
+from splatscope.viewer.run_status import Curve, MemoryUse, Phase, Refined, TrainingState, TrainingStatus, Trouble
 from splatscope.viewer.tile_values import tile_values
 from tests.window_places import PLACES, tell_places
 
@@ -156,7 +153,7 @@ class FakeEngine:
         self._compiling_until = 0.0
         self._troubles = itertools.count(1)
         self._losses: list[float] = []
-        self._until = ITERATIONS
+        self._iterations, self._until = ITERATIONS, 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -200,6 +197,7 @@ class FakeEngine:
         n = len(self._losses)
         x = np.arange(1, n + 1, dtype=np.float64)
         every = np.arange(500, n + 1, 500, dtype=np.float64)
+        refined = Refined(n // 100 * 100, 240, 112, 52, 0) if n >= 100 else None
         training = replace(
             self._status.training,
             iteration=n,
@@ -207,18 +205,22 @@ class FakeEngine:
             psnr=29.0 - 9.0 * math.exp(-n / 2500),
             ssim=0.86,
             psnr_label="held-out PSNR",
+            scored_at=n // 500 * 500,
             iterations_per_second=38.2,
-            eta_seconds=(ITERATIONS - n) / 38.2,
+            eta_seconds=((self._until or self._iterations) - n) / 38.2,
             loss_curve=Curve(x, np.array(self._losses)),
-            count_curve=Curve(x, SPLATS + 3 * x),
+            count_curve=Curve(x, SPLATS + 300 * (x // 100)),
             psnr_curve=Curve(every, 29.0 - 9.0 * np.exp(-every / 2500)),
             stage_ms={"forward": 8.1, "loss": 2.2, "backward": 13.9, "adam": 1.6, "densify": 0.3},
+            phase=Phase(min(n // 1000, 3), 3, 640, 480, 1, refined, (n // 100 + 1) * 100, 14_900, n / 38.2),
+            memory=MemoryUse("Memory", 2_300_000_000, 25_200_000_000, 42_000_000, 240_000, False, 10**7, "little."),
             view_cost=0.18,
         )
         self._status = replace(self._status, training=training, splat_count=SPLATS + 3 * n)
 
     def _set_state(self, state: TrainingState) -> None:
-        self._status = replace(self._status, training=replace(self._status.training, state=state))
+        until = self._until if state == "running" else 0
+        self._status = replace(self._status, training=replace(self._status.training, state=state, until=until))
         self._set_recipe()
 
     def _set_losses(self, iteration: int, trouble: Trouble | None) -> None:
@@ -230,15 +232,18 @@ class FakeEngine:
 
     def _set_recipe(self) -> None:
         """A form of three values, as long as nothing has begun; iterations below 1 are refused."""
+        refused = None
         if int(self._chosen["iterations"]) < 1:
             self._chosen["iterations"] = str(ITERATIONS)
-            self.say("error", "iterations must be at least 1.")
+            refused = ("iterations",), "iterations must be at least 1."
+            self.say("error", refused[1])
         settings = (
-            Setting("iterations", "whole", int(self._chosen["iterations"]), is_main=True),
-            Setting("data.eval", "switch", self._chosen["data.eval"] == "true", is_main=True),
-            Setting("rates.opacity", "number", float(self._chosen["rates.opacity"]), help="of Adam"),
+            Setting("iterations", "whole", int(self._chosen["iterations"]), label="Iterations", rank="main"),
+            Setting("data.eval", "switch", self._chosen["data.eval"] == "true", label="Hold out views", rank="main"),
+            Setting("rates.opacity", "number", float(self._chosen["rates.opacity"]), help="of Adam", label="Opacity"),
         )
-        recipe = Recipe("inria", ("inria", "mcmc"), settings, "")
+        settings = tuple(replace(s, usual=s.value if s.name != "iterations" else ITERATIONS) for s in settings)
+        recipe = Recipe("inria", ("inria", "mcmc"), settings, "", "inria", refused)
         self._status = replace(self._status, recipe=recipe if self._status.training.state == "ready" else None)
 
     def _obey(self, command: Command) -> None:
@@ -256,8 +261,14 @@ class FakeEngine:
             case messages.GoBack():
                 self._set_losses(10, None)
             case messages.StartTraining():
-                self._until = command.until or ITERATIONS
+                self._iterations = max(self._iterations, command.until or 0)
+                self._until = 0 if command.until == self._iterations else command.until or 0
+                now = replace(self._status.training, iterations=self._iterations, until=self._until)
+                self._status = replace(self._status, training=now)
                 self._set_state("running")
+            case messages.ScoreNow():
+                now = self._status.training
+                self._status = replace(self._status, training=replace(now, scored_at=now.iteration))
             case messages.PauseTraining():
                 self._set_state("paused")
             case messages.StepTraining():
@@ -356,8 +367,8 @@ class FakeEngine:
                 self._picture, drawn = Picture(rgba, frame, request, serial, spent, shown), request
             if self._status.training.state == "running":
                 self.train(1)
-                if len(self._losses) >= self._until:
-                    self._set_state("paused")
+                if len(self._losses) >= (self._until or self._iterations):
+                    self._set_state("paused" if self._until else "finished")
             self.ticks += 1
             with self._news:
                 self._news.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,38 @@ def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
         run_bench(BenchOptions(train=tmp_path, recipe=("best",)))
     with pytest.raises(InputError, match="--train"):
         run_bench(BenchOptions(recipe=("fast",)))
+    for setting, remedy in (("seed=3", "give --seeds"), (" data.resolution =2", "give -r"), ("iterations=9", "--iter")):
+        with pytest.raises(InputError, match=remedy):
+            run_bench(BenchOptions(train=tmp_path, recipe=("fast",), set=(setting,)))
+    with pytest.raises(InputError, match="--resume does not go with --recipe"):
+        run_bench(BenchOptions(train=tmp_path, recipe=("fast",), resume=tmp_path))
+
+
+def test_a_trainer_that_is_not_installed_is_left_out_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(measure: object, options: object, recipe: str, seed: int, is_first: bool) -> tuple[Any, Any]:
+        said = capsys.readouterr().out
+        assert ("gsplat is not installed, so it is not in the table" in said) == is_first
+        if recipe == "fast":
+            assert "splatscope inria, seed 0: 10,000 iterations" in said, "a row is shown when it is there"
+            raise InputError("RuntimeError at training/step.py, line 1: no room.")
+        return row_of(recipe, 36.0, seed, height=56), {"machine": {"cpu": "a cpu"}}
+
+    monkeypatch.setitem(sys.modules, "gsplat", None)  # import fails
+    monkeypatch.setattr("splatscope.app.bench_process.in_a_process", run)
+    chosen: Any = {"train": tmp_path, "out": tmp_path / "runs.json"}
+    with pytest.raises(
+        InputError, match=r"^fast, seed 0: RuntimeError .* no room\. What ran before it is in .*runs\.json"
+    ):
+        run_bench(BenchOptions(recipe=("gsplat", "inria", "fast", "gsplat-mcmc"), **chosen))
+    stored = json.loads((tmp_path / "runs.json").read_text())
+    assert [row["recipe"] for row in stored["training_runs"]] == ["inria"]
+    assert stored["absent_peers"] == [
+        "gsplat is not installed, so it is not in the table; it comes from https://docs.gsplat.studio."
+    ]
+    with pytest.raises(InputError, match="There is nothing to run: gsplat is not installed"):
+        run_bench(BenchOptions(recipe=("gsplat",), **chosen))
 
 
 def row_of(recipe: str, psnr: float, seed: int = 0, trainer: str = "splatscope", **other: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from splatscope.app.bench import BenchOptions, run_bench
 from splatscope.app.bench_process import in_a_process
-from splatscope.app.bench_train import BLOCKS, together
+from splatscope.app.bench_train import BLOCKS, TrainBenchOptions, run_train_bench, together
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.api import make_backend
 from splatscope.kernels.errors import InputError
@@ -50,17 +51,51 @@ def test_runs_are_put_together_by_their_medians() -> None:
     assert [run["step"]["max"] for run in found["runs"]] == [9.0, 2.1, 4.1]
 
 
-def test_a_measurement_that_cannot_be_made_is_a_sentence_also_from_its_own_process() -> None:
+def test_a_measurement_that_cannot_be_made_is_a_sentence_also_from_its_own_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
     assert in_a_process(os.getpid) != os.getpid()
     with pytest.raises(InputError, match="There is no training preset 'x'"):
         in_a_process(_refused)
     with pytest.raises(InputError, match="ended early, with exit code 3"):
         in_a_process(os._exit, 3)
+    with pytest.raises(InputError, match="ended early, by SIGKILL"):
+        in_a_process(_killed)
+    with pytest.raises(InputError, match=r"^RuntimeError at tests/test_bench_train\.py, line \d+: no picture\.$"):
+        in_a_process(_crashed)
+    assert capfd.readouterr().err == "", "no traceback beside it"
     with pytest.raises(InputError, match="--runs must be at least 1, got 0"):
-        run_bench(BenchOptions(train=Path("x"), resume=Path("y.ply"), runs=0))
+        run_bench(BenchOptions(train=tmp_path, resume=Path("y.ply"), runs=0))
+    with pytest.raises(InputError, match="There is no capture x; --train takes the path"):
+        run_bench(BenchOptions(train=Path("x")))
 
 
 def _refused() -> None:
     from splatscope.training.recipes import preset
 
     preset("x")
+
+
+def _killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _crashed() -> None:
+    raise RuntimeError("no picture\nand more")
+
+
+def test_what_was_timed_before_a_run_failed_is_shown_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_only(measure: object, options: object, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not is_first:
+            raise InputError("The photographs went away.")
+        sizes = {"capture": "ring", "sh_degree": 0, "width": 72, "height": 56}
+        return run_of(0.9, 1.0, 1.1) | sizes, {"backend": "nothing"}
+
+    monkeypatch.setattr("splatscope.app.bench_process.in_a_process", one_only)
+    options = TrainBenchOptions(tmp_path, runs=3, out=tmp_path / "steps.json")
+    with pytest.raises(InputError, match=r"^The photographs went away\. The figures are those of 1 run before it\.$"):
+        run_train_bench(options)
+    assert "1.000 ms" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "steps.json").read_text())["training"]["runs"]) == 1

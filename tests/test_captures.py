@@ -317,6 +317,13 @@ def test_a_quaternion_off_unit_length_still_gives_a_rotation(tmp_path: Path) -> 
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(3), atol=1e-12)
 
 
+def test_a_quaternion_of_zeros_is_no_rotation(tmp_path: Path) -> None:
+    folder = make_colmap(tmp_path)
+    file = folder / "sparse/0/images.txt"
+    file.write_text(file.read_text().replace("1 1.0 0 0.0 0", "1 0 0 0 0"))
+    assert "a quaternion of four zeros" in outcome(folder)
+
+
 def outcome(folder: Path) -> str:
     try:
         read_colmap(folder)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_origin, get_type_hints
 
 import numpy as np
 import pytest
 
 from splatscope.app import cli
+from splatscope.app.bench import BenchOptions
 from splatscope.assets.cameras import write_camera
 from splatscope.assets.images import read_image
 from splatscope.assets.ply import write_ply
 from splatscope.kernels.api import gpu_is_present, make_backend
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 
 
@@ -112,6 +116,14 @@ def test_the_tile_overlay_is_larger_than_nothing_and_carries_a_legend(scene: Pat
         (["render", "SCENE", "--out", "a.png", "--camera", "/dev/zero"], ["/dev/zero", "regular file"]),
         (["render", "SCENE", "--out", "a.png", "--size", "30000x30000"], ["--size", "16384"]),
         (["train"], ["needs a capture"]),
+        (["train", "/nowhere", "--set", "iterations=5", "--set", "iteratons=6"], ["no training setting 'iteratons'"]),
+        (["train", "/nowhere", "--set", "seed=5", "seed=6"], ["sets seed twice, to 5 and to 6"]),
+        (["train", "/nowhere", "--size", "0x9"], ["--size", "0x9"]),
+        (["bench", "--set", "seed=5"], ["--set goes with --train CAPTURE --recipe"]),
+        (["bench", "--train", ".", "--recipe", "fast", "--set", "sed=5"], ["no training setting 'sed'"]),
+        (["train", "SCENE", "--out", ""], ["--out has no value", "shell variable"]),
+        (["train", "--resume="], ["--resume has no value"]),
+        (["view", ""], ["An argument is empty"]),
         (["train", "SCENE", "--headless"], ["SCENE", "photographs"]),
         (["train", "/nowhere", "--headless"], ["/nowhere"]),
         (["SCENE"], ["display"]),
@@ -170,6 +182,22 @@ def test_names_accept_dashes_and_underscores_and_the_short_forms() -> None:
     ):
         assert cli.parse(words.split()) == expected
     assert cli.parse(["train", "data", "-r", "-1"]) == cli.Train(dataset=Path("data"), resolution=-1)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(cli.Train, "train"), (cli.Eval, "eval"), (BenchOptions, "bench")])
+def test_options_of_several_values_add_up_when_they_are_given_again(kind: type, name: str) -> None:
+    several = [field for field, hint in get_type_hints(kind).items() if get_origin(hint) is tuple]
+    assert len(several) == {"train": 4, "eval": 1, "bench": 10}[name]
+    words = {"ablate": ["sort", "blend_backward"], "vs": ["inria", "all"]}
+    for field in several:
+        first, second = words.get(field, ["7", "8"])
+        option, path = f"--{field.replace('_', '-')}", [] if name == "bench" else ["x"]
+        options = cli.parse([name, *path, option, first, first, option, second])
+        assert [str(value) for value in getattr(options, field)] == [first, first, second]
+        with pytest.raises(InputError, match=f"{option} needs a value"):
+            cli.parse([name, *path, option, first, option])
+    text = " ".join(re.sub(r"[│\n]", " ", splatscope(name, "--help").stdout).split())
+    assert text.count("(may be repeated)") == len(several)
 
 
 def test_a_path_alone_means_view() -> None:

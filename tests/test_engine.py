@@ -228,6 +228,7 @@ def test_a_screenshot_with_heatmap_leaves_picture_heatmap_and_counts(engine: Eng
 
 def test_a_finished_model_is_never_written_over(capture_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "out/point_cloud/iteration_60").mkdir(parents=True)
+    (tmp_path / "out/point_cloud/iteration_60/point_cloud.ply").touch()
     capture = open_capture(capture_folder)
     with pytest.raises(InputError, match="already holds a trained model"):
         make_trainer(capture, TrainConfig(), make_backend("cpu"), tmp_path / "out")

@@ -12,7 +12,8 @@ import pytest
 
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
-from splatscope.app.scene import fit_camera
+from splatscope.app.scene import fit_camera, listed_views
+from splatscope.assets.formats import open_capture
 from splatscope.assets.ply import read_filter
 from splatscope.kernels.types import RenderSettings
 from splatscope.training.config import TrainConfig
@@ -150,6 +151,43 @@ def test_the_page_about_the_capture_comes_with_it(engine: Engine) -> None:
     assert {"capture", "photographs", "sizes", "cameras", "memory", "up"} <= topics
 
 
+def test_photographs_are_listed_as_people_count_and_a_test_split_comes_last(folder: Path) -> None:
+    capture = open_capture(folder)
+    names = ("10.jpg", "2.jpg", "a/b11.jpg", "A/b2.jpg", "1.jpg")
+    views = tuple(replace(view, name=name) for view, name in zip(capture.views, names, strict=False))
+    listed = listed_views(replace(capture, views=views[1:], test_views=views[:1]))
+    assert [view.name for view in listed] == ["1.jpg", "2.jpg", "A/b2.jpg", "a/b11.jpg", "10.jpg"]
+
+
+def test_how_long_a_run_takes_joins_the_page_when_asked_and_goes_with_the_recipe(engine: Engine) -> None:
+    def times() -> list[str]:
+        return [finding.text for finding in engine.status().checkup if finding.topic == "time"]
+
+    assert times() == []
+    engine.send(messages.ForeseeTime())
+    wait_until(times, "the time")
+    assert "a step at first" in times()[0]
+    engine.send(messages.SetRecipe(changes=(("iterations", "5"),)))
+    wait_until(lambda: not times(), "another recipe")
+
+
+def test_what_the_recipe_refuses_is_said_of_the_field(engine: Engine) -> None:
+    engine.send(messages.SetRecipe(changes=(("data.resolution", "11"),)))
+    wait_until(lambda: (recipe := engine.status().recipe) and recipe.refused, "the refusal")
+    status = engine.status()
+    assert status.recipe is not None
+    assert status.recipe.refused is not None
+    names, reason = status.recipe.refused
+    assert names == ("data.resolution",)
+    assert "got 11" in reason
+    assert status.log[-1].about not in status.done, "the banner stays"
+    engine.send(messages.SetRecipe(changes=(("data.resolution", "4"),)))
+    wait_until(lambda: "SetRecipe" in engine.status().done, "the change")
+    assert engine.status().done["SetRecipe"] >= status.log[-1].serial
+    assert (recipe := engine.status().recipe) is not None
+    assert recipe.refused is None
+
+
 def test_every_view_is_measured_once_and_training_waits_for_it(engine: Engine) -> None:
     scene = engine.status().scene
     assert scene is not None
@@ -160,5 +198,6 @@ def test_every_view_is_measured_once_and_training_waits_for_it(engine: Engine) -
     figures = engine.status().views
     assert [view.index for view in figures] == list(range(8))
     assert all(view.ms > 0 and view.instances > 0 for view in figures)
+    assert {view.size for view in figures} == {(c.camera.width, c.camera.height) for c in scene.cameras}
     assert all(view.psnr is not None and 0 < view.psnr < 60 for view in figures)
     wait_until(lambda: engine.status().training.state == "finished", "the rest of the run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import types
 from dataclasses import replace
@@ -23,6 +24,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Float32, Gaussians
 from splatscope.training.config import TrainConfig
 from splatscope.training.perceptual import VGG_WEIGHTS
+from splatscope.training.recipes import preset
 from tests.small_capture import write_blender_set
 
 
@@ -231,7 +233,7 @@ def test_a_resumed_run_has_its_own_settings_and_capture_but_for_what_is_given(ru
     assert plan.config.rates.quats == 0.002
     elsewhere = plan_training(cli.Train(resume=run / "checkpoints" / "iteration_60.pt", iterations=61))
     assert elsewhere.out == run.absolute()
-    with pytest.raises(InputError, match="iteration 60 of 60 already"):
+    with pytest.raises(InputError, match="at iteration 60 already, and the run is to end at 60"):
         plan_training(cli.Train(resume=run))
     with pytest.raises(InputError, match="keeps its own settings"):
         plan_training(cli.Train(resume=run, iterations=90, preset="mcmc"))
@@ -246,6 +248,74 @@ def test_a_run_killed_before_it_saved_anything_is_to_be_begun_anew(run: Path, tm
         InputError, match=f"nothing to resume. Begin it anew: splatscope train .*small set --out {killed}"
     ):
         plan_training(cli.Train(resume=killed))
+
+
+def test_a_ply_in_a_runs_folder_knows_its_capture_and_settings(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "moved"
+    shutil.copytree(run, folder)
+    ply = folder / "point_cloud" / "iteration_60" / "point_cloud.ply"
+    for words in (ply, ply.parent):
+        plan = plan_training(cli.Train(resume=words, iterations=90))
+        assert plan.begin is not None
+        assert (plan.begin.checkpoint, plan.begin.iteration) == (None, 60)
+        assert (plan.capture, plan.config.initial.random_count) == (run.parent / "small set", 200)
+        assert plan.out != folder, "its scores are not overwritten by those of another run"
+        assert plan.remark == ""
+    assert plan_training(cli.Train(resume=ply, preset="mcmc")).config == preset("mcmc")
+    (folder / "settings.json").write_text("{")
+    with pytest.raises(InputError, match=r"settings\.json is damaged"):
+        plan_training(cli.Train(resume=ply))
+    named = cli.Train(dataset=run.parent / "small set", resume=ply, preset="fast", iterations=90)
+    assert plan_training(named).config == preset("fast", 90), "nothing of the damaged file is needed"
+    (folder / "settings.json").unlink()
+    plan = plan_training(cli.Train(resume=ply))
+    assert plan.capture == run.parent / "small set", "by cfg_args"
+    assert plan.config == replace(TrainConfig(), data=replace(TrainConfig().data, white_background=True))
+    loose = tmp_path / "loose.ply"
+    loose.write_bytes(ply.read_bytes())
+    with pytest.raises(InputError, match="needs a capture"):
+        plan_training(cli.Train(resume=loose))
+
+
+def test_a_run_without_checkpoints_begins_with_its_newest_splats_and_says_what_is_missing(
+    run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    shutil.rmtree(folder / "checkpoints")
+    plan = plan_training(cli.Train(resume=folder, iterations=90))
+    assert plan.begin is not None
+    assert plan.begin.path == folder / "point_cloud" / "iteration_60" / "point_cloud.ply"
+    assert plan.remark.startswith(f"{folder} has no checkpoint, so a new run begins with its newest splats, ")
+    assert "iteration 60: Adam's moments" in plan.remark
+    (folder / "settings.json").write_text((run / "settings.json").read_text().replace("small set", "no set"))
+    with pytest.raises(InputError, match=r"no set, on which .*point_cloud\.ply was trained, does not exist"):
+        plan_training(cli.Train(resume=folder, iterations=90))
+
+
+def test_the_settings_of_another_run_are_a_recipe_but_for_its_photographs(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "recipe.json"
+    stored = json.loads((run / "settings.json").read_text())
+    stored["training"]["data"]["images"] = "images_8"
+    stored["training"]["data"]["eval"] = True
+    file.write_text(json.dumps(stored))
+    dataset = run.parent / "small set"
+    config = plan_training(cli.Train(dataset, settings=file, iterations=99, set=("rates.opacity=0.04",))).config
+    assert (config.iterations, config.initial.random_count, config.rates.opacity) == (99, 200, 0.04)
+    assert (config.data.images, config.data.eval) == ("images", True)
+    assert plan_training(cli.Train(dataset, settings=run)).config.initial.random_count == 200, "a folder will do"
+    loose = tmp_path / "loose.ply"
+    write_ply(loose, odd_splats())
+    assert plan_training(cli.Train(dataset, settings=file, resume=loose)).config.initial.random_count == 200
+    for options, words in (
+        (cli.Train(settings=file), "needs a capture"),
+        (cli.Train(dataset, settings=file, preset="fast"), "two recipes; give one"),
+        (cli.Train(settings=file, resume=run), "--settings does not go with --resume"),
+        (cli.Train(dataset, settings=tmp_path / "none.json"), "No such file"),
+        (cli.Train(dataset, settings=dataset / "transforms_train.json"), "does not hold the settings of a run"),
+    ):
+        with pytest.raises(InputError, match=words):
+            plan_training(options)
 
 
 def test_a_run_goes_on_in_its_folder_by_the_command_line(run: Path, capsys: pytest.CaptureFixture) -> None:
@@ -268,7 +338,7 @@ def test_splats_without_a_run_are_a_beginning_without_moments(run: Path, tmp_pat
     plan = plan_training(replace(options, resume=stored))
     assert plan.begin is not None
     assert plan.begin.iteration == 60
-    with pytest.raises(InputError, match="iteration 60 of 50 already"):
+    with pytest.raises(InputError, match="at iteration 60 already, and the run is to end at 50"):
         plan_training(replace(options, resume=stored, iterations=50))
     with pytest.raises(InputError, match="is a capture, not a run"):
         plan_training(replace(options, resume=run.parent / "small set"))

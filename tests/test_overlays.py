@@ -10,9 +10,9 @@ import pytest
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Frame
 from splatscope.viewer import overlays
-from splatscope.viewer.messages import Curve
 from splatscope.viewer.plots import decimate
 from splatscope.viewer.resolution import Resolution
+from splatscope.viewer.run_status import Curve
 from splatscope.viewer.scale import LINEAR, nice_ceiling
 
 

@@ -43,7 +43,7 @@ def test_every_subcommand_takes_toggles_one_after_another_and_again(name: str) -
     path = [] if name in ("bench", "view") else ["x"]
     options = cli.parse([name, *path, "--step", "s06", "--toggle", "a.b=c", "d.e=f", "--toggle", "g.h=i"])
     assert isinstance(options, cli.View | cli.Train | cli.Render | cli.Eval | BenchOptions)
-    assert (options.step, options.toggle) == ("s06", (("a.b=c", "d.e=f"), ("g.h=i",)))
+    assert (options.step, options.toggle) == ("s06", ("a.b=c", "d.e=f", "g.h=i"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_every_subcommand_takes_toggles_one_after_another_and_again(name: str) -
 )
 def test_what_there_is_not_or_does_not_go_together_is_said_in_one_sentence(words: list[str], sentence: str) -> None:
     with pytest.raises(InputError) as error:
-        choose_policy("best", [words])
+        choose_policy("best", words)
     assert sentence in str(error.value)
     with pytest.raises(InputError, match="no step 's9'; steps are s00, "):
         choose_policy("s9")
@@ -74,11 +74,11 @@ def test_a_toggle_comes_to_what_a_click_on_it_comes_to_and_their_order_does_not_
     possible = [(k, v) for k, row in rows.items() for v in row.values if step("s06").unmet(row, v) is None]
     assert len(possible) > 60
     for key, value in possible:
-        chosen = choose_policy("s06", [[f"{key}={value}"]])
+        chosen = choose_policy("s06", [f"{key}={value}"])
         clicked = settle(changed(step("s06"), {key: value}), "cuda", keep=key)
         assert (chosen.policy, chosen.followed) == clicked, key
     words = ["blend.alpha_cap=none", "blend.stop=inclusive", "blend.compaction=off"]
-    both = [choose_policy(toggles=given) for given in ([words], [words[2:], words[1::-1]])]
+    both = [choose_policy(toggles=given) for given in (words, words[::-1])]
     assert both[0].policy == both[1].policy
     assert "cmask = off" in both[0].followed
 
@@ -86,15 +86,15 @@ def test_a_toggle_comes_to_what_a_click_on_it_comes_to_and_their_order_does_not_
 def test_what_a_backend_does_not_honour_is_said_and_a_preset_it_cannot_tell_apart() -> None:
     assert choose_policy("best").remarks("cpu") == choose_policy("s06").remarks("cuda") == []
     assert choose_policy("s06").remarks("cpu") == ["To the cpu backend, step s06 is the same as best."]
-    chosen = choose_policy(toggles=[["blend.map=columns_8x8", "project.filter=mip"]])
+    chosen = choose_policy(toggles=["blend.map=columns_8x8", "project.filter=mip"])
     assert chosen.remarks("cuda") == []
     (remark,) = chosen.remarks("cpu")
     assert remark.startswith("The cpu backend does not honour blend.map and goes on without; it honours bin.bounds, ")
-    assert "Also set: cmask = off" in choose_policy(toggles=[["blend.compaction=off"]]).remarks("cuda")[0]
+    assert "Also set: cmask = off" in choose_policy(toggles=["blend.compaction=off"]).remarks("cuda")[0]
 
 
 def test_the_ladder_has_one_row_more_beside_the_preset_it_starts_from_and_says_how_to_get_it_again() -> None:
-    chosen = choose_policy("s06", [["project.sh_dtype=split", "blend.compaction=off"]])
+    chosen = choose_policy("s06", ["project.sh_dtype=split", "blend.compaction=off"])
     rows = ladder_policies(LadderOptions(steps=("s00",), chosen=chosen))
     first, preset, added = rows
     assert (first, preset) == ("s00", "s06")
@@ -102,7 +102,7 @@ def test_the_ladder_has_one_row_more_beside_the_preset_it_starts_from_and_says_h
     assert rows[added] == chosen.policy
     assert " ".join(chosen.options) == "--step s06 --toggle project.sh_dtype=split blend.compaction=off"
     assert list(ladder_policies(LadderOptions(steps=("s00",)))) == ["s00"]
-    for options in (BenchOptions(step="s06"), BenchOptions(toggle=(("blend.exp=expf",),), cpu=True)):
+    for options in (BenchOptions(step="s06"), BenchOptions(toggle=("blend.exp=expf",), cpu=True)):
         with pytest.raises(InputError, match="--step and --toggle go with --ladder, --ablate or --train"):
             run_bench(options)
 
@@ -184,7 +184,7 @@ def test_the_window_opens_with_the_toggles_in_its_panel_and_a_preset_there_sets_
     words = ["view", str(tmp_path / "a.ply"), "--backend", "cpu", "--size", "1000x700", "--ui-scale", "1"]
     program = Program(display, SCRIPT, [str(tmp_path), *words, "--toggle", *toggles])
     try:
-        wanted = choose_policy("best", [toggles]).policy
+        wanted = choose_policy("best", toggles).policy
         facts = program.wait_for("its picture", lambda facts: facts["policy"] == repr(wanted), seconds=90)
         facts = program.wait_for("the panel", lambda facts: facts["shown"] and facts["places"]["preset"])
         shown = {"bin.bounds": "aabb_o", "project.filter": "mip", "blend.stop": "inclusive", "preset": "custom"}

@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from splatscope.app.journal import Journal, kind_of
+from splatscope.kernels.errors import InputError
 from splatscope.viewer import messages
 from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.messages import Command
 from splatscope.viewer.pace import AWAKE_HZ, LEAST_HZ, Pace, awake_hz
 from splatscope.viewer.session import Session
 from tests.fake_engine import SCENE, FakeEngine
@@ -107,6 +110,39 @@ def test_no_error_is_lost_and_dismissing_keeps_the_log(engine: FakeEngine, sessi
     session.poll()
     assert session.error is None
     assert [line.text for line in session.log] == ["first", "second", "third"]
+
+
+def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEngine, session: Session) -> None:
+    journal = Journal()
+
+    def seen() -> str:
+        engine._status = replace(engine._status, log=tuple(journal.lines), done=dict(journal.done))
+        session.poll()
+        return session.error.text if session.error else ""
+
+    def fails(command: Command) -> None:
+        with pytest.raises(InputError), journal.doing(kind_of(command)):
+            raise InputError("no")
+        journal.add("error", type(command).__name__)
+
+    def works(command: Command) -> None:
+        with journal.doing(kind_of(command)):
+            journal.add("info", "done")
+
+    recipe, start, step = messages.SetRecipe(), messages.StartTraining(), messages.StepTraining()
+    fails(recipe)
+    assert seen() == "SetRecipe"
+    works(start)
+    assert seen() == "SetRecipe"
+    works(recipe)
+    assert seen() == ""
+    fails(start)
+    assert seen() == "StartTraining", "the recipe worked before"
+    works(step)
+    assert seen() == "", "the run goes on"
+    journal.add("error", "of nothing in particular")
+    works(recipe)
+    assert seen() == "of nothing in particular"
 
 
 @pytest.mark.parametrize("typed", ["/data/a b.ply", ' "/data/a b.ply" ', "file:///data/a%20b.ply", "'/data/a b.ply'\n"])

@@ -131,7 +131,8 @@ def test_a_run_that_goes_on_keeps_its_cameras_however_it_uses_masks_by_now(turnt
     assert unknown.value.masks == "invert"
     begun = Beginning(Path("run"), iteration=1)
     for plan in (RunPlan(TrainConfig()), RunPlan(inverted, begin=begun)):
-        assert open_for(plan, turntable.folder, "images").capture is not None
+        scene, _ = open_for(plan, turntable.folder, "images")
+        assert scene.capture is not None
     assert open_or_find(turntable.folder, inverted.data, begun.path).views
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from splatscope.app.plan import settings_of
+from splatscope.app.settings import settings_of
+from splatscope.assets.capture import Capture
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
     DensifyConfig,
@@ -17,6 +19,8 @@ from splatscope.training.config import (
     config_from_dict,
     config_to_dict,
 )
+from splatscope.training.dataset import training_size
+from splatscope.training.output import cfg_args
 from splatscope.training.recipes import PRESETS, preset, with_settings
 
 
@@ -59,7 +63,7 @@ def test_a_wrong_setting_is_named(values: dict, named: str) -> None:
         {"dssim_weight": 1.5},
         {"data": {"resolution": 0}},
         {"data": {"resolution": -2}},
-        {"data": {"resolution": 3}},  # meant as a divisor, it would train pictures of three pixels
+        {"data": {"resolution": 9}},  # meant as a divisor, it would train pictures of nine pixels
         {"densify": {"interval": 0}},
         {"initial": {"random_count": 0}},
         {"iterations": 10**30},
@@ -72,6 +76,39 @@ def test_a_wrong_setting_is_named(values: dict, named: str) -> None:
 def test_a_value_no_run_can_use_is_refused(values: dict) -> None:
     with pytest.raises(InputError):
         config_from_dict(values).check()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"rates.opacity=1{'0' * 400}", "rates.opacity must be a number, got a number of more than 60 digits"),
+        (f"densify={'[' * 100_000}", "densify must be a group of settings, got '[[["),
+        (f"save_iterations=[1{'0' * 400}]", "save_iterations must be numbers from 1 to 1000000000, got a number of"),
+        ("test_iterations=[-1]", "test_iterations must be numbers from 1 to 1000000000, got -1"),
+        ("data.background=red", "three numbers from 0 to 1, for example [1, 0, 0], or [] for the usual one, got 'red'"),
+        ("save_iterations=7000", "a list of iterations, for example [7000, 30000], got 7000"),
+        ('data.images="a\\u0000b"', "data.images must be a text"),
+        ("=1", "--set takes NAME=VALUE"),
+        (f"{'a' * 500}=1", "There is no training setting 'aaa"),
+    ],
+)
+def test_whatever_text_a_setting_is_given_it_is_refused_in_a_sentence_that_is_short(text: str, words: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        with_settings(TrainConfig(), [text]).check()
+    assert words in str(refusal.value)
+    assert len(str(refusal.value)) < 700, "settings are listed, what was given is not"
+
+
+def test_every_whole_divisor_to_eight_divides_the_size_and_other_tools_are_told_the_width(capture: Capture) -> None:
+    width, height = capture.views[0].camera.width, capture.views[0].camera.height
+    for divisor in range(1, 9):
+        config = config_from_dict({"data": {"resolution": divisor}})
+        config.check()
+        size = training_size(width, height, divisor)
+        assert size == (round(width / divisor), round(height / divisor))
+        told = re.search(r"resolution=(\d+)", cfg_args(Path("out"), capture, config))
+        assert told is not None
+        assert int(told[1]) == (divisor if divisor in (1, 2, 4, 8) else size[0])
 
 
 def test_every_number_has_bounds_that_hold_for_all_recipes_and_refuse_what_is_not_finite() -> None:

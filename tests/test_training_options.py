@@ -217,6 +217,8 @@ def test_photographs_that_show_nothing_are_said_in_one_sentence(
             Image.fromarray(pixels).save(path)
             views.append(replace(view, image_path=path))
         for alpha in ("background", "mask", "ignore"):
+            if alpha == "mask" and count > 1:  # nothing to train on, which is refused
+                continue
             config = replace(SHORT, iterations=2, data=DataConfig(alpha=alpha))
             events = list(Trainer(replace(cut_out, views=tuple(views)), config, backend, tmp_path / "run").run())
             told = [text for event in events if isinstance(event, Prepared) for text in event.warnings]

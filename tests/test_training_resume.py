@@ -182,12 +182,13 @@ def test_what_a_resumed_run_cannot_take_over_is_said(capture: Capture, backend: 
     list(Trainer(capture, replace(SHORT, iterations=10), backend, tmp_path).run())
     litter = tmp_path / "point_cloud" / "iteration_10" / ".point_cloud.0123abcd.ply"
     litter.write_bytes(b"half")
-    begin = Beginning(*newest_checkpoint(tmp_path))
+    path = checkpoints(tmp_path)[10]
     fewer = replace(capture, views=capture.views[:-1])
     for config, views, words in (
         (replace(SHORT, strategy="budget"), capture, "another strategy"),
         (SHORT, fewer, "training views are others"),
     ):
+        begin = Beginning(path, read_checkpoint(path))
         events = list(Trainer(views, config, backend, tmp_path, begin).run())
         assert words in of_type(events, Resumed)[0].remark
         assert events[-1] == Finished(40)
@@ -216,6 +217,8 @@ def test_a_full_disk_is_reported_and_training_goes_on(capture: Capture, backend:
         for event in trainer.run():
             events.append(event)
             if isinstance(event, Stepped):  # no file may grow past 8 kB until iteration 30
+                if event.iteration == 29:
+                    trainer.wait_for_files()
                 limit = before[0] if event.iteration >= 30 else 8_000
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     finally:

@@ -189,7 +189,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_splats_are_touched(
 def test_a_run_that_would_lose_every_splat_stops_with_them(capture: Capture, backend: Backend, tmp_path: Path) -> None:
     config = replace(SHORT, densify=replace(SHORT.densify, smallest_opacity=0.9999))
     trainer = Trainer(capture, config, backend, tmp_path)
-    with pytest.raises(InputError, match="iteration 10: every splat"):
+    with pytest.raises(InputError, match="iteration 10: a refine would remove every one of 120 splats"):
         list(trainer.run())
     assert trainer.gaussians.count == 120
 

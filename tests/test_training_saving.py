@@ -21,8 +21,8 @@ from splatscope.kernels.training_step import TrainingStep
 from splatscope.training import device_step, ops, saving
 from splatscope.training import trainer as trainer_module
 from splatscope.training.checkpoint import checkpoint_path, read_checkpoint
-from splatscope.training.config import CheckpointConfig, McmcConfig, TrainConfig
-from splatscope.training.errors import NotFiniteError
+from splatscope.training.config import CheckpointConfig, DensifyConfig, McmcConfig, TrainConfig
+from splatscope.training.errors import NoSplatsLeftError, NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.saving import RunFiles
 from splatscope.training.trainer import Trainer
@@ -142,7 +142,7 @@ class Clock:
 
     def _taken(self, stall: float) -> Any:
         self.now += stall
-        return Namespace(iteration=1)
+        return Namespace(iteration=1, checkpoint=None)
 
 
 def test_a_young_run_is_saved_whenever_its_age_has_doubled_and_later_every_ten_seconds(
@@ -203,3 +203,18 @@ def test_a_run_that_goes_on_behind_a_gradient_left_out_has_a_loss_for_each_itera
     list(trainer.run())
     assert trainer.iteration == len(trainer.history[0]) == 12
     assert all(0 < loss < 1 for loss in trainer.history[0])
+
+
+def test_a_refine_on_a_gpu_that_would_leave_no_splat_leaves_them_all(
+    capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
+) -> None:
+    config = replace(SHORT, densify=DensifyConfig(start=1, interval=4, smallest_opacity=0.9, max_splats=150))
+    trainer = Trainer(capture, config, gpu(), tmp_path)
+    with pytest.raises(NoSplatsLeftError, match=r"densify\.smallest_opacity = 0\.9"):
+        list(trainer.run())
+    trainer.save()
+    stored = read_checkpoint(checkpoint_path(tmp_path, 4))
+    assert len(stored.tensors["raw.means"]) == len(stored.tensors["strategy.pull"]) == 120
+    assert stored.tensors["strategy.pull"].any()
+    with pytest.raises(NoSplatsLeftError):
+        next(event for event in trainer.run() if isinstance(event, Stepped))

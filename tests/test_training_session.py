@@ -194,7 +194,7 @@ def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
     per_splat = (uses[1].needed - uses[0].needed) / 900_000
     assert 700 < per_splat < 2500, "parameters, moments and gradients of a splat of degree 3 alone are 944 bytes"
     assert [use.needed < use.total for use in uses] == [True, True, False]
-    assert uses[1].text.endswith("GiB foreseen for 1,000,000 splats, there are 8.0.")
+    assert uses[1].text.endswith("GiB foreseen for 1,000,000 splats, there are 8.0 GiB.")
     assert f"they hold about {uses[2].fits:,} splats" in uses[2].text
     assert uses[2].fits == pytest.approx((8 << 30) / per_splat, rel=0.05)
     begun = Trainer(capture, replace(SHORT, densify=DensifyConfig(max_splats=1)), backend, tmp_path)
@@ -211,7 +211,7 @@ def test_without_a_cap_memory_is_foreseen_from_the_size_of_the_photographs_and_a
     use = memory_use(trainer)
     assert (use.ends, use.splats) == (False, 6 * 72 * 56)
     assert use.text.startswith(
-        "400 to 24,000 splats are likely without max_splats, by the photographs' size, and take 0.0 to"
+        "400 to 24,000 splats are likely without max_splats, by the photographs' size, and take 1 MiB to"
     )
     assert "Set max_splats" not in use.text
     monkeypatch.setattr(memory, "_of_machine", lambda: (3 << 20, 8 << 20))
@@ -306,9 +306,9 @@ def test_in_the_terminal_the_last_good_state_is_saved_and_named(
     config = replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0))
     with pytest.raises(SystemExit) as end:
         train_in_terminal(Trainer(capture, config, poisoned, tmp_path))
-    assert end.value.code == 1
-    text = capsys.readouterr().out
-    assert "the gradient of sh on" in text
+    assert end.value.code == 2
+    text, problem = capsys.readouterr()
+    assert "the gradient of sh on" in problem
     assert "Saved the splats of iteration 8" in text
     assert f"Resume: splatscope train --resume {tmp_path}\n" in text
     assert f"Go back to iteration 5: splatscope train --resume {tmp_path / 'checkpoints' / 'iteration_5.pt'}\n" in text
@@ -333,7 +333,8 @@ def test_where_the_end_could_not_be_saved_the_newest_state_on_disk_is_named(
         if isinstance(event, Stepped) and event.iteration == 7:
             break
     trainer.wait_for_files()
-    with small_disk(), pytest.raises(InputError, match=r"not on disk.* Iteration 5 is: splatscope train --resume .*_5"):
+    words = r"The result is not on disk.* On disk is iteration 5: splatscope train --resume .*_5"
+    with small_disk(), pytest.raises(InputError, match=words):
         train_in_terminal(trainer)
 
 

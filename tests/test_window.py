@@ -263,8 +263,9 @@ def test_space_trains_and_pauses_n_steps_and_closing_ends_it_all(display: str) -
         hands.keys("alt+F4")
         time.sleep(0.6)  # it asks first
         assert program.process.poll() is None
-        assert program.facts["state"] == "running"
+        assert program.facts["state"] == "paused", "it waits for the answer"
         hands.keys("Escape")  # which is no; and the window manager kept the release of Alt
+        program.wait_for("going on", lambda facts: facts["state"] == "running")
         time.sleep(0.6)
         hands.keys("space")
         program.wait_for("a pause by a key after Alt + F4", lambda facts: facts["state"] == "paused")

@@ -127,6 +127,7 @@ def test_each_state_has_its_buttons_and_a_second_click_does_no_harm(begin: Any) 
     run.press("reset")
     run.press("throw", times=2)
     run.wait("the beginning", lambda facts: (facts["state"], facts["iteration"]) == ("ready", 0))
+    time.sleep(0.5)  # what has just become Start does not count as pressed
     run.press("start")  # and kernels compile once more
     run.press("pause", times=3)
     assert run.facts["iteration"] == 0
@@ -141,7 +142,9 @@ def test_each_state_has_its_buttons_and_a_second_click_does_no_harm(begin: Any) 
     run.wait("going on", lambda facts: facts["iteration"] > stopped_at)
     run.press("stop")
     facts = run.wait_for_state("stopped")
-    assert newest_checkpoint(run.out)[1].iteration == facts["iteration"]
+    (began_anew,) = (said for said in facts["infos"] if "at its beginning again" in said)
+    out = Path(began_anew.partition("write to ")[2].rstrip("."))
+    assert newest_checkpoint(out)[1].iteration == facts["iteration"]
     assert not facts["errors"]
 
 
@@ -172,6 +175,22 @@ def test_closing_a_live_run_asks_in_front_of_everything_and_each_answer_is_what_
     assert iteration >= reached
     assert read_ply(run.out / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply").count > 0
     assert not list(run.out.rglob(".*")), "nothing half-written is left"
+
+
+def test_closing_without_saving_leaves_the_run_as_its_newest_checkpoint_has_it(begin: Any) -> None:
+    run = begin("--checkpoint", 5)
+    run.press("start")
+    run.wait("a checkpoint", lambda facts: facts["iteration"] > 6)
+    run.ask_to_close()
+    run.place("close unsaved")
+    facts = run.wait_for_state("paused")
+    run.program.xdotool("key", "space")  # not behind the question
+    time.sleep(0.6)
+    assert run.facts["iteration"] == facts["iteration"], "it waits for the answer"
+    run.press("close unsaved")
+    assert run.program.process.wait(20) == 0
+    assert not (run.out / "point_cloud").exists()
+    assert 0 < newest_checkpoint(run.out)[1].iteration <= facts["iteration"]
 
 
 def test_splats_are_saved_in_the_folder_of_their_run_and_next_time_where_they_were_saved_last(

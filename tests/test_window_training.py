@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from splatscope.viewer.messages import TrainingStatus
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
-from splatscope.viewer.panels.training import view_price
+from splatscope.viewer.run_status import TrainingStatus
+from splatscope.viewer.run_words import view_price
 from tests.display import Program
 from tests.window_hands import SCRIPT, Hands
 
@@ -50,8 +50,12 @@ def test_a_field_of_the_recipe_takes_effect_when_it_is_left_and_comes_back_if_it
     hands.program.wait_for("the switch", lambda facts: "(('data.eval', 'true'),)" in facts["commands"][-1])
     fill(hands, "folder", "/tmp/elsewhere")
     hands.program.wait_for("the folder", lambda facts: "out='/tmp/elsewhere'" in facts["commands"][-1])
+    press(hands, "back iterations")
+    hands.program.wait_for("the way back", lambda facts: "(('iterations', '7000'),)" in facts["commands"][-1])
+    assert not hands.program.facts["places"]["why iterations"]
     fill(hands, "iterations", "0")
     hands.program.wait_for("the refusal", lambda facts: "(('iterations', '0'),)" in facts["commands"][-1])
+    hands.program.wait_for("why, at the field", lambda facts: facts["places"]["why iterations"])
     sent = len(hands.program.facts["commands"])
     fill(hands, "iterations", "7000")  # what it shows again, so that nothing changes
     time.sleep(0.5)
@@ -71,6 +75,52 @@ def test_a_run_stops_where_it_was_told_to_and_is_thrown_away_only_when_asked_twi
     press(hands, "throw")
     hands.program.wait_for("the beginning", lambda facts: facts["state"] == "ready" and facts["iteration"] == 0)
     hands.program.wait_for("the form again", lambda facts: facts["places"]["iterations"])
+
+
+def test_where_a_run_pauses_can_be_changed_while_it_goes_and_lie_past_its_end(hands: Hands) -> None:
+    fill(hands, "until", "4000")
+    press(hands, "run")
+    hands.program.wait_for("the run", lambda facts: facts["state"] == "running")
+    fill(hands, "until", "300")
+    press(hands, "run")
+    hands.program.wait_for("an earlier pause", lambda facts: (facts["state"], facts["iteration"]) == ("paused", 300))
+    fill(hands, "until", "7010")
+    press(hands, "run")
+    facts = hands.program.wait_for("going on", lambda facts: facts["iteration"] > 300)
+    assert facts["commands"][-1] == "StartTraining(until=7010)"
+
+
+def test_a_double_click_on_pause_pauses_and_on_resume_resumes(hands: Hands) -> None:
+    press(hands, "start")
+    for name, state in (("pause", "paused"), ("resume", "running"), ("pause", "paused")):
+        left, top, width, height = hands.program.wait_for(name, lambda facts, name=name: facts["places"].get(name))[
+            "places"
+        ][name]
+        time.sleep(0.5)
+        hands.move(left + width // 2, top + height // 2)
+        hands.program.xdotool("click", "--repeat", 2, "--delay", 180, 1)
+        time.sleep(0.8)
+        assert hands.program.facts["state"] == state, name
+
+
+def test_a_tooltip_goes_with_the_press_that_it_foretold_until_the_mouse_comes_back(hands: Hands) -> None:
+    press(hands, "step")
+    left, top, width, height = hands.program.wait_for("reset", lambda facts: facts["places"].get("reset"))["places"][
+        "reset"
+    ]
+    spot = left + width // 2, top + height // 2
+    hands.move(*spot)
+    hands.program.wait_for("the tooltip", lambda facts: facts["places"]["reset tip"])
+    hands.program.xdotool("click", 1)
+    hands.program.wait_for("the question", lambda facts: facts["places"]["throw"])
+    hands.program.wait_for("no tooltip", lambda facts: not facts["places"]["reset tip"])
+    time.sleep(0.8)
+    assert not hands.program.facts["places"]["reset tip"], "the mouse rests there"
+    hands.keys("Escape")
+    hands.program.wait_for("no question", lambda facts: not facts["places"]["throw"])
+    hands.move(300, 300)
+    hands.move(*spot)
+    hands.program.wait_for("the tooltip again", lambda facts: facts["places"]["reset tip"])
 
 
 def test_a_run_that_paused_by_itself_offers_a_way_back_and_nothing_else_until_that_is_answered(hands: Hands) -> None:

@@ -18,6 +18,7 @@ def tell_places() -> None:
 
     from splatscope.viewer.panels.close import CloseWindow
     from splatscope.viewer.panels.heatmap import HeatmapPanel
+    from splatscope.viewer.panels.reset import ResetWindow
     from splatscope.viewer.panels.schedule import SchedulePanel
     from splatscope.viewer.panels.stages import StagesPanel
     from splatscope.viewer.panels.toggles import TogglesPanel
@@ -25,6 +26,8 @@ def tell_places() -> None:
 
     def place(item: Any) -> list[int]:
         seen = item and dpg.get_item_state(item).get("visible", False)
+        if seen and "rect_min" not in dpg.get_item_state(item):  # a tooltip: wherever the mouse is
+            return [0, 0, 0, 0]
         return [*map(int, dpg.get_item_rect_min(item)), *map(int, dpg.get_item_rect_size(item))] if seen else []
 
     def telling(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
@@ -36,7 +39,11 @@ def tell_places() -> None:
 
         panel.update = update_and_tell
 
-    telling(CloseWindow, lambda window: {"save and close": window.yes, "go on": window.no})
+    telling(
+        CloseWindow,
+        lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "go on": window.no},
+    )
+    telling(ResetWindow, lambda window: {"throw": window.throw})
     names = ("choice", "start", "save", "record")
     telling(StagesPanel, lambda panel: {name: getattr(panel, f"_{name}") for name in names})
     telling(HeatmapPanel, lambda panel: {str(name): item for name, item in panel._kinds.items()})
@@ -58,14 +65,31 @@ def tell_places() -> None:
         return controls
 
     telling(TogglesPanel, toggles)
+
+    def tip_of(item: Any) -> Any:
+        siblings: Any = dpg.get_item_children(dpg.get_item_parent(item) or 0, 1)
+        return siblings[siblings.index(item) + 1]
+
+    def buttons(row: Any) -> dict[str, Any]:
+        """By what they do; those that cannot be pressed are not there."""
+        verbs = {"ready": "start", "running": "pause", "paused": "resume", "stopped": "resume"}
+        allowed = {verbs.get(row._state, "start") if name == "go" else name: name for name in row.items}
+        there = {verb: row.items[name] for verb, name in allowed.items() if row.allowed(name)}
+        return dict.fromkeys((*verbs.values(), *allowed), 0) | there
+
     telling(
         TrainingPanel,
         lambda panel: (
-            {name: 0 for _, name in panel._button}
-            | {name: item for (state, name), item in panel._button.items() if state == panel._state}
-            | {"back": panel._back, "keep": panel._keep}
-            | {"loss plot": panel._loss_plot._plot, "splats plot": panel._count_plot._plot}
-            | {"until": panel._until, "run": panel._run, "throw": panel._throw, "folder": panel._form._out}
-            | {name: items[0] for name, items in panel._form.inputs.items()}
+            buttons(panel.buttons)
+            | {"back": panel.buttons.back, "keep": panel.buttons.keep}
+            | {"loss plot": panel._curves.loss._plot, "splats plot": panel._curves.count._plot}
+            | {"reset tip": tip_of(panel.buttons.items["reset"])}
+            | {"until": panel.buttons.until, "folder": panel._form._out}
+            | panel._form.inputs
+            | {
+                f"{part} {name}": getattr(row, part)
+                for name, row in panel._form._rows.items()
+                for part in ("back", "why")
+            }
         ),
     )

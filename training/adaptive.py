@@ -49,6 +49,10 @@ class AdaptiveDensity(PullStatistics):
         """Refines go on, within so many splats."""
         self._config = replace(self._config, max_splats=count)
 
+    @property
+    def most(self) -> int | None:
+        return self._config.max_splats if self._config.enabled else None
+
     def after_step(
         self, state: SplatState, iteration: int, random: torch.Generator
     ) -> tuple[SplatState, Densified | None]:

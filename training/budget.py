@@ -52,6 +52,10 @@ class BudgetedGrowth(PullStatistics):
         """Makes that the budget."""
         self._budget = min(self._budget, count)
 
+    @property
+    def most(self) -> int | None:
+        return self._budget or None
+
     def due(self, iteration: int) -> bool:
         """Whether a refine or a halving may be due."""
         c = self._config

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, get_args
 
@@ -22,13 +22,15 @@ import torch
 from torch import Tensor
 
 from splatscope.assets.atomic import atomic_path
+from splatscope.assets.model_folder import iterations
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.training.checkpoint_check import archive_is_whole, complete, mistake_in
+from splatscope.training.folder import FOLDER, checkpoints, resume_line
 
 _FAMILY = "splatscope checkpoint "
 FORMAT = f"{_FAMILY}1"
-FOLDER = "checkpoints"
+_EARLIER = " Use an earlier checkpoint."
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,7 @@ class Checkpoint:
     info: dict[str, Any]  # plain values, ready for JSON
     path: Path | None = None  # of the file it was read from
     lacks: tuple[str, ...] = ()  # what an older version did not keep; see `checkpoint_check.EARLIER`
+    passed_over: str = ""  # which newer ones could not be read, and why
 
     @property
     def iteration(self) -> int:
@@ -79,7 +82,7 @@ class Checkpoint:
 
 def damaged(path: Path | None, mistake: str) -> InputError:
     """The error about a checkpoint that has `mistake`."""
-    return InputError(f"{path or 'The checkpoint'} is damaged: {mistake}. Use an earlier checkpoint.")
+    return InputError(f"{path or 'The checkpoint'} is damaged: {mistake}.{_EARLIER}")
 
 
 def checkpoint_path(out_dir: Path, iteration: int) -> Path:
@@ -155,41 +158,42 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def _load(path: Path, file: IO[bytes]) -> Any:
     if not archive_is_whole(file):
-        raise InputError(f"{path} is damaged, or not a checkpoint of splatscope; use an earlier one.")
+        raise InputError(f"{path} is damaged, or not a checkpoint of splatscope.{_EARLIER}")
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except MemoryError as error:
         raise InputError(f"{path} does not fit in memory.") from error
     except Exception as error:  # torch: RuntimeError, UnpicklingError, KeyError, … by kind of damage
-        raise InputError(f"{path} is damaged, or not a checkpoint of splatscope; use an earlier one.") from error
-
-
-def checkpoints(out_dir: Path) -> dict[int, Path]:
-    """Iterations and files of a run's checkpoints, lowest first; empty if there are none."""
-    found = {}
-    for path in (out_dir / FOLDER).glob("iteration_*.pt"):
-        number = re.fullmatch(r"iteration_(\d{1,12})", path.stem)
-        if number:
-            found[int(number[1])] = path
-    return dict(sorted(found.items()))
+        raise InputError(f"{path} is damaged, or not a checkpoint of splatscope.{_EARLIER}") from error
 
 
 def newest_checkpoint(out_dir: Path) -> tuple[Path, Checkpoint]:
-    """The newest checkpoint below a run's folder that can be read. Raises InputError if there is none."""
+    """The newest checkpoint below a run's folder that can be read; it says which newer ones cannot. Raises InputError
+    if there is none."""
     stored = checkpoints(out_dir)
     if not stored:
         raise InputError(
             f"{out_dir} holds no checkpoint ({FOLDER}/iteration_N.pt), so there is nothing to resume. A PLY can be "
             f"started from: --resume FILE.ply."
         )
-    problem: InputError | None = None
+    problems: list[str] = []
     for path in reversed(stored.values()):
         try:
-            return path, read_checkpoint(path)
+            checkpoint = read_checkpoint(path)
         except InputError as error:
-            problem = problem or error
-    assert problem is not None
-    raise problem
+            problems.append(str(error).removesuffix(_EARLIER))
+        else:
+            passed_over = f"Passed over: {' '.join(problems)}" if problems else ""
+            return path, replace(checkpoint, passed_over=passed_over)
+    splats = iterations(out_dir)
+    way_out = f"Its splats can be begun with: {resume_line(splats[max(splats)])}" if splats else "Begin the run anew."
+    raise InputError(f"{problems[0]} {_none_else(len(stored))} {way_out}")
+
+
+def _none_else(count: int) -> str:
+    """The sentence about checkpoints of which the newest cannot be used."""
+    others = "the other one" if count == 2 else f"the other {count - 1}"
+    return "It is the only one." if count == 1 else f"Nor can {others} be read."
 
 
 def remove_old(out_dir: Path, keep: int) -> None:

@@ -7,7 +7,7 @@ for what the parts are.
 
 from __future__ import annotations
 
-import math
+import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from typing import IO, Any
@@ -113,7 +113,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _are_texts(value: Any) -> bool:

@@ -7,6 +7,7 @@ are in `recipes.py`; read `trainer.py` next.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
@@ -17,6 +18,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter, Policy
 
 StrategyName = Literal["adaptive", "mcmc", "budget"]
+DIVISORS = range(1, 9)  # that -r may divide the size of photographs by; larger numbers are widths
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class DataConfig:
     """Which photographs are trained on, at which size, and over what."""
 
     images: str = "images"  # folder of the photographs below the dataset (COLMAP)
-    resolution: int = -1  # 1, 2, 4, 8: divide the size; -1: cap the width at 1600; else the width in pixels
+    resolution: int = -1  # 1 to 8: divide the size; -1: cap the width at 1600; else the width in pixels
     white_background: bool = False  # train over white; RGBA sets always are
     eval: bool = False  # hold out every 8th view by name (a set's own test split is always held out)
     holdout_interval: int = 8  # with eval, views whose index by name is a multiple of this are held out
@@ -223,15 +225,20 @@ class TrainConfig:
             most = _MOST if high is None else high
             if value is not None and not low <= value <= most:  # NaN is not
                 allowed = f"at least {low}" if high is None and value < low else f"from {low} to {most}"
-                raise InputError(f"{name} must be {allowed}, got {value}.")
-        if self.data.resolution < _LEAST_WIDTH and self.data.resolution not in (-1, 1, 2, 4, 8):
+                raise InputError(f"{name} must be {allowed}, got {shown(value)}.")
+        for name in ("save_iterations", "test_iterations"):
+            wrong = [number for number in getattr(self, name) if not 1 <= number <= _MOST]
+            if wrong:
+                raise InputError(f"{name} must be numbers from 1 to {_MOST}, got {shown(wrong[0])}.")
+        resolution = self.data.resolution
+        if resolution < _LEAST_WIDTH and resolution not in (-1, *DIVISORS):
             raise InputError(
-                f"resolution (-r) must be 1, 2, 4, 8 to divide the size, a width of {_LEAST_WIDTH} pixels or more, or "
-                f"-1 (at most 1600 wide), got {self.data.resolution}."
+                f"resolution (-r) must be a whole number from 1 to {DIVISORS[-1]} to divide the size, a width of "
+                f"{_LEAST_WIDTH} pixels or more, or -1 (at most 1600 wide), got {shown(resolution)}."
             )
         background = self.data.background
         if background and (len(background) != 3 or not all(0 <= channel <= 1 for channel in background)):
-            raise InputError(f"data.background must be three numbers from 0 to 1, got {background}.")
+            raise InputError(f"data.background must be {_LISTS['data.background']}, got {shown(list(background))}.")
         if self.data.alpha != "background" and self.data.random_background:
             raise InputError("data.random_background needs data.alpha=background: nothing else shows the background.")
 
@@ -318,6 +325,24 @@ _LIMITS: tuple[tuple[str, float, float | None], ...] = (
 )
 
 
+# What a list is of, and an example.
+_LISTS = {
+    "data.background": "three numbers from 0 to 1, for example [1, 0, 0], or [] for the usual one",
+    "save_iterations": "a list of iterations, for example [7000, 30000]",
+    "test_iterations": "a list of iterations, for example [7000, 30000]",
+}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_SHOWN = 60  # characters of what was given; numbers may have hundreds of digits
+
+
+def shown(value: Any) -> str:
+    """A value as an error says it, shortened."""
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:  # Python writes none of more than 4,300 digits
+        return f"a number of more than {_SHOWN} digits"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Nested plain values, ready for JSON."""
     return asdict(config)
@@ -331,11 +356,11 @@ def config_from_dict(values: Mapping[str, Any], base: Any = TrainConfig(), where
     for name, value in values.items():
         path = f"{where}{name}"
         if name not in names:
-            raise InputError(f"There is no training setting {path!r}; known here: {', '.join(sorted(names))}.")
+            raise InputError(f"There is no training setting {shown(path)}; known here: {', '.join(sorted(names))}.")
         current = getattr(base, name)
         if is_dataclass(current):
             if not isinstance(value, Mapping):
-                raise InputError(f"Training setting {path} must be a group of settings, got {value!r}.")
+                raise InputError(f"Training setting {path} must be a group of settings, got {shown(value)}.")
             changes[name] = config_from_dict(value, current, f"{path}.")
         else:
             changes[name] = _checked(path, value, hints[name])
@@ -350,9 +375,9 @@ def _checked(path: str, value: Any, hint: Any) -> Any:
         return value
     if hint is int and whole:
         return value
-    if hint is float and (whole or isinstance(value, float)):
+    if hint is float and (isinstance(value, float) or (whole and abs(value) <= sys.float_info.max)):
         return float(value)
-    if hint is str and isinstance(value, str):
+    if hint is str and isinstance(value, str) and "\0" not in value:
         return value
     if origin is Literal and value in choices:
         return value
@@ -362,5 +387,5 @@ def _checked(path: str, value: Any, hint: Any) -> Any:
         return _checked(path, value, choices[0])
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_checked(path, item, choices[0]) for item in value)
-    allowed = f"one of {', '.join(choices)}" if origin is Literal else getattr(hint, "__name__", hint)
-    raise InputError(f"Training setting {path} must be {allowed}, got {value!r}.")
+    allowed = f"one of {', '.join(choices)}" if origin is Literal else _LISTS.get(path) or _KINDS[hint]
+    raise InputError(f"Training setting {path} must be {allowed}, got {shown(value)}.")

@@ -26,7 +26,7 @@ from splatscope.assets.view_image import read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32
 from splatscope.kernels.words import counted
-from splatscope.training.config import DataConfig
+from splatscope.training.config import DIVISORS, DataConfig
 
 Color = tuple[float, float, float]
 BLACK: Color = (0.0, 0.0, 0.0)
@@ -130,12 +130,18 @@ class Dataset:
         self.training = [photograph for photograph in loaded[: len(self.training_views)] if photograph]
         held_out = [photograph for photograph in loaded[len(self.training_views) :] if photograph]
         refuse_if_too_few(damaged, len(views) if self.training else len(damaged))
-        refuse_if_all_masked(self.training)
+        refuse_if_nothing_counts(self.training)
         scored = [photograph for photograph in held_out if photograph.counts]
-        self.tested = scored or spread(self.training, self._config.training_views_tested)
+        seen = [photograph for photograph in self.training if photograph.counts]
+        self.tested = scored or spread(seen, self._config.training_views_tested)
         self.label = "held-out PSNR" if scored else "training PSNR"
         present = *self.training, *held_out
-        told = left_out(damaged) if damaged else "", _blank(present), *mask_warnings(present)
+        told = [left_out(damaged) if damaged else "", _blank(present), *mask_warnings(present)]
+        if self.held_out_views and not scored:
+            views_held_out = counted(len(self.held_out_views), "view")
+            told.append(
+                f"Nothing can be scored on the {views_held_out} held out, so scores are those of training views."
+            )
         self.warnings = tuple(filter(None, told))
         self.masked = masks_in_words(present, views, self._config)
 
@@ -168,13 +174,20 @@ def _blank(photographs: Sequence[Photograph]) -> str:
     )
 
 
-def refuse_if_all_masked(photographs: Sequence[Photograph]) -> None:
-    """Raises InputError if masks leave nothing to train on."""
-    if all(photograph.is_masked and not photograph.counts for photograph in photographs):
+def refuse_if_nothing_counts(photographs: Sequence[Photograph]) -> None:
+    """Raises InputError if masks, or what is transparent with `alpha` = mask, leave nothing to train on."""
+    if any(photograph.counts for photograph in photographs):
+        return
+    every = f"every pixel of {counted(len(photographs), 'photograph')}, so there is nothing to train on"
+    if all(photograph.is_masked for photograph in photographs):
         raise InputError(
-            f"Masks leave out every pixel of {counted(len(photographs), 'photograph')}, so there is nothing to train "
-            "on. If white means what to leave out, train with --masks invert; --masks ignore trains without them."
+            f"Masks leave out {every}. If white means what to leave out, train with --masks invert; --masks ignore "
+            "trains without them."
         )
+    raise InputError(
+        f"--alpha mask leaves out {every}: they are transparent everywhere. Export them with the scene opaque, or "
+        f"train with --alpha ignore if their colours are whole."
+    )
 
 
 def mask_warnings(photographs: Sequence[Photograph]) -> Iterator[str]:
@@ -257,7 +270,7 @@ def scene_extent(cameras: list[Camera]) -> float:
 
 def training_size(width: int, height: int, resolution: int) -> tuple[int, int]:
     """(width, height) in pixels of a photograph under -r, see `DataConfig.resolution`. Raises InputError."""
-    if resolution in (1, 2, 4, 8):
+    if resolution in DIVISORS:
         return max(1, round(width / resolution)), max(1, round(height / resolution))
     target = min(width, WIDEST) if resolution == -1 else resolution
     size = target, max(1, int(height * target / width))

@@ -1,11 +1,20 @@
-"""What may go wrong in a step, light enough to be imported where torch is not."""
+"""What may go wrong in a run, light enough to be imported where torch is not."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from splatscope.kernels.errors import InputError
 
 
-class NotFiniteError(InputError):
+class StandstillError(InputError):
+    """A run cannot go on as it is. Its splats are whole, those of iteration `reached`, and can be saved."""
+
+    reached: int
+    remedy: tuple[str, ...] = ()  # settings (NAME=VALUE) with which it can go on from there
+
+
+class NotFiniteError(StandstillError):
     """A step was not taken: a number in it is NaN or infinite. The splats are those of the iteration before."""
 
     def __init__(self, tensor: str, view: str, iteration: int, detail: str = "") -> None:
@@ -16,3 +25,20 @@ class NotFiniteError(InputError):
         )
         self.tensor, self.view, self.iteration = tensor, view, iteration
         self.reached = iteration - 1  # iteration whose splats there are
+
+
+class NoSplatsLeftError(StandstillError):
+    """A refine would have removed every splat, so it was not carried out."""
+
+    def __init__(self, sentence: str, iteration: int, remedy: tuple[str, ...]) -> None:
+        super().__init__(sentence)
+        self.reached, self.remedy = iteration, remedy
+
+
+class NotSavedError(InputError):
+    """Part of a state could not be written; every other part was."""
+
+    def __init__(self, sentence: str, what: tuple[str, ...], path: Path | None) -> None:
+        """`what` is not on disk; `path` has the splats unless they are part of that."""
+        super().__init__(sentence)
+        self.what, self.path = what, path

@@ -23,7 +23,7 @@ class Exposures:
     def __init__(self, config: ExposureConfig, rates: RateConfig, views: int, iterations: int) -> None:
         self._config = config
         self._rates = rates
-        self._iterations = iterations
+        self.iterations = iterations  # of the run, at whose end the rate has fallen
         self.values = torch.eye(4, 3).repeat(views, 1, 1)
         self._first = torch.zeros_like(self.values)
         self._second = torch.zeros_like(self.values)
@@ -55,7 +55,7 @@ class Exposures:
 
     def rate(self, iteration: int) -> float:
         """Learning rate of this iteration."""
-        return log_linear(self._config.rate_start, self._config.rate_end, iteration, self._iterations)
+        return log_linear(self._config.rate_start, self._config.rate_end, iteration, self.iterations)
 
     def move_to(self, device: str) -> None:
         """Keeps everything there from now on, where steps on a GPU change it (kernels/step_options.py)."""

@@ -12,6 +12,7 @@ import time
 
 from splatscope.kernels.api import Backend
 from splatscope.kernels.types import Gaussians, RenderSettings
+from splatscope.kernels.words import duration
 from splatscope.training.config import TrainConfig
 from splatscope.training.dataset import Dataset, spread
 from splatscope.training.events import Forecast
@@ -83,11 +84,3 @@ def suggest(seconds: float, shrunk: float) -> str:
     times = {r: seconds * (shrunk / r) ** (2 * PIXEL_POWER) for r in coarser}
     choice = next((r for r in coarser if times[r] <= LONG), coarser[-1])
     return f"-r {choice} would take about {duration(times[choice])}."
-
-
-def duration(seconds: float) -> str:
-    """45 s, 12 min, 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

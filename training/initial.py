@@ -33,7 +33,7 @@ def initial_points(
 ) -> PointCloud:
     """The capture's points, or random ones if it has no more than a handful."""
     if capture.points is not None and config.source == "points":
-        finite = np.isfinite(capture.points.positions).all(axis=1)
+        finite = (np.abs(capture.points.positions) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
         if finite.sum() >= FEWEST_POINTS:
             return PointCloud(capture.points.positions[finite], capture.points.colors[finite])
     count = config.random_count or (RANDOM_COUNT_CPU if on_cpu else RANDOM_COUNT)

@@ -59,6 +59,10 @@ class Mcmc:
         """Relocation goes on, with so many splats."""
         self._config = replace(self._config, max_splats=count)
 
+    @property
+    def most(self) -> int | None:
+        return self._config.max_splats
+
     def due(self, iteration: int) -> bool:
         """Whether splats are relocated and added."""
         c = self._config

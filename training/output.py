@@ -15,6 +15,7 @@ assets layer. Read `trainer.py` for when each is written.
 from __future__ import annotations
 
 import json
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,15 @@ from splatscope.assets.cameras import write_cameras_json
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud
 from splatscope.assets.ply import write_ply
 from splatscope.kernels.types import Gaussians
-from splatscope.training.config import TrainConfig, config_to_dict
+from splatscope.training.config import DIVISORS, TrainConfig, config_to_dict
+from splatscope.training.dataset import split_views
 
 
 def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: PointCloud | None) -> None:
     """Writes everything known before the first step; `points` are the first splats' if they were placed on any."""
     _write_text(out_dir / "cfg_args", cfg_args(out_dir, capture, config))
-    settings = {"source": str(capture.path.resolve()), "kind": capture.kind, "training": config_to_dict(config)}
+    settings = {"source": os.path.realpath(capture.path), "kind": capture.kind, "training": config_to_dict(config)}
+    settings["held_out"] = [view.name for view in split_views(capture, config.data)[1]]
     _write_text(out_dir / "settings.json", json.dumps(settings, indent=2))
     write_cameras_json(out_dir / "cameras.json", (*capture.views, *capture.test_views), capture.offset)
     if points is not None:
@@ -54,13 +57,17 @@ def write_metrics(out_dir: Path, metrics: dict[str, Any]) -> None:
 
 
 def cfg_args(out_dir: Path, capture: Capture, config: TrainConfig) -> str:
-    """The text `Namespace(...)` that the 2023 tools parse."""
+    """The text `Namespace(...)` that the 2023 tools parse. They divide sizes by 1, 2, 4 or 8 and take other numbers for
+    widths, so what else divides here becomes a width there."""
+    resolution = config.data.resolution
+    if resolution in DIVISORS and resolution not in (1, 2, 4, 8):
+        resolution = max(1, round(capture.views[0].camera.width / resolution))
     namespace = Namespace(
         sh_degree=config.sh_degree,
-        source_path=str(capture.path.resolve()),
-        model_path=str(out_dir.resolve()),
+        source_path=os.path.realpath(capture.path),
+        model_path=os.path.realpath(out_dir),
         images=config.data.images,
-        resolution=config.data.resolution,
+        resolution=resolution,
         white_background=config.data.white_background or capture.white_background,
         data_device="cpu",
         eval=config.data.eval,

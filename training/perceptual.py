@@ -16,6 +16,7 @@ import torch
 from splatscope.kernels.types import Float32
 
 VGG_WEIGHTS = "vgg16-397923af.pth"  # torchvision's, as its download names it
+VGG_WEIGHTS_URL = f"https://download.pytorch.org/models/{VGG_WEIGHTS}"
 
 
 def find_lpips() -> tuple[Callable[[Float32, Float32], float] | None, str]:
@@ -24,9 +25,9 @@ def find_lpips() -> tuple[Callable[[Float32, Float32], float] | None, str]:
     try:
         import lpips  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return None, "LPIPS is left out: the packages lpips and torchvision are not installed."
+        return None, "LPIPS is left out: it needs pip install lpips torchvision."
     if not weights.is_file():
-        return None, f"LPIPS is left out: the weights of its network are not at {weights}."
+        return None, f"LPIPS is left out: the weights of its network are not at {weights}. {VGG_WEIGHTS_URL} has them."
     network: Any = lpips.LPIPS(net="vgg", verbose=False).eval()
 
     def distance(image: Float32, target: Float32) -> float:

@@ -21,6 +21,7 @@ from splatscope.training.config import (
     ResolutionConfig,
     TrainConfig,
     config_from_dict,
+    shown,
 )
 
 FAST_ITERATIONS = 18_000
@@ -118,15 +119,39 @@ def preset(name: str, iterations: int | None = None) -> TrainConfig:
     return PRESETS[name](iterations)
 
 
+def schedules_in_words(config: TrainConfig) -> str:
+    """A sentence about what of the schedules comes after the end of the run; empty if they fit into it."""
+    growth = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}[config.strategy]
+    sizes = config.resolution
+    small = sizes.until if sizes.schedule == "frequency" else sizes.num_downscales * sizes.interval
+    ends = {
+        "growth ends": growth.stop if config.densify.enabled else 0,
+        "photographs have their full size": small,
+        f"harmonics reach degree {config.sh_degree}": config.sh_degree * config.sh_interval,
+        "the rate of the means has fallen": config.rates.means_steps,
+    }
+    later = [f"{what} at {end:,}" for what, end in ends.items() if end > config.iterations]
+    if not later:
+        return ""
+    return (
+        f"The run ends at iteration {config.iterations:,}, before its schedules do: {', '.join(later)}. "
+        f"The recipes fast and fast_mcmc fit theirs to the length of a run, the others keep those of 30,000 iterations."
+    )
+
+
 def with_settings(config: TrainConfig, assignments: Iterable[str]) -> TrainConfig:
-    """`config` changed by texts such as "densify.interval=50". Raises InputError for a wrong name or value."""
+    """`config` changed by texts such as "densify.interval=50". Raises InputError for a wrong name or value, and for one
+    name with two values."""
+    given: dict[str, str] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set takes NAME=VALUE, for example densify.interval=50, got {text!r}.")
+        if not equals or not name.strip():
+            raise InputError(f"--set takes NAME=VALUE, for example densify.interval=50, got {shown(text)}.")
+        if given.setdefault(name.strip(), value) != value:
+            raise InputError(f"--set sets {name.strip()} twice, to {given[name.strip()]} and to {value}; give it once.")
         try:
             changes = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             changes = {"True": True, "False": False, "None": None}.get(value, value)  # a word needs no quotes
         for part in reversed(name.strip().split(".")):
             changes = {part: changes}

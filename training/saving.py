@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from splatscope.assets.capture import Capture
+from splatscope.assets.capture import Capture, PointCloud
 from splatscope.kernels.errors import InputError, NoRoomError
 from splatscope.kernels.host_copies import Held, on_host
 from splatscope.training import ops, output
-from splatscope.training.checkpoint import Checkpoint, checkpoint_path, remove_old, write_checkpoint
+from splatscope.training.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    remove_half_written,
+    remove_old,
+    set_aside_later,
+    write_checkpoint,
+)
 from splatscope.training.config import TrainConfig
+from splatscope.training.errors import NotSavedError
 from splatscope.training.events import Saved, SavedThing, SaveFailed
+from splatscope.training.folder import FolderLock, newest_iteration, newest_on_disk, resume_line
 from splatscope.training.ops import SplatTensors
 
 FIRST_SECONDS = 2.0  # of steps, after which a run has its first checkpoint; the next come when it is twice as old
@@ -72,7 +82,10 @@ class RunFiles:
     """What of a run goes to disk, and when. Made and asked by one thread."""
 
     def __init__(self, capture: Capture, config: TrainConfig, out_dir: Path) -> None:
-        self._capture, self._config, self._out_dir = capture, config, out_dir
+        self._capture, self.config, self._out_dir = capture, config, out_dir
+        self.lock: FolderLock | None = None  # on the folder, while a run writes there
+        self._points: PointCloud | None = None
+        self._has_begun = False
         self._writer = BackgroundWriter()
         self._began = self._newest = -1.0  # time of the first step, and of the newest save; before: not known
         self._stall = 0.0  # seconds that the newest save held up the steps
@@ -80,32 +93,42 @@ class RunFiles:
     def due(self, iteration: int, last: bool) -> tuple[SavedThing, ...]:
         """What is to be saved after this iteration: splats where asked for and at the end, a checkpoint with them and
         when its time has come, unless something is being written still: a slow disk is not given a queue."""
-        c, now = self._config.checkpoint, time.monotonic()
+        c, now = self.config.checkpoint, time.monotonic()
         if self._began < 0:
             self._began = self._newest = now
-        with_splats = last or iteration in self._config.save_iterations
+        with_splats = last or iteration in self.config.save_iterations
         alone = self._is_time(now) or (c.interval > 0 and iteration % c.interval == 0)
         has_checkpoint = c.enabled and (with_splats or (alone and not self._writer.busy))
         return (("splats",) if with_splats else ()) + (("checkpoint",) if has_checkpoint else ())
 
     def _is_time(self, now: float) -> bool:
         """A run that is young has little to lose, but may be over soon: it is saved whenever its age has doubled."""
-        longest, age = self._config.checkpoint.seconds, self._newest - self._began
+        longest, age = self.config.checkpoint.seconds, self._newest - self._began
         least = max(min(longest, max(FIRST_SECONDS, age)), self._stall / STALL_SHARE)
         return longest > 0 and now - self._newest >= least
+
+    def begin(self, points: PointCloud | None, iteration: int, known: int) -> int:
+        """Makes the folder ready for a run that goes on from that iteration: writes what is known before the first step
+        (`points` are the first splats' if they were placed on any) and sets later checkpoints aside, whose number it
+        returns. Raises InputError, and then nothing has changed, if there are any after iteration `known`, which
+        another run has written since this one looked."""
+        newest = newest_iteration(self._out_dir)
+        if newest > max(known, iteration):
+            raise InputError(
+                f"Another run has written to {self._out_dir} meanwhile and is at iteration {newest:,}. Go on from "
+                f"there: {resume_line(self._out_dir)}, or give another --out."
+            )
+        remove_half_written(self._out_dir)
+        set_aside = set_aside_later(self._out_dir, iteration)
+        output.write_start(self._out_dir, self._capture, self.config, points)
+        self._points, self._has_begun = points, True
+        return set_aside
 
     def save(self, things: tuple[SavedThing, ...], take: Callable[[], Snapshot], scores: dict[str, Any] | None) -> None:
         """Hands what `take` returns to the writer, and with it new scores if there are any."""
         start = time.monotonic()
         snapshot = take()
-        jobs: dict[SavedThing, Job] = {}
-        if "splats" in things:
-            jobs["splats"] = lambda: Saved(snapshot.iteration, self._write_splats(snapshot.checkpoint()))
-        if "checkpoint" in things:
-            jobs["checkpoint"] = lambda: self._write_checkpoint(snapshot.checkpoint())
-        if scores is not None:
-            jobs["scores"] = lambda: self.write_scores(scores)
-        self._writer.submit(snapshot.iteration, jobs)
+        self._writer.submit(snapshot.iteration, self._jobs(things, snapshot.checkpoint, scores))
         self._newest = time.monotonic()
         self._stall = self._newest - start
 
@@ -123,27 +146,63 @@ class RunFiles:
         self._writer.wait()
 
     def write(self, checkpoint: Checkpoint, scores: dict[str, Any]) -> Path:
-        """Writes everything now and returns the path of the splats. Raises InputError if one cannot be written."""
-        path = self._write_splats(checkpoint)
-        self.write_scores(scores)
-        if self._config.checkpoint.enabled:
-            self._write_checkpoint(checkpoint)
-        return path
+        """Writes everything now, whatever becomes of one part, and returns the path of the splats. Raises NotSavedError
+        if one cannot be written."""
+        things: tuple[SavedThing, ...] = ("splats", "checkpoint") if self.config.checkpoint.enabled else ("splats",)
+        told = _saved(checkpoint.iteration, self._jobs(things, lambda: checkpoint, scores))
+        path = next((event.path for event in told if isinstance(event, Saved)), None)
+        failed = next((event for event in told if isinstance(event, SaveFailed)), None)
+        if failed is None:
+            assert path is not None
+            return path
+        splats = f"Its splats are: {path}. " if path else ""
+        raise NotSavedError(
+            f"Iteration {checkpoint.iteration:,}: {' and '.join(failed.what)} not saved. {failed.reason} {splats}"
+            f"{newest_on_disk(self._out_dir)}",
+            failed.what,
+            path,
+        )
+
+    def _jobs(
+        self, things: tuple[SavedThing, ...], take: Callable[[], Checkpoint], scores: dict[str, Any] | None
+    ) -> dict[SavedThing, Job]:
+        """What writes each of those things, and new scores if there are any."""
+        jobs: dict[SavedThing, Job] = {}
+        if "splats" in things:
+            jobs["splats"] = lambda: self._write_splats(take())
+        if "checkpoint" in things:
+            jobs["checkpoint"] = lambda: self._write_checkpoint(take())
+        if scores is not None:
+            jobs["scores"] = lambda: self.write_scores(scores)
+        return jobs
+
+    def _see_to_folder(self) -> None:
+        """Where the folder was removed meanwhile, holds it again and writes what it began with. Raises InputError if
+        another run writes there."""
+        if self.lock is not None:
+            self.lock.renew()
+        if self._has_begun and not (self._out_dir / "settings.json").exists():
+            with suppress(InputError):  # the disk that refuses that is heard of right afterwards
+                output.write_start(self._out_dir, self._capture, self.config, self._points)
 
     def write_scores(self, scores: dict[str, Any]) -> None:
         """Writes metrics.json. Raises InputError."""
+        self._see_to_folder()
         output.write_metrics(self._out_dir, scores)
 
-    def _write_splats(self, checkpoint: Checkpoint) -> Path:
+    def _write_splats(self, checkpoint: Checkpoint) -> Saved:
         """Splats have rows up to the run's full degree."""
+        self._see_to_folder()
         raw = SplatTensors(**{f.name: checkpoint.tensors[f"raw.{f.name}"] for f in fields(SplatTensors)})
-        full = ops.as_gaussians(raw.with_sh_degree(self._config.sh_degree))
-        return output.write_splats(self._out_dir, self._capture, self._config, checkpoint.iteration, full)
+        full = ops.as_gaussians(raw.with_sh_degree(self.config.sh_degree))
+        path = output.write_splats(self._out_dir, self._capture, self.config, checkpoint.iteration, full)
+        return Saved(checkpoint.iteration, path)
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """And removes the oldest, once this one is whole."""
+        self._see_to_folder()
         write_checkpoint(checkpoint_path(self._out_dir, checkpoint.iteration), checkpoint)
-        remove_old(self._out_dir, self._config.checkpoint.keep)
+        remove_old(self._out_dir, self.config.checkpoint.keep)
 
 
 class BackgroundWriter:
@@ -183,7 +242,7 @@ class BackgroundWriter:
 
 
 def _saved(iteration: int, jobs: Mapping[SavedThing, Job]) -> list[Saved | SaveFailed]:
-    """Writes each. A full disk refuses all for one reason, so what failed is told once, with the first reason."""
+    """Writes each, whatever becomes of the others. A full disk refuses all for one reason, which is told once."""
     events: list[Saved | SaveFailed] = []
     failed: dict[SavedThing, str] = {}
     for what, job in jobs.items():
@@ -196,5 +255,6 @@ def _saved(iteration: int, jobs: Mapping[SavedThing, Job]) -> list[Saved | SaveF
         else:
             events += [] if saved is None else [saved]
     if failed:
-        events.append(SaveFailed(iteration, tuple(failed), next(iter(failed.values()))))
+        distinct = {reason.rpartition(": ")[2]: reason for reason in reversed(failed.values())}  # the first of each
+        events.append(SaveFailed(iteration, tuple(failed), " ".join(reversed(distinct.values()))))
     return events

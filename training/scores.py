@@ -42,25 +42,27 @@ class Scores:
         exposures: Exposures | None,
         iteration: int,
         training_seconds: float,
+        asked: bool = False,
     ) -> Iterator[Evaluating | Evaluated]:
-        """Scores every tested view, one event each and one for the mean."""
+        """Scores every tested view, one event each and one for the mean. Scores that somebody `asked` for beside those
+        of the recipe end no run, and give way to its own of the same iteration."""
         views = dataset.tested
-        indices = {view.name: i for i, view in enumerate(dataset.training)} if not dataset.held_out_views else {}
+        indices = {view.name: i for i, view in enumerate(dataset.training)} if dataset.label == "training PSNR" else {}
         scores = []
         for view in views:
             exposed = None if exposures is None or view.name not in indices else (exposures, indices[view.name])
             scores.append(score_view(backend, gaussians, view, settings, self._policy, exposed))
             yield Evaluating(len(scores), len(views))
         psnr, ssim = (float(v) for v in np.mean(scores, axis=0))
-        self.table.append(
-            {
-                "iteration": iteration,
-                "psnr": psnr,
-                "ssim": ssim,
-                "splats": gaussians.count,
-                "training_seconds": round(training_seconds, 3),
-            }
-        )
+        row = {
+            "iteration": iteration,
+            "psnr": psnr,
+            "ssim": ssim,
+            "splats": gaussians.count,
+            "training_seconds": round(training_seconds, 3),
+        }
+        self.table[:] = [other for other in self.table if other["iteration"] != iteration]
+        self.table.append({**row, "asked": True} if asked else row)
         yield Evaluated(iteration, psnr, ssim, dataset.label, len(views))
 
     def plateau(self) -> Plateaued | None:
@@ -68,6 +70,8 @@ class Scores:
         patience = self._plateau.patience
         best, since = -np.inf, 0
         for row in self.table:
+            if row.get("asked"):
+                continue
             if row["psnr"] >= best + self._plateau.gain:
                 best, since = row["psnr"], 0
             elif row["iteration"] > self._plateau.after:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from splatscope.kernels.noise import Noise
 from splatscope.kernels.types import Camera, Gradients
+from splatscope.kernels.words import counted
 from splatscope.training.config import TrainConfig
 from splatscope.training.dataset import Color, Photograph
 from splatscope.training.events import Densified
@@ -57,6 +58,11 @@ class Strategy(Protocol):
 
     def stop_growing(self, count: int) -> None:
         """From now on there may be no more than so many splats."""
+        ...
+
+    @property
+    def most(self) -> int | None:
+        """Splats at which growth ends, known once it has aimed; None if no number ends it."""
         ...
 
     def forget(self, count: int) -> None:
@@ -113,6 +119,15 @@ class PullStatistics:
 
     def restore(self, statistics: dict[str, Tensor]) -> None:
         self.pull, self.seen = statistics["pull"], statistics["seen"]
+
+
+def cannot_grow(strategy: Strategy, count: int) -> tuple[str, ...]:
+    """A sentence if a run begins with more splats than growth is to end with."""
+    most = strategy.most
+    if most is None or most >= count:
+        return ()
+    ends = f"Growth is to end at {counted(most, 'splat')}"
+    return (f"{ends}, below the {count:,} that the run begins with, so they become no more.",)
 
 
 def make_strategy(config: TrainConfig, count: int, extent: float, white_background: bool) -> Strategy:

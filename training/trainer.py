@@ -8,67 +8,44 @@ two, `checkpoint.py` for how a run goes on later.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud
-from splatscope.assets.recentre import rebased
+from splatscope.assets.capture import Capture, PointCloud
 from splatscope.kernels.api import Backend
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError, NoRoomError
-from splatscope.kernels.policy import Filter, Policy
+from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
-from splatscope.kernels.words import counted
-from splatscope.training import metrics, ops, output
-from splatscope.training.checkpoint import Checkpoint, remove_half_written, set_aside_later
+from splatscope.training import events, metrics, ops, output
+from splatscope.training.beginning import Beginning
+from splatscope.training.checkpoint import Checkpoint
 from splatscope.training.config import TrainConfig, config_from_dict, config_to_dict
 from splatscope.training.dataset import Dataset, Photograph
+from splatscope.training.emptied import no_splats_left
 from splatscope.training.errors import NotFiniteError
-from splatscope.training.events import (
-    Densified,
-    Evaluated,
-    Event,
-    Finished,
-    GrowthStopped,
-    Loading,
-    Prepared,
-    Resumed,
-    Saved,
-    SaveFailed,
-    Stepped,
-)
 from splatscope.training.exposure import Exposures
-from splatscope.training.folder import only_writer
+from splatscope.training.folder import newest_iteration, only_writer
 from splatscope.training.forecast import forecast
 from splatscope.training.initial import initial_points, splats_from_points
 from splatscope.training.ops import SplatState, SplatTensors
 from splatscope.training.resolution import ResolutionSchedule
 from splatscope.training.saving import RunFiles, Snapshot
 from splatscope.training.scores import Scores
+from splatscope.training.sight import none_in_sight
 from splatscope.training.step import HostStep
 from splatscope.training.stopwatch import Activity, Stopwatch, process_seconds
-from splatscope.training.strategy import make_strategy
+from splatscope.training.strategy import cannot_grow, make_strategy
 
 if TYPE_CHECKING:
     from splatscope.training.device_step import DeviceStep
-
-
-@dataclass(frozen=True, eq=False)
-class Beginning:
-    """Where a run begins if not with a reconstruction's points: at a checkpoint, or with splats from a file."""
-
-    path: Path
-    checkpoint: Checkpoint | None = None
-    splats: Gaussians | None = None
-    iteration: int = 0  # of the splats, if their file says
-    offset: Offset = NO_OFFSET  # that was taken off the splats as they were read
-    filter: Filter = "plain"  # that the splats were trained with
 
 
 class Trainer:
@@ -85,11 +62,14 @@ class Trainer:
         self.out_dir = out_dir
         self.dataset = Dataset(capture, config.data)
         self.iteration = 0
-        self._begin = begin
+        self._begin = begin = None if begin is None else begin.usable(config.sh_degree)
+        known = begin.newest if begin is not None and begin.is_of(out_dir) else newest_iteration(out_dir)
+        self._known = known  # checkpoints of the folder up to this iteration are no news
         self._points: PointCloud | None = None  # that the first splats were placed on
         self._prepared = False
         self._rng = np.random.default_rng(config.seed)  # first splats, order of views, backgrounds
         self._grows = True  # until there is no memory for more splats
+        self._scores_asked = False  # before the next step
         self._settled = 0  # iteration after which density control has done its part
         self._moments_since = 0  # iteration after which Adam's moments were zero
         self._expected: list[Photograph] = []  # training views that steps have been told of
@@ -139,11 +119,11 @@ class Trainer:
         return RenderSettings(self.dataset.background, self.sh_degree)
 
     @property
-    def history(self) -> tuple[list[float], list[Evaluated]]:
+    def history(self) -> tuple[list[float], list[events.Evaluated]]:
         """The loss of each iteration so far, the newest last, and all scorings."""
         views = len(self.dataset.held_out_views) or self.config.data.training_views_tested
         rows = [(row["iteration"], row["psnr"], row["ssim"]) for row in self._scores.table]
-        return self._losses, [Evaluated(*row, self.dataset.label, views) for row in rows]
+        return self._losses, [events.Evaluated(*row, self.dataset.label, views) for row in rows]
 
     @property
     def scores(self) -> list[dict[str, Any]]:
@@ -155,46 +135,66 @@ class Trainer:
         """What the run's time went to so far; of a resumed run only `training` counts what was before."""
         return dict(self._watch.seconds)
 
+    @property
+    def divisor(self) -> int:
+        """By what the sides of photographs are divided in the next step, once they are read."""
+        return self._resolution.divisor(self.iteration + 1) if self._prepared else 1
+
+    def ask_for_scores(self) -> None:
+        """Has `run` score the splats before its next step, also after the last one. The run ends as it would have."""
+        self._scores_asked = True
+
+    def extend(self, iterations: int) -> None:
+        """Makes the run longer, as `--resume` with more iterations does: its schedules keep their constants. Raises
+        InputError if its settings cannot be written."""
+        config = replace(self.config, iterations=iterations)
+        config.check()
+        if self._prepared:
+            output.write_start(self.out_dir, self.capture, config, None)
+        self.config = self._files.config = config
+        self._exposures.iterations = iterations
+
     def use(self, policy: Policy) -> tuple[str, ...]:
         """Later steps run with these toggles, as far as they leave the outcome alone. Returns stages yet to compile."""
         return self._stepper.use(policy)
 
-    def run(self) -> Iterator[Event]:
-        """Prepares, then steps, scores and saves until the last iteration. After a NotFiniteError it may be called
+    def run(self) -> Iterator[events.Event]:
+        """Prepares, then steps, scores and saves until the last iteration. After a StandstillError it may be called
         again: it goes on from the last good state. Raises InputError while another run writes to its folder."""
-        with only_writer(self.out_dir):
+        with only_writer(self.out_dir) as self._files.lock:
             yield from self._run()
 
-    def _run(self) -> Iterator[Event]:
+    def _run(self) -> Iterator[events.Event]:
         watch, first = self._watch, True
         if not self._prepared:
             yield from self._prepare()
         last, failed = self.iteration >= self.config.iterations, False
+        yield from self._score_if_asked()
         while not last:
             # The first step compiles what is missing.
             yield from watch.timed("preparing" if first else "training", self._step())
             first, last = False, self.iteration >= self.config.iterations
             scored = last or self._due(self.config.test_iterations, self.config.test_interval)
             if scored:
-                with watch.on("training"):
-                    self.settle()
-                yield from watch.timed("scoring", self._evaluate())
+                yield from self._score()
                 plateau = None if last else self._scores.plateau()
                 if plateau is not None:
                     last = True
                     yield plateau
             is_saved = self._save_if_due(last, scored)
-            written: list[Saved | SaveFailed] = []
+            written: list[events.Saved | events.SaveFailed] = []
             if last or self._files.are_awaited:
                 with watch.on("saving"):
                     written = self._files.finished(wait=last)
                 yield from written
-            failed = any(isinstance(event, SaveFailed) for event in written)
+            failed = any(isinstance(event, events.SaveFailed) for event in written)
             if scored and not is_saved:
                 yield from self._report()
+            if not last:
+                yield from self._score_if_asked()
         if not failed:  # which was said
             yield from self._report(last=True)
-        yield Finished(self.iteration)
+        yield events.Finished(self.iteration)
 
     def wait_for_files(self) -> None:
         """Returns once everything that is due is on disk, or is known not to be."""
@@ -202,7 +202,7 @@ class Trainer:
 
     def save(self) -> Path:
         """Writes the splats of this iteration, with rows up to the run's full degree, the scores so far and a
-        checkpoint, all before it returns the path of the splats. Raises InputError if one cannot be written."""
+        checkpoint, all before it returns the path of the splats. Raises NotSavedError if one cannot be written."""
         self.wait_for_files()
         return self._files.write(self.snapshot(), self._metrics())
 
@@ -222,7 +222,7 @@ class Trainer:
         info = {
             "iteration": self.iteration,
             "settings": config_to_dict(self.config),
-            "source": str(self.capture.path.resolve()),
+            "source": os.path.realpath(self.capture.path),
             "offset": list(self.capture.offset),
             "views": [view.name for view in self.dataset.training_views],
             "settled": self._settled,
@@ -250,17 +250,10 @@ class Trainer:
     def _first_state(self, extent: float) -> SplatState:
         """The splats of a checkpoint or file as they are, else those placed on points."""
         begin = self._begin
-        if begin is not None and begin.checkpoint is not None:
-            groups = (SplatTensors(**begin.checkpoint.group(name)) for name in ("raw", "first", "second"))
-            state, moved = SplatState(*groups), np.subtract(begin.checkpoint.info["offset"], self.capture.offset)
-            if moved.any():  # the capture has changed, and another place was taken for its middle
-                state = replace(
-                    state, raw=replace(state.raw, means=(state.raw.means + torch.from_numpy(moved)).float())
-                )
-            return state
-        if begin is not None and begin.splats is not None:
-            self.iteration = self._settled = self._moments_since = begin.iteration
-            return ops.from_gaussians(rebased(begin.splats, begin.offset, self.capture.offset))
+        if begin is not None:
+            if begin.splats is not None:
+                self.iteration = self._settled = self._moments_since = begin.iteration
+            return begin.state(self.capture.offset)
         cameras = [view.camera for view in self.dataset.training_views]
         on_cpu = self.backend.name != "cuda"
         initial = self.config.initial
@@ -298,12 +291,10 @@ class Trainer:
             lost.append("the training views are others, so a new epoch begins")
         return f"Not a mere continuation: {'; '.join(lost)}." if lost else ""
 
-    def _prepare(self) -> Iterator[Event]:
-        remove_half_written(self.out_dir)
-        set_aside = set_aside_later(self.out_dir, self.iteration)
-        output.write_start(self.out_dir, self.capture, self.config, self._points)
+    def _prepare(self) -> Iterator[events.Event]:
+        set_aside = self._files.begin(self._points, self.iteration, self._known)
         for done, total in self._watch.timed("loading", self.dataset.load()):
-            yield Loading(done, total)
+            yield events.Loading(done, total)
         start = time.perf_counter()
         photographs = self.dataset.training
         self._epoch = [index for index in self._epoch if index < len(photographs)]  # some may be damaged since
@@ -313,7 +304,8 @@ class Trainer:
         self.backend.warm_up(training=True)
         self._watch.seconds["preparing"] += time.perf_counter() - start
         first = photographs[0].camera
-        yield Prepared(
+        odd = *cannot_grow(self._strategy, self._state.count), *none_in_sight(self._state.raw, photographs)
+        yield events.Prepared(
             training_views=len(self.dataset.training),
             held_out_views=len(self.dataset.held_out_views),
             width=first.width,
@@ -322,16 +314,12 @@ class Trainer:
             extent=self.dataset.extent,
             background=self.dataset.background,
             label=self.dataset.label,
-            warnings=(*self.capture.warnings, *self.dataset.warnings),
+            warnings=(*self.capture.warnings, *self.dataset.warnings, *odd),
             masks=self.dataset.masked,
         )
-        begin = self._begin
-        if begin is not None:
-            missing = "It holds no moments, so Adam begins anew." if begin.splats is not None else ""
-            other = self.config.other_filter(begin.checkpoint.filter if begin.checkpoint else begin.filter)
-            aside = f"Set aside as .pt.old: {counted(set_aside, 'later checkpoint')}." if set_aside else ""
-            remark = " ".join(part for part in (self._remark, missing, other, aside) if part)
-            yield Resumed(self.iteration, begin.path, remark)
+        if (begin := self._begin) is not None:
+            remark = begin.remark(self._remark, self.config, set_aside)
+            yield events.Resumed(self.iteration, begin.path, remark)
         self._prepared = True
         if self.backend.name != "cuda":
             settings, done = self.settings, self.iteration
@@ -339,7 +327,7 @@ class Trainer:
 
     # Steps --------------------------------------------------------------------------------------------------------
 
-    def _step(self) -> Iterator[Event]:
+    def _step(self) -> Iterator[events.Event]:
         """One iteration. What density control owes to the step before comes first, so that scores and saved
         files never catch splats whose opacities have just been lowered."""
         start, stepped = time.perf_counter(), None
@@ -355,7 +343,7 @@ class Trainer:
         if stepped is not None:
             yield stepped
 
-    def _density_controlled(self) -> Densified | GrowthStopped | None:
+    def _density_controlled(self) -> events.Densified | events.GrowthStopped | None:
         """As `_control_density`; where no memory is left, splats become no more from then on, which is said once."""
         try:
             return self._control_density()
@@ -365,25 +353,24 @@ class Trainer:
             self._settled = self.iteration
             if self._grows:
                 self._grows = False
-                return GrowthStopped(self.iteration, self._state.count, str(error).partition("\n")[0])
+                return events.GrowthStopped(self.iteration, self._state.count, str(error).partition("\n")[0])
             return None
 
-    def _control_density(self) -> Densified | None:
+    def _control_density(self) -> events.Densified | None:
         """What is due between iteration `self.iteration` and the next; nothing the second time it is called."""
         if self._settled == self.iteration > 0:
             return None
         degree = min((self.iteration + 1) // self.config.sh_interval, self.config.sh_degree)
-        if self._strategy.due(self.iteration):
+        if due := self._strategy.due(self.iteration):
             self.settle()
+        statistics = self._strategy.statistics() if due else {}
         state, densified = self._strategy.after_step(self._state, self.iteration, self._random)
+        if state.count == 0:  # as if it had not been tried
+            self._strategy.restore(statistics)
+            raise no_splats_left(self._state.raw, self.config, self.iteration, self.dataset.extent)
         state = ops.raise_sh_degree(state, degree)
-        if densified and self.config.reorder_share < 1 and state.count:
+        if densified and self.config.reorder_share < 1:
             state = ops.in_order(state, self.config.reorder_share)
-        if state.count == 0:
-            raise InputError(
-                f"Training stopped at iteration {self.iteration}: every splat has become transparent and would be "
-                f"removed. Check that the photographs show something and that their cameras belong to them."
-            )
         before, now = (self._resolution.divisor(iteration) for iteration in (self.iteration, self.iteration + 1))
         if before != now:  # how strongly splats are pulled depends on the size of the picture
             self.settle()
@@ -393,7 +380,7 @@ class Trainer:
         self._settled = self.iteration
         return densified
 
-    def _descend(self, densify_ms: float) -> Stepped:
+    def _descend(self, densify_ms: float) -> events.Stepped:
         """A step on the next view; the splats stay as they are if a number in it is not finite."""
         iteration = self.iteration + 1
         settings = self.settings
@@ -415,7 +402,7 @@ class Trainer:
         saved = self._watch.seconds["saving"]
         saving_ms, self._saving_shown = 1e3 * (saved - self._saving_shown), saved
         stages = {"saving": saving_ms, "densify": densify_ms, **taken.stage_ms}
-        return Stepped(iteration, taken.loss, self._state.count, stages)
+        return events.Stepped(iteration, taken.loss, self._state.count, stages)
 
     def _photographs(self, iteration: int) -> list[Photograph]:
         """The training views at the size of that iteration; steps are told when there are others."""
@@ -453,17 +440,29 @@ class Trainer:
 
     # Scores and files ---------------------------------------------------------------------------------------------
 
-    def _evaluate(self) -> Iterator[Event]:
+    def _score(self, asked: bool = False) -> Iterator[events.Event]:
+        self._scores_asked = False
+        with self._watch.on("training"):
+            self.settle()
         used = self._exposures if self.config.exposure.enabled else None
-        now = self.iteration, self._watch.seconds["training"]
-        yield from self._scores.measure(self.backend, self.gaussians, self.dataset, self.settings, used, *now)
+        now = self.iteration, self._watch.seconds["training"], asked
+        scoring = self._scores.measure(self.backend, self.gaussians, self.dataset, self.settings, used, *now)
+        yield from self._watch.timed("scoring", scoring)
 
-    def _report(self, last: bool = False) -> Iterator[Event]:
+    def _score_if_asked(self) -> Iterator[events.Event]:
+        """Ends with the scores, so that whoever asked need not take the step that follows; they are on disk by then."""
+        if self._scores_asked:
+            for event in self._score(asked=True):
+                if isinstance(event, events.Evaluated):
+                    yield from self._report()
+                yield event
+
+    def _report(self, last: bool = False) -> Iterator[events.Event]:
         """Writes metrics.json."""
         try:
             self._files.write_scores(self._metrics())
         except InputError as error:
-            yield SaveFailed(self.iteration, ("scores",), str(error), last)
+            yield events.SaveFailed(self.iteration, ("scores",), str(error), last)
 
     def _due(self, iterations: tuple[int, ...], interval: int = 0) -> bool:
         return (interval > 0 and self.iteration % interval == 0) or self.iteration in iterations

@@ -11,7 +11,9 @@ from splatscope.kernels.types import Camera
 from splatscope.viewer.messages import NamedCamera
 
 MEASURED = 150  # cameras that distances are measured between
-SCENE_SHARE, GAP_SHARE = 0.05, 0.6  # of the scene's extent, and of the distance between neighbours
+# Of the scene's extent at most; of the distance between neighbours, but of how far all of them spread at least: those
+# of a film stand so close that they would be dots.
+SCENE_SHARE, GAP_SHARE, SPREAD_SHARE = 0.05, 0.6, 0.08
 MOST = 400  # cameras drawn; of more, every so many
 # One line without lifting the pen: round the image, then to the apex and back from each corner.
 PATH = (1, 2, 3, 4, 1, 0, 2, 3, 0, 4)
@@ -39,13 +41,14 @@ def frustums(
 
 
 def depth_for(cameras: Sequence[NamedCamera], extent: float) -> float:
-    """How deep to draw them, in world units: a share of the scene, but less than cameras stand apart."""
+    """How deep to draw them, in world units, by the scene and how far cameras stand apart."""
     eyes = np.array([camera.camera.position for camera in cameras[:: 1 + len(cameras) // MEASURED]])
     if len(eyes) < 2:
         return SCENE_SHARE * extent
     apart = np.linalg.norm(eyes[:, None] - eyes, axis=2) + np.where(np.eye(len(eyes)) > 0, np.inf, 0.0)
     nearest = float(np.median(apart.min(axis=1)))
-    return min(SCENE_SHARE * extent, GAP_SHARE * nearest) or SCENE_SHARE * extent
+    spread = float(np.median(np.linalg.norm(eyes - np.median(eyes, axis=0), axis=1)))
+    return min(SCENE_SHARE * extent, max(GAP_SHARE * nearest, SPREAD_SHARE * spread)) or SCENE_SHARE * extent
 
 
 def apexes(cameras: Sequence[NamedCamera], seen_by: Camera, depth: float) -> dict[int, tuple[float, float]]:

@@ -93,6 +93,7 @@ KEYS = (
     Key("Right", (dpg.mvKey_Right,), "next training camera", lambda i: i.session.step_camera(1), repeats=True),
     Key("G", (dpg.mvKey_G,), "photograph over the picture", lambda i: i.session.compare_photograph("overlay")),
     Key("V", (dpg.mvKey_V,), "photograph beside the picture", lambda i: i.session.compare_photograph("wipe")),
+    Key("M", (dpg.mvKey_M,), "map of the errors", lambda i: i.session.compare_photograph("error")),
     Key("C", (dpg.mvKey_C,), "choose a photograph", lambda i: i.session.toggle_thumbnails()),
     Key("K", (dpg.mvKey_K,), "cameras over the picture", lambda i: i.session.toggle_frustums()),
     Key("Tab", (dpg.mvKey_Tab,), "tile heatmap on or off", lambda i: i.session.toggle_heatmap()),

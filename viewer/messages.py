@@ -19,12 +19,11 @@ from splatscope.kernels.policy import Filter, Policy
 from splatscope.kernels.schedule import CostModel, Machine
 from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Camera, Frame, RenderSettings
+from splatscope.viewer.run_status import TrainingStatus
 from splatscope.viewer.scale import LINEAR, HeatScale
 
 OverlayName = Literal["none", "tiles", "blended", "depth", "time", "chunks"]
 SettingValue = bool | int | float | str | None
-# stopped: saved, and it can go on; finished: it has done all its iterations
-TrainingState = Literal["none", "ready", "running", "paused", "stopping", "stopped", "finished", "error"]
 
 
 @dataclass(frozen=True)
@@ -102,67 +101,6 @@ class SceneInfo:
     generation: int = 0  # grows with every opened scene, so the window knows to go home
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A plot: x and y of equal length, already decimated to at most a few thousand points."""
-
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-
-
-EMPTY_CURVE = Curve(np.zeros(0), np.zeros(0))
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes in use, and what a run is foreseen to need at most."""
-
-    name: str  # "GPU memory"
-    used: int  # by everybody
-    total: int  # 0: not known
-    needed: int  # by this run with `splats` splats
-    splats: int  # where growth ends, or the most it is likely to reach if no number ends it
-    ends: bool  # which of the two
-    fits: int  # splats there is room for, about
-    text: str = ""  # all of it in a sentence
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """Why a run paused by itself, and where it can go back to."""
-
-    text: str
-    iteration: int  # whose splats there are
-    back_to: int  # iteration of the newest checkpoint before, 0: the run's beginning
-    back_label: str  # "Go back to iteration 700"
-    number: int = 1  # how often the run has paused so: the same may come again
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingStatus:
-    """The training run as the panel shows it."""
-
-    state: TrainingState = "none"  # "none": nothing trainable is open
-    iteration: int = 0
-    iterations: int = 0
-    loss: float | None = None
-    psnr: float | None = None
-    ssim: float | None = None
-    psnr_label: str = "held-out PSNR"  # "training PSNR" when no view is held out
-    iterations_per_second: float | None = None
-    eta_seconds: float | None = None
-    out_dir: Path | None = None
-    loss_curve: Curve = EMPTY_CURVE
-    psnr_curve: Curve = EMPTY_CURVE
-    count_curve: Curve = EMPTY_CURVE  # splats
-    step_curve: Curve = EMPTY_CURVE  # ms a step
-    stage_ms: dict[str, float] = field(default_factory=dict)  # of the last step
-    note: str = ""  # "evaluating 12 of 25", "saved to ...", the forecast
-    trouble: Trouble | None = None  # until the run goes on
-    memory: MemoryUse | None = None
-    view_cost: float = 0.0  # share of the last seconds spent on pictures rather than training
-
-
 @dataclass(frozen=True)
 class SearchStatus:
     """Cameras for a bare folder of photographs are being found; it opens when they are."""
@@ -177,8 +115,9 @@ class ViewFigures:
     """What the view of a photograph costs and how well it fits."""
 
     index: int  # of SceneInfo.cameras
-    ms: float  # of a picture at the photograph's size
+    ms: float  # of a picture, the median of a few
     instances: int
+    size: tuple[int, int] = (0, 0)  # px it was drawn at
     psnr: float | None = None  # dB
 
 
@@ -187,12 +126,17 @@ class Setting:
     """One value of a recipe, as a form shows it."""
 
     name: str  # "densify.max_splats", as in settings.json
-    kind: Literal["switch", "choice", "whole", "number", "text"]
+    kind: Literal["switch", "choice", "whole", "number", "list", "text"]  # list: numbers with commas between them
     value: SettingValue
     choices: tuple[str, ...] = ()
     help: str = ""
-    is_main: bool = False  # shown without asking for all of them
-    optional: bool = False  # an empty field means none
+    label: str = ""  # its name for people
+    group: str = ""  # the heading it stands under
+    rank: Literal["main", "often", "rest"] = "rest"  # main: always in sight; often: one click away
+    usual: SettingValue = None  # what the recipe has that this one is nearest to
+    empty: str | None = None  # what an empty field means, as `SetRecipe` takes it; None: nothing a run can use
+    hint: str = ""  # shown in the empty field, or beside a switch
+    counts: bool = True  # False: nothing reads it, as those of another strategy
 
 
 @dataclass(frozen=True)
@@ -203,6 +147,8 @@ class Recipe:
     presets: tuple[str, ...]
     settings: tuple[Setting, ...]
     out: str  # folder, "" for one named after capture and date
+    base: str = ""  # the preset that it is nearest to
+    refused: tuple[tuple[str, ...], str] | None = None  # what the newest change named ("out": the folder), and why not
 
 
 @dataclass(frozen=True)
@@ -264,6 +210,7 @@ class LogLine:
     level: Literal["info", "warning", "error"]
     text: str
     serial: int
+    about: str = ""  # of an error: what went wrong, as `EngineStatus.done` names it
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,6 +223,7 @@ class EngineStatus:
     busy: str = ""  # "compiling…", "opening garden.ply…"; empty when idle
     search: SearchStatus | None = None  # while cameras are being found
     log: tuple[LogLine, ...] = ()  # the last few hundred lines
+    done: Mapping[str, int] = field(default_factory=dict)  # serial of the newest line when a thing last went well
     backend: str = "cpu"
     device: str = ""  # "2 threads" or the GPU's name
     policy: Policy = Policy()  # that pictures are made with; the wanted one once it is compiled
@@ -311,7 +259,7 @@ class StopSearch:
 class StartTraining:
     """Begin, or go on after a pause."""
 
-    until: int | None = None  # pause after this iteration
+    until: int | None = None  # pause after this iteration; one past the end makes the run longer
 
 
 @dataclass(frozen=True)
@@ -327,6 +275,13 @@ class StepTraining:
 @dataclass(frozen=True)
 class StopTraining:
     """Save what is there and stop; `StartTraining` goes on."""
+
+    save: bool = True  # False: what came after the newest checkpoint is to be lost
+
+
+@dataclass(frozen=True)
+class ScoreNow:
+    """Score the run's tested views after the iteration it is at, whether or not it is running."""
 
 
 @dataclass(frozen=True)
@@ -349,6 +304,11 @@ class SetRecipe:
 
 
 @dataclass(frozen=True)
+class ForeseeTime:
+    """Measure how long the run would take, if none has begun; the answer joins `EngineStatus.checkup`."""
+
+
+@dataclass(frozen=True)
 class SetViewShare:
     """How much of the time pictures of a still view may take while training, and how many a second there may be."""
 
@@ -358,7 +318,7 @@ class SetViewShare:
 
 @dataclass(frozen=True)
 class SurveyViews:
-    """Draw every known camera's view once, with these settings, and tell what it costs; training waits."""
+    """Draw every known camera's view a few times, with these settings, and tell what it costs; training waits."""
 
     request: ViewRequest
 
@@ -431,9 +391,11 @@ Command = (
     | PauseTraining
     | StepTraining
     | StopTraining
+    | ScoreNow
     | ResetTraining
     | GoBack
     | SetRecipe
+    | ForeseeTime
     | SetViewShare
     | LoadThumbnails
     | SurveyViews

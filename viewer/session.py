@@ -71,6 +71,7 @@ class Session(TrainingVerbs):
         self.help_shown = False
         self.thumbnails_shown = False
         self.frustums_shown = False
+        self.frustum_size = 1.0  # times that which suits the scene
         self.browser: Browsing = ""
         self.closing = False  # it is asked whether to, as a run is live
         self.memory = Memory.load(config.memory)
@@ -133,6 +134,8 @@ class Session(TrainingVerbs):
         self.log += fresh
         del self.log[:-LOG_LINES]
         self.error = next((line for line in reversed(fresh) if line.level == "error"), self.error)
+        if self.error is not None and self.error.serial <= self.status.done.get(self.error.about, -2):
+            self.error = None  # the same has gone well since
 
     def publish(self) -> None:
         """Asks the engine for the picture that is wanted now."""
@@ -338,8 +341,10 @@ class Session(TrainingVerbs):
         """Shows the photograph this way, or no longer; a view that has moved goes back to the camera last stood at."""
         scene = self.status.scene
         if scene is None or scene.kind != "dataset" or not scene.cameras:
-            self._complain("There are no photographs to compare with; open the capture that the splats come from.")
+            words = "There are no photographs to compare with; open the capture that the splats come from."
+            self._complain("photographs", words)
             return
+        self._worked("photographs")
         self.photo.toggle(mode)
         if self.photo.active and self.at_camera is None:
             self.go_to_camera(self.camera_index)
@@ -374,16 +379,23 @@ class Session(TrainingVerbs):
         try:
             change()
         except InputError as error:
-            self._complain(f"This will be forgotten when the window closes: {error}")
+            self._complain("memory", f"This will be forgotten when the window closes: {error}")
+        else:
+            self._worked("memory")
 
-    def _complain(self, text: str) -> None:
+    def _complain(self, about: str, text: str) -> None:
         """Tells of a problem that the engine knows nothing of."""
-        self.error = LogLine("error", text, -1)
+        self.error = LogLine("error", text, -1, about)
+
+    def _worked(self, about: str) -> None:
+        """An error about the same is over."""
+        if self.error is not None and self.error.about == about:
+            self.error = None
 
     def dismiss(self) -> None:
         """Closes what lies over the picture, one thing at a time; errors stay in the log."""
-        if self.closing:
-            self.closing = False
+        if self.closing or self.resetting:
+            self.closing = self.resetting = False
         elif self.browser:
             self.browser = ""
         elif self.help_shown:

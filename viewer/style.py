@@ -63,6 +63,7 @@ class Style:
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
+        self.hushed: dict[Item, Item] = {}  # tooltips that a press has put away, by the item they belong to
         names = ("SourceSansPro-Regular.ttf", "SourceSansPro-Semibold.ttf", "NotoSansMono-Regular.ttf")
         with ExitStack() as stack, inside(dpg.add_font_registry()):
             regular, bold, mono = (str(stack.enter_context(as_file(FONTS / name))) for name in names)
@@ -140,13 +141,21 @@ class Style:
     @cached_property
     def label(self) -> Item:
         """For a button that is only a word: it stands level with the field beside it, which plain text does not."""
+        return self._word(DIM)
+
+    @cached_property
+    def marked_label(self) -> Item:
+        """The same for a word that is to be noticed."""
+        return self._word(ACCENT)
+
+    def _word(self, color: Color) -> Item:
         clear: Color = (0, 0, 0, 0)
         return self._theme(
             {
                 dpg.mvThemeCol_Button: clear,
                 dpg.mvThemeCol_ButtonHovered: clear,
                 dpg.mvThemeCol_ButtonActive: clear,
-                dpg.mvThemeCol_Text: DIM,
+                dpg.mvThemeCol_Text: color,
             },
             {dpg.mvStyleVar_ButtonTextAlign: (0.0, 0.5), dpg.mvStyleVar_FramePadding: (0, self.px(4))},
         )
@@ -156,7 +165,7 @@ class Style:
         """For a control that is grey while it is disabled."""
         faint: Color = (92, 98, 110)
         with inside(dpg.add_theme()) as theme:
-            for kind in (dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt, dpg.mvSelectable):
+            for kind in (dpg.mvButton, dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt, dpg.mvSelectable):
                 with inside(dpg.add_theme_component(kind, enabled_state=False)):
                     for target, color in (
                         (dpg.mvThemeCol_Text, faint),
@@ -178,9 +187,14 @@ class Style:
                 dpg.add_theme_style(
                     dpg.mvPlotStyleVar_PlotPadding, self.px(4), self.px(4), category=dpg.mvThemeCat_Plots
                 )
-            with inside(dpg.add_theme_component(dpg.mvLineSeries)):
-                dpg.add_theme_color(dpg.mvPlotCol_Line, color, category=dpg.mvThemeCat_Plots)
-                dpg.add_theme_style(dpg.mvPlotStyleVar_LineWeight, 1.5 * self.scale, category=dpg.mvThemeCat_Plots)
+            for kind in (dpg.mvLineSeries, dpg.mvStairSeries):
+                with inside(dpg.add_theme_component(kind)):
+                    dpg.add_theme_color(dpg.mvPlotCol_Line, color, category=dpg.mvThemeCat_Plots)
+                    dpg.add_theme_style(dpg.mvPlotStyleVar_LineWeight, 1.5 * self.scale, category=dpg.mvThemeCat_Plots)
+            with inside(dpg.add_theme_component(dpg.mvScatterSeries)):
+                for part in (dpg.mvPlotCol_MarkerFill, dpg.mvPlotCol_MarkerOutline):
+                    dpg.add_theme_color(part, color, category=dpg.mvThemeCat_Plots)
+                dpg.add_theme_style(dpg.mvPlotStyleVar_MarkerSize, 2.5 * self.scale, category=dpg.mvThemeCat_Plots)
             with inside(dpg.add_theme_component(dpg.mvShadeSeries)):
                 dpg.add_theme_color(dpg.mvPlotCol_Fill, faint, category=dpg.mvThemeCat_Plots)
                 dpg.add_theme_color(dpg.mvPlotCol_Line, faint, category=dpg.mvThemeCat_Plots)
@@ -237,8 +251,8 @@ GLOBAL_COLORS: dict[int, Color] = {
     dpg.mvThemeCol_HeaderHovered: (46, 51, 62),
     dpg.mvThemeCol_HeaderActive: (54, 60, 73),
     dpg.mvThemeCol_CheckMark: ACCENT,
-    dpg.mvThemeCol_SliderGrab: ACCENT,
-    dpg.mvThemeCol_SliderGrabActive: (130, 187, 255),
+    dpg.mvThemeCol_SliderGrab: ACCENT_DIM,  # dark enough for the figures that stand on it
+    dpg.mvThemeCol_SliderGrabActive: (58, 110, 178),
     dpg.mvThemeCol_Separator: LINE,
     dpg.mvThemeCol_ScrollbarBg: (0, 0, 0, 0),
     dpg.mvThemeCol_ScrollbarGrab: (60, 66, 78),

@@ -174,9 +174,15 @@ class Viewport:
         photo, box = self.session.photo, self._box_of(picture)
         is_here = self.session.at_camera is not None and picture.photograph is not None
         content = self._photo.content(picture.photograph, photo, box) if is_here else None
-        layer = self._changed("photograph", content)
-        if layer is not None and content is not None:
-            self._photo.draw(layer, picture, photo, box, self.style.px(2))
+        layer = self._changed("photograph", (content, self.inset) if content is not None else None)
+        if layer is None or content is None:
+            return
+        self._photo.draw(layer, picture, photo, box, self.style.px(2))
+        if photo.mode == "wipe":
+            line, away, top = box[0] + photo.line * (box[2] - box[0]), self.style.px(10), self.inset + self.style.px(8)
+            wide = text_width("photograph", self.style.small) + 2 * self.style.px(9)  # of `_box`
+            for word, left in (("photograph", line - away - wide), ("picture", line + away)):
+                self._box(layer, [(word, "")], left, top, self.style.small, SMALL)
 
     def _draw_frustums(self, picture: Picture | None) -> None:
         """Where the photographs were taken, as the picture's camera sees it; that of the view itself is left out."""
@@ -185,7 +191,8 @@ class Viewport:
         camera = picture.request.camera if picture is not None and scene is not None else None
         here = session.camera_index if session.at_camera is not None else -1
         held_out = tuple(named.is_test for named in scene.cameras) if scene else ()
-        layer = self._changed("frustums", (camera, here, scene.generation if scene else None, held_out))
+        size = session.frustum_size
+        layer = self._changed("frustums", (camera, here, scene.generation if scene else None, held_out, size))
         if layer is None or picture is None or camera is None or scene is None:
             return
         left, top, right, bottom = self._box_of(picture)
@@ -226,7 +233,7 @@ class Viewport:
         """How deep its cameras are drawn; measured once for a scene."""
         if self._depth[0] != scene.generation:
             self._depth = scene.generation, depth_for(scene.cameras, scene.extent)
-        return self._depth[1]
+        return self._depth[1] * self.session.frustum_size
 
     def _draw_frame(self, picture: Picture | None) -> None:
         """The edge of the photograph whose camera the view stands at, its name, and how well the picture fits it."""
@@ -237,7 +244,8 @@ class Viewport:
         fit_text = spoken_psnr(shown) if is_this else ""
         away = session.photo.active and camera is None
         mode = session.photo.mode if is_this else "off"
-        layer = self._changed("frame", (camera.name if camera else None, lens, fit_text, away, mode))
+        named = (camera.name, camera.is_test) if camera else None
+        layer = self._changed("frame", (named, lens, fit_text, away, mode))
         if layer is None:
             return
         if away:

@@ -5,7 +5,7 @@ A new panel is a subclass of `Panel` in a file of `panels/`, added to the list i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -74,6 +74,7 @@ class Facts:
     """Labels with values in `columns` pairs a row; `show` sets a value by its label."""
 
     def __init__(self, style: Style, labels: Sequence[str], columns: int = 1, label_width: float = LABEL_WIDTH) -> None:
+        self._names: dict[str, Item] = {}
         self._values: dict[str, Item] = {}
         self._shown: dict[str, str] = {}
         with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as table:
@@ -84,7 +85,7 @@ class Facts:
             for start in range(0, len(labels), columns):
                 with inside(dpg.add_table_row()):
                     for label in labels[start : start + columns]:
-                        dpg.add_text(label, color=DIM)
+                        self._names[label] = dpg.add_text(label, color=DIM)
                         self._values[label] = dpg.add_text("")
 
     def show(self, label: str, text: str) -> None:
@@ -94,19 +95,50 @@ class Facts:
             self._shown[label] = text
             dpg.set_value(self._values[label], text)
 
+    def rename(self, label: str, shown: str) -> None:
+        """Another word for a value; it is still shown by its first one."""
+        dpg.set_value(self._names[label], shown)
+
     def item(self, label: str) -> Item:
         """The text item of a value, for a tooltip."""
         return self._values[label]
 
 
-def button(style: Style, label: str, action: object, width: float = 0.0, primary: bool = False, tip: str = "") -> Item:
-    """A button that calls `action()`; `width` in points, 0 fits the label."""
-    item = dpg.add_button(label=label, width=style.px(width), callback=action)  # pyright: ignore[reportArgumentType]
+def button(
+    style: Style, label: str, action: Callable[[], object], width: float = 0.0, primary: bool = False, tip: str = ""
+) -> Item:
+    """A button; `width` in points, 0 fits the label. Its tooltip goes when it is pressed: what it foretold is there
+    now, and may lie beneath it."""
+    item = dpg.add_button(label=label, width=style.px(width), callback=action)
     if primary:
         dpg.bind_item_theme(item, style.primary_button)
     if tip:
-        tooltip(style, item, tip)
+        words = tooltip(style, item, tip)
+
+        def press() -> None:
+            hush(style, item, words)
+            action()
+
+        dpg.configure_item(item, callback=press)
     return item
+
+
+def hush(style: Style, item: Item, words: Item) -> None:
+    """Puts away the tooltip of an item, whose text that is, until the mouse has left the item."""
+    box = dpg.get_item_parent(words)
+    if box is not None:
+        style.hushed[item] = box
+        dpg.hide_item(box)
+
+
+def wake_tooltips(style: Style) -> None:
+    """Once the mouse has left, what was put away shows again."""
+    for item, tip in list(style.hushed.items()):
+        if not dpg.does_item_exist(tip):
+            del style.hushed[item]
+        elif not dpg.is_item_hovered(item):
+            del style.hushed[item]
+            dpg.show_item(tip)
 
 
 def tooltip(style: Style, item: Item, text: str) -> Item:

@@ -25,6 +25,7 @@ from splatscope.viewer.panels.help import HelpWindow
 from splatscope.viewer.panels.log import LogPanel
 from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.menu import MenuBar
+from splatscope.viewer.panels.reset import ResetWindow
 from splatscope.viewer.panels.scene import ScenePanel
 from splatscope.viewer.panels.schedule import SchedulePanel
 from splatscope.viewer.panels.search import SearchWindow
@@ -38,7 +39,7 @@ from splatscope.viewer.panels.views import ViewsPanel
 from splatscope.viewer.session import Session
 from splatscope.viewer.style import Item, Style, inside
 from splatscope.viewer.viewport import Viewport
-from splatscope.viewer.widgets import Panel, Ui
+from splatscope.viewer.widgets import Panel, Ui, wake_tooltips
 
 # A new panel: write it in panels/, add its class here. The order is the dock's.
 PANELS: tuple[type[Panel], ...] = (
@@ -98,6 +99,7 @@ class Window:
         self.status_bar, self.error_bar, self.help = StatusBar(self.ui), ErrorBar(self.ui), HelpWindow(self.ui)
         self.browser, self.close, self.search = BrowserWindow(self.ui), CloseWindow(self.ui), SearchWindow(self.ui)
         self.menu, self.thumbnails = MenuBar(self.ui, self.close.ask), ThumbnailWindow(self.ui)
+        self.reset = ResetWindow(self.ui)
         self._build()
         self.input = Input(self.ui, self.viewport)
         self._layout: tuple[int, int] = (0, 0)
@@ -124,6 +126,7 @@ class Window:
         self.help.build()
         self.browser.build()
         self.close.build()
+        self.reset.build()
         self.search.build()
         self.thumbnails.build()
         self.menu.build()
@@ -178,9 +181,19 @@ class Window:
         self._make_room(status.scene)
         if self._panels_are_due():
             self._update_panels(status, picture)
-        parts = (self.error_bar, self.help, self.menu, self.browser, self.close, self.search, self.thumbnails)
+        parts = (
+            self.error_bar,
+            self.help,
+            self.menu,
+            self.browser,
+            self.close,
+            self.reset,
+            self.search,
+            self.thumbnails,
+        )
         for part in parts:
             part.update(status, picture)
+        wake_tooltips(self.style)
 
     def _make_room(self, scene: SceneInfo | None) -> None:
         """Folds the scene's section when a capture is opened, where the dock is too short to show its curves as well.

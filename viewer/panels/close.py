@@ -1,54 +1,63 @@
-"""Asks before the window closes on a training run. Whatever is answered, nothing is lost: closing saves the run."""
+"""Asks before the window closes on a training run, which waits meanwhile: what is said is what will be saved."""
 
 from __future__ import annotations
+
+import time
 
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.style import inside
-from splatscope.viewer.widgets import Panel, button, count
+from splatscope.viewer.panels.question import Question
+from splatscope.viewer.widgets import Panel, count
 
-WIDTH, HEIGHT = 430, 114  # points
 LIVE = ("running", "paused", "stopping")
+INSISTS = 0.6  # seconds after which a second request is one of its own, and not the other half of a double click
 
 
 class CloseWindow(Panel):
     """See the module's text. `ask` is what the window's close button does."""
 
+    _since = 0.0  # when it was asked
+    _leaves = False  # without saving, as soon as the engine has heard of it
+
     def build(self) -> None:
-        self._window = dpg.add_window(
-            label="Training is not finished", show=False, no_collapse=True, no_resize=True, no_saved_settings=True,
-            on_close=self._go_on,
-        )  # fmt: skip
-        dpg.bind_item_theme(self._window, self.style.popup)
-        with inside(self._window):
-            self._text = dpg.add_text("", wrap=self.style.px(WIDTH - 30))
-            with inside(dpg.add_group(horizontal=True)):
-                self.yes = button(self.style, "Save and close", lambda: dpg.stop_dearpygui(), width=150, primary=True)
-                self.no = button(self.style, "Go on training", self._go_on, width=150, tip="Esc does the same")
+        self._question = question = Question(self.ui, "Training is not finished", self._stay)
+        self.yes = question.answer("Save and close", lambda: dpg.stop_dearpygui(), 130, primary=True)
+        tip = "What came after the newest checkpoint is lost"
+        self.unsaved = question.answer("Close without saving", self._leave, 158, tip=tip)
+        self.no = question.answer("Do not close", self._stay, 110, tip="Esc does the same")
 
     def ask(self) -> None:
-        """Closes at once unless a run is live; a second request closes too, for those who insist."""
-        state = self.session.status.training.state
-        if state not in LIVE or self.session.closing:
+        """Closes at once unless a run is live; a second request saves and closes too, for those who insist."""
+        now = time.perf_counter()
+        if self.session.status.training.state not in LIVE:
             dpg.stop_dearpygui()
-            return
-        room, px = self.session.viewport, self.style.px
-        at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
-        dpg.configure_item(self._window, pos=at, width=px(WIDTH), height=px(HEIGHT), show=True)
-        self.session.closing = True
+        elif not self.session.closing:
+            self._since, self._leaves = now, False
+            self.session.closing = True
+            self.session.hold_training()
+        elif now - self._since > INSISTS:
+            dpg.stop_dearpygui()
 
-    def _go_on(self) -> None:
+    def _stay(self) -> None:
         self.session.closing = False
+
+    def _leave(self) -> None:
+        self._leaves = True
+        self.session.abandon_training()
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         training = status.training
         if self.session.closing and training.state not in LIVE:
-            self._go_on()
+            if self._leaves:
+                dpg.stop_dearpygui()
+                return
+            self._stay()
         if not self.session.closing:
-            dpg.configure_item(self._window, show=False)
+            self._question.hide()
+            self.session.release_training()
             return
-        if dpg.get_active_window() != self._window:  # a list or a file to be chosen would hide it
-            dpg.focus_item(self._window)
         where = f"Iteration {count(training.iteration)} of {count(training.iterations)} is reached."
-        dpg.set_value(self._text, f"{where} Closing saves the splats and a checkpoint to go on from.")
+        if training.state == "running":
+            where = f"{where} Training pauses as soon as it can…"
+        self._question.show(f"{where} Saving writes the splats and a checkpoint to go on from.")

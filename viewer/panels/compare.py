@@ -6,14 +6,14 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.photograph import MODES, Mode, spoken_psnr
-from splatscope.viewer.style import DIM, inside
+from splatscope.viewer.style import DIM, WARN, inside
 from splatscope.viewer.widgets import Panel, button, labelled, tooltip
 
 LABELS: dict[Mode, tuple[str, str]] = {
     "off": ("Off", "The picture alone"),
     "overlay": ("Over", "The photograph over the picture (G)"),
     "wipe": ("Wipe", "The photograph left of a line that the mouse drags (V)"),
-    "error": ("Error", "Where picture and photograph differ"),
+    "error": ("Error", "Where picture and photograph differ (M)"),
 }
 
 
@@ -28,7 +28,7 @@ class ComparePanel(Panel):
         with inside(dpg.add_group(show=False)) as self._tools:
             labels = [LABELS[mode][0] for mode in MODES]
             self._choice = dpg.add_radio_button(labels, horizontal=True, callback=lambda _, label: self._choose(label))
-            tooltip(style, self._choice, "\n".join(f"{label}: {meaning}" for label, meaning in LABELS.values()))
+            self._meaning = dpg.add_text("", color=DIM, wrap=0)  # no tooltip: it would lie over the row that comes up
             with inside(dpg.add_group(show=False)) as self._opacity_row, labelled(style, "Opacity"):
                 self._opacity = self.ui.field(
                     dpg.add_slider_float(
@@ -48,6 +48,14 @@ class ComparePanel(Panel):
                 button(style, "Choose a view…", session.toggle_thumbnails, tip="All photographs to click on (C)")
                 self._frustums = dpg.add_checkbox(label="Show cameras", callback=lambda: session.toggle_frustums())
                 tooltip(style, self._frustums, "Where the photographs were taken; click on one to go there (K).")
+            with inside(dpg.add_group(show=False)) as self._size_row, labelled(style, "Camera size"):
+                self._size = self.ui.field(
+                    dpg.add_slider_float(
+                        min_value=0.2, max_value=10.0, format="%.1f times", clamped=True, width=-1,
+                        callback=lambda _, value: self._resize(value),
+                    )
+                )  # fmt: skip
+            self._held_out = dpg.add_text("orange: held out", color=WARN, show=False)
 
     def _choose(self, label: str) -> None:
         mode: Mode = next(mode for mode in MODES if LABELS[mode][0] == label)
@@ -55,6 +63,9 @@ class ComparePanel(Panel):
             self.session.photo.mode = "off"
         elif mode != self.session.photo.mode:
             self.session.compare_photograph(mode)
+
+    def _resize(self, size: float) -> None:
+        self.session.frustum_size = size
 
     def _set(self, name: str, value: float) -> None:
         setattr(self.session.photo, name, value)
@@ -67,7 +78,12 @@ class ComparePanel(Panel):
         dpg.set_value(self._choice, LABELS[photo.mode][0])
         dpg.set_value(self._opacity, photo.opacity)
         dpg.set_value(self._top, photo.error_top)
-        dpg.set_value(self._frustums, self.session.frustums_shown)
+        shows = self.session.frustums_shown
+        dpg.set_value(self._frustums, shows)
+        dpg.set_value(self._size, self.session.frustum_size)
+        dpg.configure_item(self._size_row, show=shows)
+        dpg.configure_item(self._held_out, show=shows and scene is not None and any(c.is_test for c in scene.cameras))
+        dpg.set_value(self._meaning, LABELS[photo.mode][1])
         dpg.configure_item(self._opacity_row, show=photo.mode == "overlay")
         dpg.configure_item(self._top_row, show=photo.mode == "error")
         word = ""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.run_status import CAN_START
 from splatscope.viewer.style import BODY, Item, inside
-from splatscope.viewer.training_verbs import CAN_START
 from splatscope.viewer.widgets import Panel, Ui, fit
 
 HEIGHT = BODY + 10  # points
@@ -45,7 +45,7 @@ class MenuBar(Panel):
                 dpg.add_separator()
                 self._of_scene("Photograph over the picture", "G", lambda: session.compare_photograph("overlay"))
                 self._of_scene("Photograph beside the picture", "V", lambda: session.compare_photograph("wipe"))
-                self._of_scene("Error map", "", lambda: session.compare_photograph("error"))
+                self._of_scene("Error map", "M", lambda: session.compare_photograph("error"))
                 self._of_scene("Choose a photograph…", "C", session.toggle_thumbnails)
                 self._of_scene("Cameras over the picture", "K", session.toggle_frustums)
                 dpg.add_separator()
@@ -62,6 +62,7 @@ class MenuBar(Panel):
                 self._start = _item("Start", "Space", session.toggle_training)
                 self._step = _item("One iteration", "N", session.step_training)
                 self._stop = _item("Stop and save", "", session.stop_training)
+                self._score = _item("Score now", "", session.score_now)
             with inside(dpg.add_menu(label="Help")):
                 _item("Keys and mouse", "F1", session.toggle_help)
 
@@ -76,6 +77,7 @@ class MenuBar(Panel):
         dpg.configure_item(self._start, label=word, enabled=state in (*CAN_START, "running"))
         dpg.configure_item(self._step, enabled=state in CAN_START)
         dpg.configure_item(self._stop, enabled=state in ("running", "paused"))
+        dpg.configure_item(self._score, enabled=status.training.can_be_scored)
         for item, scale in self._scales.items():
             dpg.set_value(item, scale == self.session.ui_scale)
         self._update_recent()

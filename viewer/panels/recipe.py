@@ -1,22 +1,48 @@
 """The recipe of the next run as a form, drawn from the list of settings the engine gives. It knows none by name.
 
-A field takes effect when it is left or Enter is pressed; what the engine refuses it shows as it was. The main ones are
-always there, all the others folded, group by group.
+A field takes effect when it is left or Enter is pressed; what the engine refuses it shows as it was, with the reason
+below. Each setting stands in one place: the main ones in sight, those often changed one click away, the rest group by
+group, without those that the strategy does not read. What differs from the recipe it began as is blue, and an arrow
+beside it goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import Recipe, Setting, SettingValue
-from splatscope.viewer.style import Item, inside
-from splatscope.viewer.widgets import Ui, labelled, tooltip
+from splatscope.viewer.style import WARN, Item, inside
+from splatscope.viewer.widgets import Ui, tooltip
 
-OWN = "own"  # shown for a recipe that is none of the presets
 LABEL_WIDTH = 128  # points
-ACRONYMS = {"sh": "SH", "dssim": "DSSIM", "mcmc": "MCMC"}
+BACK_WIDTH = 31  # of the arrow, and the space before it
+OFTEN, REST = "Often changed", "All other settings"
+FOLDER = "out"  # what `Recipe.refused` calls it
+
+
+@dataclass(frozen=True)
+class Row:
+    """The items of one setting."""
+
+    setting: Setting
+    whole: Item
+    label: Item
+    input: Item
+    back: Item
+    tip: Item
+    why: Item  # it was refused
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A fold, and the rows in it."""
+
+    text: str
+    node: Item
+    rows: Sequence[Row]
 
 
 class RecipeForm:
@@ -25,21 +51,32 @@ class RecipeForm:
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
         self._recipe: Recipe | None = None
-        self._settings: dict[Item, Setting] = {}  # by input
-        self.inputs: dict[str, list[Item]] = {}  # by name; a main one stands in both lists, there first
+        self._names: tuple[str, ...] = ()  # of the settings there are rows for
+        self._rows: dict[str, Row] = {}
+        self._headings: list[Heading] = []
+        self._by_input: dict[Item, str] = {}
+
+    @property
+    def inputs(self) -> dict[str, Item]:
+        """The input of each setting."""
+        return {name: row.input for name, row in self._rows.items()}
 
     def build(self) -> None:
         """Adds the empty form."""
         style, session = self._ui.style, self._ui.session
         with inside(dpg.add_group(show=False)) as self._whole:
-            with labelled(style, "Recipe", LABEL_WIDTH):
-                self._presets = dpg.add_combo([], width=-1, callback=lambda _, name: self._take_preset(name))
+            with inside(dpg.add_group(horizontal=True)):
+                self._label("Recipe")
+                self._presets = dpg.add_combo([], width=-1, callback=lambda _, name: session.set_recipe(preset=name))
                 tooltip(style, self._presets, "A whole set of values; the photographs' own settings stay")
             self._main = dpg.add_group()
-            with labelled(style, "Folder", LABEL_WIDTH):
+            with inside(dpg.add_group(horizontal=True)):
+                self._label("Folder")
                 self._out = self._ui.field(dpg.add_input_text(hint="output/<capture>-<date>", width=-1))
                 tooltip(style, self._out, "Where the run writes; one that holds a model already is refused")
-            self._all = dpg.add_tree_node(label="All settings", default_open=False)
+            self._out_why = dpg.add_text("", color=WARN, wrap=0, show=False)
+            self._often = dpg.add_tree_node(label=OFTEN, default_open=False)
+            self._rest = dpg.add_tree_node(label=REST, default_open=False)
         with inside(dpg.add_item_handler_registry()) as self._handlers:
             dpg.add_item_deactivated_after_edit_handler(callback=lambda _, item: self._take(item))
         with inside(dpg.add_item_handler_registry()) as out_handlers:
@@ -52,101 +89,141 @@ class RecipeForm:
         """Shows the newest recipe, or nothing once the run has begun."""
         if recipe is self._recipe:
             return
-        before, self._recipe = self._recipe, recipe
+        self._recipe = recipe
         dpg.configure_item(self._whole, show=recipe is not None)
         if recipe is None:
             return
-        if before is None or _shape(before) != _shape(recipe):
-            self._build_rows(recipe)
+        if tuple(setting.name for setting in recipe.settings) != self._names:
+            self._build_rows(recipe.settings)
         dpg.configure_item(self._presets, items=recipe.presets)
-        dpg.set_value(self._presets, recipe.preset or OWN)
+        dpg.set_value(self._presets, recipe.preset or f"{recipe.base}, changed")
         dpg.set_value(self._out, recipe.out)
+        refused, reason = recipe.refused or ((), "")
+        dpg.set_value(self._out_why, reason)
+        dpg.configure_item(self._out_why, show=FOLDER in refused)
         for setting in recipe.settings:
-            for item in self.inputs[setting.name]:
-                dpg.set_value(item, shown(setting))
+            self._show(setting, recipe.base, reason if setting.name in refused else "")
+        differing = {setting.name for setting in recipe.settings if setting.counts and differs(setting)}
+        for heading in self._headings:
+            names = {row.setting.name for row in heading.rows}
+            changed = len(names & differing)
+            label = f"{heading.text} ({changed} changed)" if changed else heading.text
+            used = any(setting.counts for setting in recipe.settings if setting.name in names)
+            dpg.configure_item(heading.node, label=f"{label}###{heading.text}", show=used)
 
-    def _build_rows(self, recipe: Recipe) -> None:
-        for group in (self._main, self._all):
+    def _show(self, setting: Setting, base: str, reason: str) -> None:
+        row, changed = self._rows[setting.name], differs(setting)
+        dpg.configure_item(row.whole, show=setting.counts)
+        dpg.set_value(row.input, shown(setting))
+        dpg.bind_item_theme(row.label, self._ui.style.marked_label if changed else self._ui.style.label)
+        if setting.kind != "switch":
+            dpg.configure_item(row.input, width=-self._ui.style.px(BACK_WIDTH) if changed else -1)
+        dpg.configure_item(row.back, show=changed)
+        about = f"{setting.help[:1].upper()}{setting.help[1:]}\n({setting.name})".lstrip()
+        usual = written(setting, setting.usual) or setting.hint
+        dpg.set_value(row.tip, f"{about}\nThe arrow goes back to: {usual}" if changed else about)
+        dpg.set_value(row.why, reason)
+        dpg.configure_item(row.why, show=bool(reason))
+
+    def _build_rows(self, settings: Sequence[Setting]) -> None:
+        for group in (self._main, self._often, self._rest):
             dpg.delete_item(group, children_only=True)
-        for item in self._settings:
+        for item in self._by_input:
             self._ui.fields.remove(item)
-        self._settings, self.inputs = {}, {}
-        with inside(self._main):
-            self._add_rows(s for s in recipe.settings if s.is_main)
+        self._names = tuple(setting.name for setting in settings)
+        self._rows, self._headings, self._by_input = {}, [], {}
+        self._add_rows(self._main, [s for s in settings if s.rank == "main"])
+        often = self._add_rows(self._often, [s for s in settings if s.rank == "often"])
         groups: dict[str, list[Setting]] = {}
-        for setting in recipe.settings:
-            groups.setdefault(setting.name.rpartition(".")[0], []).append(setting)
-        with inside(self._all):
-            for name, settings in groups.items():
-                if not name:
-                    self._add_rows(settings)
-                    continue
-                with inside(dpg.add_tree_node(label=spoken(name))):
-                    self._add_rows(settings)
-
-    def _add_rows(self, settings: Iterable[Setting]) -> None:
         for setting in settings:
-            with labelled(self._ui.style, spoken(setting.name), LABEL_WIDTH):
-                item = self._add_input(setting)
-            self._settings[self._ui.field(item)] = setting
-            self.inputs.setdefault(setting.name, []).append(item)
-            if setting.help:
-                tooltip(self._ui.style, item, setting.help)
+            if setting.rank == "rest":
+                groups.setdefault(setting.group, []).append(setting)
+        rest = []
+        for name, members in groups.items():
+            with inside(self._rest):
+                node = dpg.add_tree_node(label=name)
+            rows = self._add_rows(node, members)
+            self._headings.append(Heading(name, node, rows))
+            rest += rows
+        self._headings += [Heading(OFTEN, self._often, often), Heading(REST, self._rest, rest)]
 
-    def _add_input(self, setting: Setting) -> Item:
+    def _add_rows(self, parent: Item, settings: Sequence[Setting]) -> list[Row]:
+        with inside(parent):
+            rows = [self._make_row(setting) for setting in settings]
+        self._rows |= {row.setting.name: row for row in rows}
+        self._by_input |= {row.input: row.setting.name for row in rows}
+        return rows
+
+    def _make_row(self, setting: Setting) -> Row:
+        style = self._ui.style
+        with inside(dpg.add_group()) as whole:
+            with inside(dpg.add_group(horizontal=True)) as line:
+                label = self._label(setting.label)
+                field = self._ui.field(self._make_input(setting))
+                back = dpg.add_button(arrow=True, direction=dpg.mvDir_Left, callback=lambda: self._go_back(setting))
+            why = dpg.add_text("", color=WARN, wrap=0, show=False)
+        return Row(setting, whole, label, field, back, tooltip(style, line, ""), why)
+
+    def _label(self, text: str) -> Item:
+        label = dpg.add_button(label=text, width=self._ui.style.px(LABEL_WIDTH))
+        dpg.bind_item_theme(label, self._ui.style.label)
+        return label
+
+    def _make_input(self, setting: Setting) -> Item:
         if setting.kind == "switch":
-            return dpg.add_checkbox(callback=lambda item: self._take(item))
+            return dpg.add_checkbox(label=setting.hint, callback=lambda item: self._take(item))
         if setting.kind == "choice":
             return dpg.add_combo(setting.choices, width=-1, callback=lambda item: self._take(item))
         numeric = setting.kind in ("whole", "number")
-        item = dpg.add_input_text(width=-1, scientific=numeric, hint="none" if setting.optional else "")
+        item = dpg.add_input_text(width=-1, scientific=numeric, hint=setting.hint)
         dpg.bind_item_handler_registry(item, self._handlers)
         return item
 
+    def _newest(self, name: str) -> Setting | None:
+        settings = self._recipe.settings if self._recipe is not None else ()
+        return next((setting for setting in settings if setting.name == name), None)
+
     def _take(self, item: Item) -> None:
-        setting = self._settings.get(item)
+        setting = self._newest(self._by_input.get(item, ""))
         if setting is None:
             return
         text = spelled(setting, dpg.get_value(item))
-        if self._differs(setting, text):
+        if text != spelled(setting, shown(setting)):
             self._ui.session.set_recipe(changes=((setting.name, text),))
 
-    def _differs(self, setting: Setting, text: str) -> bool:
-        """True if the newest recipe has another value than the one typed."""
-        settings = self._recipe.settings if self._recipe is not None else ()
-        newest = next((s for s in settings if s.name == setting.name), setting)
-        return text != spelled(newest, shown(newest))
-
-    def _take_preset(self, name: str) -> None:
-        self._ui.session.set_recipe(preset=name)
+    def _go_back(self, setting: Setting) -> None:
+        newest = self._newest(setting.name)
+        if newest is not None:
+            self._ui.session.set_recipe(changes=((newest.name, spelled(newest, written(newest, newest.usual))),))
 
 
-def spoken(name: str) -> str:
-    """A setting's or group's name for people: "densify.max_splats" is "Max splats"."""
-    words = name.rpartition(".")[2].split("_")
-    text = " ".join(ACRONYMS.get(word, word) for word in words)
-    return text[:1].upper() + text[1:]
+def differs(setting: Setting) -> bool:
+    """True if it is not what the recipe has."""
+    return setting.value != setting.usual
 
 
 def spelled(setting: Setting, value: SettingValue) -> str:
     """A value as `SetRecipe` takes it."""
     if setting.kind == "switch":
-        return "true" if value else "false"
+        return "true" if value in (True, "on") else "false"
     text = str(value).strip()
-    return "null" if setting.optional and not text else text
+    if setting.kind == "list":
+        return f"[{text.strip('[]() ,')}]"
+    return setting.empty if not text and setting.empty is not None else text
 
 
 def shown(setting: Setting) -> SettingValue:
     """A value as its input shows it."""
+    return bool(setting.value) if setting.kind == "switch" else written(setting, setting.value)
+
+
+def written(setting: Setting, value: SettingValue) -> str:
+    """A value in words: "on" and "off" for a switch."""
     if setting.kind == "switch":
-        return bool(setting.value)
-    if setting.value is None:
+        return "on" if value else "off"
+    if value is None:
         return ""
-    if isinstance(setting.value, float):
-        short = f"{setting.value:g}"
-        return short if float(short) == setting.value else repr(setting.value)
-    return str(setting.value)
-
-
-def _shape(recipe: Recipe) -> tuple[tuple[str, bool], ...]:
-    return tuple((setting.name, setting.is_main) for setting in recipe.settings)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)

@@ -7,15 +7,17 @@ from pathlib import PurePosixPath
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.assets.checkup import Finding
 from splatscope.kernels.words import counted
 from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, SceneInfo
 from splatscope.viewer.navigation import Vector
-from splatscope.viewer.style import DIM, WARN, Style, inside
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, tooltip
+from splatscope.viewer.panels.checkup import CheckupPage
+from splatscope.viewer.style import inside
+from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, text_width, tooltip
 
 KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
 QUARTER = 0.5 * math.pi
+COMBO, COMBO_BESIDE = 180, 42  # points of the list of cameras, and what of them is not for text
+HELD_OUT = "  (held out)"
 
 
 class ScenePanel(Panel):
@@ -145,7 +147,14 @@ class ScenePanel(Panel):
         dpg.configure_item(self._up, label=axis_name(session.nav.up))
         if self._camera_names:
             here = session.at_camera is not None
-            dpg.set_value(self._cameras, self._camera_names[session.camera_index] if here else "free view")
+            dpg.set_value(self._cameras, self._in_short(scene, session.camera_index) if here else "free view")
+
+    def _in_short(self, scene: SceneInfo, index: int) -> str:
+        """A camera's name where there is room for little: what it is stays readable."""
+        end = ", held out" if scene.cameras[index].is_test else ""
+        room = (dpg.get_item_rect_size(self._cameras)[0] or self.style.px(COMBO)) - self.style.px(COMBO_BESIDE)
+        name = self._camera_names[index].removesuffix(HELD_OUT)
+        return fit(name, room - text_width(end, self.style.body), self.style.body) + end
 
     def _show_scene(self, scene: SceneInfo) -> None:
         style = self.style
@@ -163,43 +172,11 @@ class ScenePanel(Panel):
         if len(set(short)) < len(short):
             short = [camera.name for camera in scene.cameras]
         self._camera_names = [
-            f"{k + 1}  {name}{'  (held out)' if camera.is_test else ''}"
+            f"{k + 1}  {name}{HELD_OUT if camera.is_test else ''}"
             for k, (camera, name) in enumerate(zip(scene.cameras, short, strict=True))
         ]
         dpg.configure_item(self._cameras, items=self._camera_names)
         dpg.configure_item(self._camera_row, show=bool(self._camera_names))
-
-
-class CheckupPage:
-    """What `splatscope doctor` says of an open capture, folded."""
-
-    def __init__(self, style: Style) -> None:
-        self._style = style
-        self._shown: tuple[Finding, ...] = ()
-        self._page = dpg.add_tree_node(show=False, default_open=False)
-
-    def show(self, findings: tuple[Finding, ...]) -> None:
-        """The newest page; what is odd comes first."""
-        if findings is self._shown:
-            return
-        self._shown = findings
-        odd = [finding for finding in findings if finding.is_odd]
-        words = {0: "nothing is odd", 1: "one thing is odd"}.get(len(odd), f"{len(odd)} things are odd")
-        label = f"Looked over: {words}"
-        dpg.configure_item(self._page, show=bool(findings), label=label)
-        dpg.delete_item(self._page, children_only=True)
-        with inside(self._page):
-            for finding in odd:
-                dpg.add_text(f"{finding.text} {finding.advice}".strip(), color=WARN, wrap=0)
-            facts = [finding for finding in findings if not finding.is_odd]
-            with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp)) as table:
-                dpg.bind_item_theme(table, self._style.facts)
-                dpg.add_table_column(width_fixed=True, init_width_or_weight=self._style.px(88))
-                dpg.add_table_column()
-                for fact in facts:
-                    with inside(dpg.add_table_row()):
-                        dpg.add_text(fact.topic, color=DIM)
-                        dpg.add_text(fact.text, wrap=0)
 
 
 def axis_name(up: Vector) -> str:

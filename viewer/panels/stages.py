@@ -16,14 +16,14 @@ from splatscope.kernels.words import counted
 from splatscope.viewer.messages import Comparison, EngineStatus, Picture, StageChange
 from splatscope.viewer.presets import presets
 from splatscope.viewer.session import PREVIOUS
-from splatscope.viewer.style import ACCENT, BAD, DIM, FIELD, GOOD, TEXT, Color, Item, Style, inside
+from splatscope.viewer.style import ACCENT, BAD, DIM, FIELD, GOOD, SMALL, TEXT, Color, Item, Style, inside
 from splatscope.viewer.widgets import Panel, Ui, button, fit, labelled, tooltip
 
 RECENT = 240  # pictures or training steps the mean and the percentile are taken over
 PLOTTED = 120  # of them in the small plot
 NUMBER_WIDTH = 47  # points
 NAME_WIDTH = 60
-PLOT_WIDTH, PLOT_HEIGHT = 308, 40
+PLOT_WIDTH, PLOT_HEIGHT, SCALE_WIDTH = 308, 40, 66  # the last: of the numbers at its left
 
 
 class StagesPanel(Panel):
@@ -129,7 +129,8 @@ class StageTable:
             with inside(dpg.add_group()) as plot, inside(dpg.add_drawlist(width, height)):
                 dpg.draw_rectangle((0, 0), (width, height), color=FIELD, fill=FIELD, rounding=style.px(4))
                 self._curve = dpg.draw_polyline([], color=ACCENT, thickness=1.5 * style.scale)
-            tooltip(style, plot, f"All stages together, the last {PLOTTED}.")
+                self._top, self._zero = (self._label(y) for y in (0, height - style.px(SMALL + 1)))
+            tooltip(style, plot, f"All stages together, the last {PLOTTED}, the newest at the right; ms from 0 up.")
 
     def forget(self) -> None:
         """What follows is not to be mixed with what came before."""
@@ -153,11 +154,19 @@ class StageTable:
         self._show("", sums)
         self._draw(sums[-PLOTTED:])
 
+    def _label(self, y: float) -> Item:
+        text = dpg.draw_text((self._style.px(4), y), "", size=self._style.px(SMALL), color=DIM)
+        dpg.bind_item_font(text, self._style.small)
+        return text
+
     def _draw(self, sums: np.ndarray) -> None:
-        """The curve from 0 to a little above its highest, the newest at the right."""
-        width, height = self._style.px(PLOT_WIDTH), self._style.px(PLOT_HEIGHT)
-        x = width * (np.arange(len(sums)) + PLOTTED - len(sums)) / (PLOTTED - 1)
-        y = height * (1.0 - sums / (1.1 * max(sums.max(), 1e-6)))
+        """The curve from 0 to its highest, the newest at the right of the numbers."""
+        top = max(float(sums.max()), 1e-6)
+        for item, text in ((self._top, f"{figure(top).strip()} ms"), (self._zero, "0")):
+            dpg.configure_item(item, text=text)
+        left, width, height = (self._style.px(points) for points in (SCALE_WIDTH, PLOT_WIDTH, PLOT_HEIGHT))
+        x = left + (width - left) * (np.arange(len(sums)) + PLOTTED - len(sums)) / (PLOTTED - 1)
+        y = 2 + (height - 4) * (1.0 - sums / top)
         dpg.configure_item(self._curve, points=np.stack([x, y], axis=1).tolist())
 
     def _show(self, stage: str, times: np.ndarray) -> None:

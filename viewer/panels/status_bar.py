@@ -7,25 +7,26 @@ import time
 import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.words import counted
-from splatscope.viewer.messages import EngineStatus, LogLine, Picture
-from splatscope.viewer.panels.training import speed
-from splatscope.viewer.style import ACCENT, BAD, DIM, STATE_COLORS, TEXT, WARN, Color
+from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.news import News
+from splatscope.viewer.run_words import speed, state_word
+from splatscope.viewer.style import ACCENT, BAD, DIM, TEXT, WARN, Color
 from splatscope.viewer.widgets import Panel, Ui, count, fit, milliseconds, text_width
 
 HEIGHT = 29  # points
-NEWS_SECONDS = 20.0  # how long a message stays here; the log keeps it
 GAP = 22  # points between two figures
 MESSAGE_WIDTH = 240  # points kept free at the right
 MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
 
 
 class StatusBar(Panel):
-    """Figures from the left, as many as fit; each keeps the widest place it has needed, so that nothing jitters."""
+    """The state and figures from the left, as many as fit; each figure keeps the widest place it has needed, so that
+    nothing jitters."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._width = 0
-        self._newest, self._newest_since = 0, 0.0  # serial of the newest message and when it came
+        self._news = News()
         self._places: dict[str, float] = {}
 
     def build(self) -> None:
@@ -53,7 +54,8 @@ class StatusBar(Panel):
             font = style.bold if name == "state" else style.body
             text = texts.get(name, "")
             wide = text_width(text, font)
-            self._places[name] = max(wide, self._places.get(name, 0.0)) if text else 0.0
+            kept = 0.0 if name == "state" else self._places.get(name, 0.0)
+            self._places[name] = max(wide, kept) if text else 0.0
             shown = bool(text) and x + wide <= right
             dpg.configure_item(item, show=shown, pos=(x, y), color=self._color(name, status))
             dpg.set_value(item, text)
@@ -63,13 +65,13 @@ class StatusBar(Panel):
 
     def _texts(self, status: EngineStatus, picture: Picture | None) -> dict[str, str]:
         training = status.training
-        texts = {"state": "viewing" if training.state == "none" else training.state}
+        texts = {"state": state_word(status, "viewing" if status.scene is not None else "no scene")[0]}
         if status.scene is None:
-            return {"state": "no scene"}
+            return texts
         if training.iteration:
             texts["iteration"] = f"{count(training.iteration)} / {count(training.iterations)}"
             texts["loss"] = "" if training.loss is None else f"loss {training.loss:.4f}"
-            texts["psnr"] = "" if training.psnr is None else f"PSNR {training.psnr:.2f} dB"
+            texts["psnr"] = "" if training.psnr is None else f"{training.psnr_label} {training.psnr:.2f} dB"
             rate = training.iterations_per_second
             texts["speed"] = speed(rate) if rate else ""
         texts["splats"] = counted(status.splat_count, "splat")
@@ -81,17 +83,15 @@ class StatusBar(Panel):
         return texts
 
     def _color(self, name: str, status: EngineStatus) -> Color:
-        if name == "state" and status.scene is not None and status.training.state != "none":
-            return STATE_COLORS[status.training.state]
+        if name == "state":
+            return state_word(status, "")[1]
         return TEXT if name in ("iteration", "speed", "loss", "psnr") else DIM
 
     def _show_message(self, status: EngineStatus, left: float, y: int) -> None:
-        line: LogLine | None = self.session.log[-1] if self.session.log else None
+        moves = status.training.iterations_per_second is not None
+        line = self._news.newest(self.session.log, moves, time.perf_counter())
         text, color = status.busy, ACCENT
-        if line is not None and line.serial != self._newest:
-            self._newest, self._newest_since = line.serial, time.perf_counter()
-        is_news = time.perf_counter() - self._newest_since < NEWS_SECONDS
-        if not text and line is not None and is_news and self.session.error is None:  # an error has its own bar
+        if not text and line is not None and self.session.error is None:  # an error has its own bar
             text, color = line.text.partition("\n")[0], MESSAGE_COLORS[line.level]
         room = self._width - self.style.px(12) - left
         text = fit(text, room, self.style.body)

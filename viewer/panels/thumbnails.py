@@ -51,6 +51,7 @@ class ThumbnailWindow(Panel):
                 forward = dpg.add_button(arrow=True, direction=dpg.mvDir_Right, callback=lambda: self._turn(1))
                 self._place = dpg.add_text("")
                 button(style, "Close", self._close)
+                self._held_out = dpg.add_text("orange: held out", color=WARN, show=False)
         with inside(dpg.add_item_handler_registry()) as handlers:
             dpg.add_item_clicked_handler(dpg.mvMouseButton_Left, callback=lambda: self._take())
         dpg.bind_item_handler_registry(self._canvas, handlers)
@@ -156,6 +157,7 @@ class ThumbnailWindow(Panel):
         here = session.camera_index if session.at_camera is not None else -1
         there = tuple(place for place, index in enumerate(indices) if self._filled.get(place) == index)
         held_out = tuple(scene.cameras[index].is_test for index in indices)
+        dpg.configure_item(self._held_out, show=any(held_out))
         content = (indices, there, here, self._under_mouse(), texture.item, texture.uv_max, scene.generation, held_out)
         if content == self._drawn:
             return
@@ -178,7 +180,7 @@ class ThumbnailWindow(Panel):
             if edge is not None:
                 dpg.draw_rectangle(low, high, color=edge, thickness=px(2), parent=self._canvas)
             name = f"{index + 1}  {PurePosixPath(camera.name).name}"
-            label = fit(f"{name}, held out" if camera.is_test else name, px(CELL[0]), style.small)
+            label = fit(name, px(CELL[0]), style.small)
             color = WARN if camera.is_test else DIM
             text = dpg.draw_text((x, y + px(CELL[1] + 2)), label, size=px(SMALL), color=color, parent=self._canvas)
             dpg.bind_item_font(text, style.small)

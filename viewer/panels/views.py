@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import PurePosixPath
 
 import dearpygui.dearpygui as dpg
 
+from splatscope.kernels.errors import InputError
 from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, ViewFigures
 from splatscope.viewer.style import DIM, WARN, Item, inside
+from splatscope.viewer.tables import view_rows, write_table
 from splatscope.viewer.widgets import Panel, Ui, button, count, fit
 
 ROWS = 100  # listed
-ORDERS = ("slowest", "most pairs", "lowest PSNR")
-NAME_WIDTH = 128  # points
+ORDERS = ("slowest", "most instances", "lowest PSNR")
+NAME_WIDTH = 112  # points
+WHAT = "Draws every view, each a few times until the machine is warm and then for the median; training waits meanwhile."
 
 
 class ViewsPanel(Panel):
@@ -25,20 +30,25 @@ class ViewsPanel(Panel):
         super().__init__(ui)
         self._listed: object = None
         self._rows: dict[Item, int] = {}  # camera by row
+        self._figures: tuple[ViewFigures, ...] = ()
+        self._cameras: tuple[NamedCamera, ...] = ()
 
     def build(self) -> None:
         style, session, px = self.style, self.session, self.style.px
         self._none = dpg.add_text("No cameras are known to look from.", color=DIM, wrap=0)
         with inside(dpg.add_group(show=False)) as self._tools:
             with inside(dpg.add_group(horizontal=True)):
-                button(style, "Measure", session.survey_views, tip="Draws every view once; training waits meanwhile")
-                self._order = dpg.add_combo(ORDERS, default_value=ORDERS[0], width=px(120))
-                self._done = dpg.add_text("", color=DIM)
+                button(style, "Measure", session.survey_views, width=74)
+                self._order = dpg.add_combo(ORDERS, default_value=ORDERS[0], width=px(128))
+                self._save = button(style, "Save CSV", self._save_table, width=82)
+            self._note = dpg.add_text(WHAT, color=DIM, wrap=0)
             with inside(dpg.add_child_window(height=px(190), border=False, show=False)) as self._list:
                 self._table = dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)
                 dpg.bind_item_theme(self._table, style.facts)
-                for label in ("view", "ms", "pairs", "PSNR"):
+                for label in ("view", "ms", "instances", "PSNR"):
                     dpg.add_table_column(label=label, parent=self._table)
+            self._sum = dpg.add_text("", wrap=0, show=False)
+            self._legend = dpg.add_text("orange: held out", color=WARN, show=False)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         scene, figures = status.scene, status.views
@@ -46,13 +56,27 @@ class ViewsPanel(Panel):
         dpg.configure_item(self._tools, show=bool(cameras))
         dpg.configure_item(self._none, show=not cameras)
         is_whole = len(figures) == len(cameras)
-        dpg.set_value(self._done, "" if is_whole or not figures else f"{count(len(figures))} of {count(len(cameras))}")
-        dpg.configure_item(self._list, show=bool(figures))
-        order = dpg.get_value(self._order)
-        if not figures or len(figures) > len(cameras) or self._listed == (id(figures), order):
+        shown = bool(figures) and len(figures) <= len(cameras)
+        for item in (self._list, self._sum):
+            dpg.configure_item(item, show=shown)
+        dpg.configure_item(self._save, show=shown and is_whole)
+        dpg.configure_item(self._legend, show=shown and any(cameras[view.index].is_test for view in figures))
+        if not shown:
+            self._listed = None
+            self._say(WHAT)
             return
-        self._listed = (id(figures), order)
+        order = dpg.get_value(self._order)
+        if self._listed == (id(figures), id(cameras), order):
+            return
+        self._listed = (id(figures), id(cameras), order)
+        self._figures, self._cameras = figures, cameras
+        self._say("" if is_whole else f"{count(len(figures))} of {count(len(cameras))}")
         self._fill(sorted(figures, key=lambda view: _badness(view, order), reverse=True)[:ROWS], cameras)
+        dpg.set_value(self._sum, in_words(figures, cameras))
+
+    def _say(self, text: str) -> None:
+        dpg.set_value(self._note, text)
+        dpg.configure_item(self._note, show=bool(text))
 
     def _fill(self, figures: list[ViewFigures], cameras: tuple[NamedCamera, ...]) -> None:
         dpg.delete_item(self._table, children_only=True, slot=1)
@@ -73,6 +97,30 @@ class ViewsPanel(Panel):
     def _go(self, row: Item) -> None:
         dpg.set_value(row, False)
         self.session.go_to_camera(self._rows[row])
+
+    def _save_table(self) -> None:
+        scene = self.session.status.scene
+        if scene is None:
+            return
+        name = f"{scene.path.stem}-views-{datetime.now():%Y%m%d-%H%M%S}.csv"
+        try:
+            path = write_table(self.session.config.screenshot_dir / name, *view_rows(self._figures, self._cameras))
+        except InputError as error:
+            self._say(str(error))
+        else:
+            self._say(f"Saved {path}.")
+
+
+def in_words(figures: Sequence[ViewFigures], cameras: Sequence[NamedCamera]) -> str:
+    """The means, and the size the views were drawn at."""
+    ms, instances = (sum(values) / len(figures) for values in zip(*((v.ms, v.instances) for v in figures), strict=True))
+    text = f"Mean {ms:.2f} ms, {count(round(instances))} instances"
+    for words, is_test in (("PSNR", False), ("held out", True)):
+        fits = [v.psnr for v in figures if v.psnr is not None and cameras[v.index].is_test == is_test]
+        text += f", {words} {sum(fits) / len(fits):.2f} dB" if fits else ""
+    sizes = sorted({view.size for view in figures})
+    drawn = " x ".join(map(str, sizes[-1])) + (f" and {count(len(sizes) - 1)} other sizes" if len(sizes) > 1 else "")
+    return f"{text}. Drawn at {drawn}."
 
 
 def _badness(view: ViewFigures, order: str) -> float:

@@ -1,0 +1,29 @@
+"""Which message the status bar shows: the newest, as long as it is news. No GUI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from splatscope.viewer.messages import LogLine
+
+NEWS_SECONDS = 20.0  # how long a message stays; the log keeps it
+
+
+class News:
+    """See the module's text. What was said before a run moved, its forecast for one, gives way to its figures."""
+
+    def __init__(self) -> None:
+        self._serial, self._since = 0, 0.0  # of the newest message, and when it came
+        self._moves, self._moves_since = False, 0.0
+
+    def newest(self, log: Sequence[LogLine], moves: bool, now: float) -> LogLine | None:
+        """The message to show; `moves`: the run has a speed. `now` in seconds, on any clock."""
+        if moves != self._moves:
+            self._moves, self._moves_since = moves, now
+        if not log:
+            return None
+        line = log[-1]
+        if line.serial != self._serial:
+            self._serial, self._since = line.serial, now
+        is_old = line.level == "info" and moves and self._since < self._moves_since
+        return None if is_old or now - self._since >= NEWS_SECONDS else line

@@ -1,0 +1,134 @@
+"""What can be asked of a run, each verb in a place of its own: what the state does not allow is grey, nothing moves.
+
+Only the first button changes its meaning. A press that comes just after that was aimed at the meaning before, as the
+second half of a double click is, and does not count.
+"""
+
+from __future__ import annotations
+
+import time
+
+import dearpygui.dearpygui as dpg
+
+from splatscope.viewer.run_status import CAN_START, TrainingStatus, Trouble
+from splatscope.viewer.style import WARN, Item, inside
+from splatscope.viewer.widgets import Ui, button, hush, labelled, tooltip
+
+BUTTON = 74  # points wide
+ROUND = 1000  # iterations; "run to" offers the next multiple
+SETTLES = 0.4  # seconds after a change of meaning in which a press does not count
+STEPS = {  # the first button, by state
+    "ready": ("Start", "Begin training (Space)"),
+    "running": ("Pause", "Pause after this iteration (Space)"),
+    "paused": ("Resume", "Train on from here (Space)"),
+    "stopped": ("Go on", "Train on from here (Space)"),
+    "finished": ("Go on", "The run is over; Run to a later iteration makes it longer"),
+}
+ALLOWED = {
+    "ready": ("go", "step", "run"),
+    "running": ("go", "stop", "run"),
+    "paused": ("go", "step", "stop", "reset", "run"),
+    "stopped": ("go", "step", "reset", "run"),
+    "finished": ("reset", "run"),
+    "error": ("reset",),
+}
+RUN_TIP = (
+    "Go on up to that iteration, also while running, and pause after it. One past the end makes the run longer; the "
+    "constants of its schedules stay as they are."
+)
+SCORE_TIP = (
+    "PSNR and SSIM after this iteration, of the held-out views, or of some training views if none are held out. The "
+    "run stays as it is."
+)
+
+
+class RunButtons:
+    """Belongs to the training panel."""
+
+    def __init__(self, ui: Ui) -> None:
+        self._session, self._style = ui.session, ui.style
+        session, style = ui.session, ui.style
+        self._state, self._changed, self._target = "", 0.0, 0  # shown
+        self._enabled: dict[str, bool] = {}
+        with inside(dpg.add_group(show=False)) as self._rows:
+            with inside(dpg.add_group(horizontal=True)):
+                go = button(style, "Start", self._go, BUTTON, primary=True)
+                self._go_tip = tooltip(style, go, "")
+                step = button(style, "Step", session.step_training, BUTTON, tip="One iteration (N)")
+                stop = button(style, "Stop", session.stop_training, BUTTON, tip="Save and stop; it can go on later")
+                reset = button(style, "Reset…", session.ask_reset, BUTTON, tip="Begin anew; this asks first")
+            with labelled(style, "Run to", 44):
+                self.until = ui.field(
+                    dpg.add_input_int(width=style.px(98), step=0, min_value=1, min_clamped=True, default_value=ROUND)
+                )
+                run = button(style, "Run", self._run_until, 54, tip=RUN_TIP)
+                score = button(style, "Score now", session.score_now, 92, tip=SCORE_TIP)
+        self.items: dict[str, Item] = {
+            "go": go, "step": step, "stop": stop, "reset": reset, "run": run, "score": score,
+        }  # fmt: skip
+        for name in ("step", "stop", "reset", "run", "score"):
+            dpg.bind_item_theme(self.items[name], style.can_be_grey)
+        self._build_trouble(ui)
+
+    def _build_trouble(self, ui: Ui) -> None:
+        """What is offered when a run has paused by itself."""
+        style, session = ui.style, ui.session
+        with inside(dpg.add_group(show=False)) as self._trouble:
+            self._trouble_text = dpg.add_text("", wrap=0, color=WARN)
+            self.back = button(
+                style, "Go back", session.go_back, 230, primary=True,
+                tip="The newest checkpoint before; what came after it is trained again",
+            )  # fmt: skip
+            with inside(dpg.add_group(horizontal=True)):
+                tip = "Look around first; all stays as it is"
+                self.keep = button(style, "Keep paused", session.keep_paused, 112, tip=tip)
+                tip = "Save and stop; the run can go on later"
+                button(style, "Stop", session.stop_training, 112, tip=tip)
+            dpg.add_spacer(height=style.px(4))
+
+    def allowed(self, name: str) -> bool:
+        """Whether a button can be pressed."""
+        return self._enabled.get(name, False)
+
+    def _go(self) -> None:
+        hush(self._style, self.items["go"], self._go_tip)
+        is_meant = self._state == self._session.status.training.state
+        if is_meant and time.perf_counter() - self._changed > SETTLES:
+            self._session.toggle_training()
+
+    def _run_until(self) -> None:
+        self._session.train_until(dpg.get_value(self.until))
+
+    def update(self, training: TrainingStatus, trouble: Trouble | None) -> None:
+        """Shows what can be asked now; of a run with trouble only what it offers itself."""
+        if training.state != self._state:
+            self._show_state(training)
+        allowed = ALLOWED.get(training.state, ()) if trouble is None else ()
+        for name, item in self.items.items():
+            may = training.can_be_scored and trouble is None if name == "score" else name in allowed
+            if self._enabled.get(name) != may:
+                self._enabled[name] = may
+                dpg.configure_item(item, enabled=may)
+                if name == "go":
+                    dpg.bind_item_theme(item, self._style.primary_button if may else self._style.can_be_grey)
+        dpg.configure_item(self._trouble, show=trouble is not None)
+        if trouble is not None:
+            dpg.set_value(self._trouble_text, trouble.text)
+            dpg.configure_item(self.back, label=trouble.back_label)
+        target = training.until or training.iterations
+        if training.state == "running" and target != self._target:  # what it is on its way to
+            self._target = target
+            dpg.set_value(self.until, target)
+
+    def _show_state(self, training: TrainingStatus) -> None:
+        if self.allowed("go"):  # and was pressed for what it was
+            self._changed = time.perf_counter()
+        self._state, self._target = training.state, 0
+        dpg.configure_item(self._rows, show=training.state != "none")
+        if training.state in STEPS:
+            label, tip = STEPS[training.state]
+            dpg.configure_item(self.items["go"], label=label)
+            dpg.set_value(self._go_tip, tip)
+        wanted, reached = dpg.get_value(self.until), training.iteration
+        if training.state in (*CAN_START, "finished") and (wanted <= reached or wanted == training.iterations):
+            dpg.set_value(self.until, (reached // ROUND + 1) * ROUND)

@@ -1,0 +1,79 @@
+"""A training run in words and figures, for the panel and the status bar. No GUI."""
+
+from __future__ import annotations
+
+from splatscope.kernels.words import byte_size
+from splatscope.viewer.messages import EngineStatus
+from splatscope.viewer.run_status import MemoryUse, Phase, TrainingStatus
+from splatscope.viewer.style import ACCENT, STATE_COLORS, Color
+
+
+def state_word(status: EngineStatus, nothing: str) -> tuple[str, Color]:
+    """What the run is doing, or the engine before there is one, and its colour; `nothing`: if that is nothing."""
+    training = status.training
+    if training.state == "none" and status.search is not None:
+        return "finding cameras", ACCENT
+    if status.busy and (training.state == "ready" or status.scene is None):
+        return status.busy.partition(" ")[0].rstrip("…"), ACCENT  # which says first what is being done
+    if training.doing:
+        return training.doing, ACCENT
+    return nothing if training.state == "none" else training.state, STATE_COLORS[training.state]
+
+
+def progress_words(training: TrainingStatus) -> str:
+    """ "412 / 7,000, to pause at 650"."""
+    text = f"{training.iteration:,} / {training.iterations:,}"
+    return f"{text}, to pause at {training.until:,}" if training.until else text
+
+
+def score_label(training: TrainingStatus) -> str:
+    """Which views were scored: "Held-out" or "Training"."""
+    return "Score" if training.psnr is None else training.psnr_label.partition(" ")[0].capitalize()
+
+
+def score_words(training: TrainingStatus) -> str:
+    """ "29.89 dB, SSIM 0.9012 at 7,000"; empty before the first."""
+    if training.psnr is None or training.ssim is None:
+        return ""
+    return f"{training.psnr:.2f} dB, SSIM {training.ssim:.4f} at {training.scored_at:,}"
+
+
+def phase_words(phase: Phase, iteration: int) -> str:
+    """Two lines: what the newest refine did, and when the next one comes; before them the size of pictures that are
+    smaller than they will be."""
+    lines, done = [], phase.refined
+    if phase.divisor > 1:
+        lines.append(f"Trains on {phase.width} x {phase.height}, 1/{phase.divisor} of the size")
+    if done is not None:
+        kinds = {"added": done.added, "split": done.split, "pruned": done.pruned, "moved": done.moved}
+        did = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
+        lines.append(f"Refined at {done.iteration:,}: {did or 'nothing to do'}")
+    if phase.next_refine:
+        lines.append(f"Next refine at {phase.next_refine:,}, the last at {phase.last_refine:,}")
+    elif phase.last_refine and iteration:
+        lines.append(f"No refine after {phase.last_refine:,}")
+    return "\n".join(lines)
+
+
+def memory_words(use: MemoryUse) -> str:
+    """ "Memory 2.2 of 23.5 GiB; run needs up to 40 MiB": in use, there is, and what the run will need."""
+    used, total = byte_size(use.used), byte_size(use.total)
+    if used.endswith("GiB") and total.endswith("GiB"):
+        used = used.removesuffix(" GiB")
+    return f"{use.name} {used} of {total}; run needs {'' if use.ends else 'up to '}{byte_size(use.needed)}"
+
+
+def view_price(training: TrainingStatus) -> str:
+    """What pictures take from the run: "3.1 of 24.0 it/s"."""
+    rate, share = training.iterations_per_second, training.view_cost
+    if not rate or not 0.0 < share < 1.0:
+        return ""
+    alone = rate / (1.0 - share)
+    return f"{alone - rate:.1f} of {alone:.1f} it/s" if alone >= 10 else f"{share:.0%} of {speed(alone)}"
+
+
+def speed(iterations_per_second: float) -> str:
+    """it/s, or s/it when that reads better."""
+    if iterations_per_second >= 1.0:
+        return f"{iterations_per_second:.1f} it/s"
+    return f"{1.0 / iterations_per_second:.1f} s/it"
