@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from splatscope.app import cli
@@ -143,7 +144,7 @@ def _beginning(path: Path) -> Beginning:
         capture, _ = run_settings(path)
         raise InputError(
             f"{path} was ended before it saved anything, so there is nothing to resume. Begin it anew: splatscope "
-            f"train {capture} --out {path}"
+            f"train {quote(str(capture))} --settings {quote(str(path))} --out {quote(str(path))}"
         )
     opened = open_path(path)
     if not isinstance(opened, SplatFile):

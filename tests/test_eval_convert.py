@@ -245,7 +245,8 @@ def test_a_run_killed_before_it_saved_anything_is_to_be_begun_anew(run: Path, tm
     for name in ("settings.json", "input.ply"):
         (killed / name).write_bytes((run / name).read_bytes())
     with pytest.raises(
-        InputError, match=f"nothing to resume. Begin it anew: splatscope train .*small set --out {killed}"
+        InputError,
+        match=f"nothing to resume. Begin it anew: splatscope train '.*small set' --settings {killed} --out {killed}",
     ):
         plan_training(cli.Train(resume=killed))
 

@@ -22,7 +22,7 @@ from PIL import Image
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.json_fields import SIZE_LIMIT
 from splatscope.assets.photographs import left_out, refuse_if_too_few
-from splatscope.assets.view_image import read_view
+from splatscope.assets.view_image import MaskUse, read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32
 from splatscope.kernels.words import counted
@@ -130,7 +130,7 @@ class Dataset:
         self.training = [photograph for photograph in loaded[: len(self.training_views)] if photograph]
         held_out = [photograph for photograph in loaded[len(self.training_views) :] if photograph]
         refuse_if_too_few(damaged, len(views) if self.training else len(damaged))
-        refuse_if_nothing_counts(self.training)
+        refuse_if_nothing_counts(self.training, self._config.masks)
         scored = [photograph for photograph in held_out if photograph.counts]
         seen = [photograph for photograph in self.training if photograph.counts]
         self.tested = scored or spread(seen, self._config.training_views_tested)
@@ -174,15 +174,17 @@ def _blank(photographs: Sequence[Photograph]) -> str:
     )
 
 
-def refuse_if_nothing_counts(photographs: Sequence[Photograph]) -> None:
+def refuse_if_nothing_counts(photographs: Sequence[Photograph], masks: MaskUse) -> None:
     """Raises InputError if masks, or what is transparent with `alpha` = mask, leave nothing to train on."""
     if any(photograph.counts for photograph in photographs):
         return
     every = f"every pixel of {counted(len(photographs), 'photograph')}, so there is nothing to train on"
     if all(photograph.is_masked for photograph in photographs):
+        inverted = masks == "invert"
+        kept, other = ("black", "use") if inverted else ("white", "invert")
         raise InputError(
-            f"Masks leave out {every}. If white means what to leave out, train with --masks invert; --masks ignore "
-            "trains without them."
+            f"Masks{', inverted,' * inverted} leave out {every}: nothing in them is {kept}. If they are meant the "
+            f"other way round, train with --masks {other}; --masks ignore trains without them."
         )
     raise InputError(
         f"--alpha mask leaves out {every}: they are transparent everywhere. Export them with the scene opaque, or "
@@ -211,13 +213,14 @@ def masks_in_words(photographs: Sequence[Photograph], views: Sequence[View], con
     masked = [photograph for photograph in photographs if photograph.is_masked]
     if not masked:
         return ""
-    share = 1 - np.average(
-        [p.counted_share for p in masked], weights=[p.camera.width * p.camera.height for p in masked]
-    )
+    pixels = [p.camera.width * p.camera.height for p in masked]
+    left = np.dot([p.counted_share for p in masked], pixels)
+    lost = f"{1 - left / sum(pixels):.1%} of the pixels"
+    lost = f"all but {round(left):,} of the pixels" if lost.startswith("100.0%") else lost
     inverted = ", inverted," if config.masks == "invert" else ""
     whole = len(photographs) - len(masked)
     rest = f"; {whole} without a mask {'counts' if whole == 1 else 'count'} whole" if whole else ""
-    return f"Masks{inverted} leave out {share:.1%} of the pixels of {counted(len(masked), 'photograph')}{rest}."
+    return f"Masks{inverted} leave out {lost} of {counted(len(masked), 'photograph')}{rest}."
 
 
 def fixed_background(capture: Capture, config: DataConfig) -> Color:

@@ -56,11 +56,14 @@ def no_splats_left(raw: SplatTensors, config: TrainConfig, iteration: int, exten
     if counts[0]:
         reasons.append(f"{counts[0]:,} {_are(counts[0])} fainter than {group}.smallest_opacity = {least:g}")
         suspects |= _unusual(config, _FADING[group])
-        remedy.append(f"{group}.smallest_opacity={_quantile(opacities[finite], 1 - _KEPT) / 2:.1g}")
+        spared = min(_quantile(opacities[finite], 1 - _KEPT) / 2, _value(_USUAL, f"{group}.smallest_opacity"))
+        if spared < least:  # else the other rule is what leaves none
+            remedy.append(f"{group}.smallest_opacity={spared:.1g}")
     if counts[1]:
         reasons.append(f"{counts[1]:,} {_are(counts[1])} larger than densify.large_share = {most:g} of the scene")
         suspects |= _unusual(config, _SWELLING)
-        remedy.append(f"densify.large_share={min(2 * _quantile(sizes[finite], _KEPT), 1e9):.1g}")
+        spared = max(2 * _quantile(sizes[finite], _KEPT), _value(_USUAL, "densify.large_share"))
+        remedy.append(f"densify.large_share={min(spared, 1e9):.1g}")
     if counts[2]:
         reasons.append(f"{counts[2]:,} {'has' if counts[2] == 1 else 'have'} a number that is not finite")
     set_already = {assignment.partition("=")[0] for assignment in remedy}

@@ -182,7 +182,8 @@ class Viewport:
             line, away, top = box[0] + photo.line * (box[2] - box[0]), self.style.px(10), self.inset + self.style.px(8)
             wide = text_width("photograph", self.style.small) + 2 * self.style.px(9)  # of `_box`
             for word, left in (("photograph", line - away - wide), ("picture", line + away)):
-                self._box(layer, [(word, "")], left, top, self.style.small, SMALL)
+                if box[0] <= left <= box[2] - wide:  # else there is hardly anything of it to see
+                    self._box(layer, [(word, "")], left, top, self.style.small, SMALL)
 
     def _draw_frustums(self, picture: Picture | None) -> None:
         """Where the photographs were taken, as the picture's camera sees it; that of the view itself is left out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.errors import InputError
@@ -20,6 +22,7 @@ class RunCurves:
     def __init__(self, ui: Ui) -> None:
         style = ui.style
         self._training: TrainingStatus | None = None
+        self._saved: tuple[Path | None, int] | None = None  # folder and iteration of the table
         self.loss = CurvePlot(style, "loss", ACCENT, can_be_log=True)
         self.psnr = CurvePlot(style, "PSNR", GOOD, "points")
         self.count = CurvePlot(style, "splats", WARN, "steps")
@@ -31,6 +34,9 @@ class RunCurves:
 
     def show(self, training: TrainingStatus) -> None:
         """The newest of a run."""
+        if self._saved and (training.out_dir != self._saved[0] or training.iteration < self._saved[1]):
+            self._saved = None  # of another run
+            dpg.set_value(self._note, "")
         self._training = training
         dpg.configure_item(self._files, show=len(training.loss_curve.x) > 1)
         across = common_range(
@@ -51,3 +57,4 @@ class RunCurves:
             dpg.set_value(self._note, str(error))
         else:
             dpg.set_value(self._note, f"{path.name}, up to iteration {training.iteration:,}")
+            self._saved = training.out_dir, training.iteration

@@ -13,8 +13,8 @@ class ResetWindow(Panel):
 
     def build(self) -> None:
         self._question = Question(self.ui, "Begin anew?", self.session.keep_run)
-        self.throw = self._question.answer("Throw it away", self.session.reset_training, 130)
-        self._question.answer("Keep it", self.session.keep_run, 110, primary=True, tip="Esc does the same")
+        self.throw = self._question.answer("Begin anew", self.session.reset_training, 130)
+        self._question.answer("Cancel", self.session.keep_run, 110, primary=True, tip="Esc does the same")
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         training = status.training

@@ -49,6 +49,7 @@ class RunButtons:
         self._session, self._style = ui.session, ui.style
         session, style = ui.session, ui.style
         self._state, self._changed, self._target = "", 0.0, 0  # shown
+        self._wished = 0  # the iteration that somebody last asked for
         self._enabled: dict[str, bool] = {}
         with inside(dpg.add_group(show=False)) as self._rows:
             with inside(dpg.add_group(horizontal=True)):
@@ -97,7 +98,8 @@ class RunButtons:
             self._session.toggle_training()
 
     def _run_until(self) -> None:
-        self._session.train_until(dpg.get_value(self.until))
+        self._wished = dpg.get_value(self.until)
+        self._session.train_until(self._wished)
 
     def update(self, training: TrainingStatus, trouble: Trouble | None) -> None:
         """Shows what can be asked now; of a run with trouble only what it offers itself."""
@@ -130,5 +132,6 @@ class RunButtons:
             dpg.configure_item(self.items["go"], label=label)
             dpg.set_value(self._go_tip, tip)
         wanted, reached = dpg.get_value(self.until), training.iteration
-        if training.state in (*CAN_START, "finished") and (wanted <= reached or wanted == training.iterations):
+        is_end = wanted == training.iterations != self._wished  # which is not what somebody asked for
+        if training.state in (*CAN_START, "finished") and (wanted <= reached or is_end):
             dpg.set_value(self.until, (reached // ROUND + 1) * ROUND)
