@@ -210,6 +210,10 @@ def test_masks_that_leave_nothing_of_any_photograph_end_a_run_before_it_begins(t
     ):
         list(Dataset(open_capture(folder), DataConfig()).load())
     assert len(list(Dataset(open_capture(folder), DataConfig(masks="invert")).load())) == COUNT
+    for path in (folder / "masks").iterdir():
+        Image.new("L", (72, 56), 255).save(path)
+    with pytest.raises(InputError, match=r"inverted, leave out every pixel .* train with --masks use"):
+        list(Dataset(open_capture(folder), DataConfig(masks="invert")).load())
 
 
 def test_a_mask_that_is_damaged_within_is_named_and_its_photograph_counts_whole(

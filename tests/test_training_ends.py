@@ -92,6 +92,8 @@ def test_whatever_rule_would_remove_every_splat_the_splats_stay_and_the_remedy_l
     assert "photographs" not in str(error.value), "settings are to blame"
     assert trainer.gaussians.count > 0
     trainer.save()
+    for name, value in (assignment.split("=") for assignment in error.value.remedy):
+        assert not name.endswith("smallest_opacity") or float(value) <= DensifyConfig().smallest_opacity, "no stricter"
     config = with_settings(config, error.value.remedy)
     resumed = Trainer(capture, config, backend, tmp_path, Beginning(*newest_checkpoint(tmp_path)))
     assert next(e for e in resumed.run() if isinstance(e, Stepped)).count > 0
