@@ -276,8 +276,8 @@ class TrainingSession:
                 if short := schedules_in_words(self.trainer.config):
                     self._log("info", short)
             case events.Loading():
-                self._so_far = f"{event.done} of {event.total}"
-                self._doing = COMPILING if event.done == event.total else LOADING
+                is_over = event.done == event.total
+                self._doing, self._so_far = (COMPILING, "") if is_over else (LOADING, f"{event.done} of {event.total}")
             case events.Evaluating():
                 self._doing = SCORING
                 self._so_far = f"view {event.done} of {event.total}"

@@ -164,6 +164,7 @@ def test_a_run_says_what_it_is_doing_instead_of_steps_and_counts_to_where_it_pau
         session.advance()
         status = session.status(0)
         said += [status.doing] * (status.doing != said[-1])
+        assert not status.so_far or status.doing == "loading photographs", "what is counted is what it says it does"
         if status.state == "running":
             assert status.until == 20
     assert said == ["loading photographs", "compiling kernels", "preparing", ""]
