@@ -79,6 +79,7 @@ class Program:
     def __init__(self, display: str, script: Path, arguments: Sequence[str] = (), said: IO[str] | None = None) -> None:
         self.display = display
         self.facts: dict[str, Any] = {}
+        self._said = Path(said.name) if said else None
         self._environment = {**os.environ, "DISPLAY": display, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             [sys.executable, str(script), *arguments],
@@ -106,7 +107,8 @@ class Program:
             except KeyError:
                 pass
             if self.process.poll() is not None and not self._reader.is_alive():
-                raise AssertionError(f"the program ended with {self.process.returncode} before: {what}; {facts}")
+                said = self._said.read_text() if self._said else ""
+                raise AssertionError(f"the program ended with {self.process.returncode} before: {what}; {facts} {said}")
             time.sleep(0.05)
         raise AssertionError(f"waited {seconds} s in vain for: {what}; {self.facts}")
 

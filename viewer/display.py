@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ from typing import NoReturn
 from splatscope.kernels.errors import InputError
 
 STANDARD_DPI = 96.0
+TRIES, TRY_SECONDS = 5, 0.1  # an X server that starts anew (Xvfb after its last client) answers again within that
 SHARP_HEIGHT = 2000  # px; a screen this high that names no resolution is taken for a 4K one, drawn at twice the size
 
 
@@ -43,7 +47,7 @@ def find_display() -> Display:
         return _windows_display()
     if sys.platform == "darwin":
         return Display()
-    return _x11_display()
+    return _x11_display(os.environ.get("DISPLAY", ""))
 
 
 @contextmanager
@@ -78,26 +82,31 @@ def _x11_library() -> ctypes.CDLL:
         raise InputError("No window can be opened: the X11 library is not installed (Debian: libx11-6).") from error
 
 
-def _x11_display() -> Display:
+@functools.cache
+def _x11_display(name: str) -> Display:
+    """Its connection is kept while the process lasts: were it the only one, an X server like Xvfb would start anew on
+    losing it, and turn away or cut off the window that opens next."""
     x11 = _x11_library()
     x11.XOpenDisplay.restype = ctypes.c_void_p
     x11.XGetDefault.restype = ctypes.c_char_p
     connection = ctypes.c_void_p(x11.XOpenDisplay(None))
+    for _ in range(TRIES if name else 0):
+        if connection:
+            break
+        time.sleep(TRY_SECONDS)
+        connection = ctypes.c_void_p(x11.XOpenDisplay(None))
     if not connection:
         raise InputError(
             "No window can be opened: there is no display, or DISPLAY names one that does not answer. "
             "Use `splatscope render` or `splatscope train --headless`, or start an X server (xvfb-run, for example)."
         )
+    screen = x11.XDefaultScreen(connection)
+    stated = x11.XGetDefault(connection, b"Xft", b"dpi")
     try:
-        screen = x11.XDefaultScreen(connection)
-        stated = x11.XGetDefault(connection, b"Xft", b"dpi")
-        try:
-            dpi = float(stated) if stated else 0.0
-        except ValueError:
-            dpi = 0.0
-        return Display(x11.XDisplayWidth(connection, screen), x11.XDisplayHeight(connection, screen), dpi)
-    finally:
-        x11.XCloseDisplay(connection)
+        dpi = float(stated) if stated else 0.0
+    except ValueError:
+        dpi = 0.0
+    return Display(x11.XDisplayWidth(connection, screen), x11.XDisplayHeight(connection, screen), dpi)
 
 
 def _windows_display() -> Display:
