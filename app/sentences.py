@@ -27,6 +27,12 @@ def sentence(event: events.Event) -> str | None:
                 f"Iteration {event.iteration:,}: no memory for more than {counted(event.count, 'splat')}; training "
                 f"goes on with those. {event.reason}"
             )
+        case events.Densified() if is_drastic(event):
+            return (
+                f"Iteration {event.iteration:,}: a refine removed {counted(event.pruned, 'splat')}, and "
+                f"{counted(event.count, 'splat')} {'is' if event.count == 1 else 'are'} left: too faint or too large, "
+                f"by this recipe. If the scene thins out, go back and compare its settings with the usual ones."
+            )
         case events.Evaluated():
             return (
                 f"Iteration {event.iteration:,}: {event.label} {event.psnr:.2f} dB, SSIM {event.ssim:.4f} "
@@ -49,6 +55,11 @@ def sentence(event: events.Event) -> str | None:
             return f"Training finished at iteration {event.iteration:,}."
         case _:
             return None
+
+
+def is_drastic(event: events.Event) -> bool:
+    """True of a refine that left less than a quarter of the splats."""
+    return isinstance(event, events.Densified) and event.pruned > 3 * event.count
 
 
 def back_label(iteration: int) -> str:

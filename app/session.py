@@ -16,7 +16,7 @@ import numpy as np
 
 from splatscope.app.memory import MemoryWatch
 from splatscope.app.phase import phase_of, refined
-from splatscope.app.sentences import back_label, sentence
+from splatscope.app.sentences import back_label, is_drastic, sentence
 from splatscope.kernels.errors import InputError
 from splatscope.training import events
 from splatscope.training.errors import NotSavedError, StandstillError
@@ -118,6 +118,9 @@ class TrainingSession:
         for scoring in scorings:
             self._psnr.add(scoring.iteration, scoring.psnr)
             self._evaluated = scoring
+        for row in self.trainer.scores:
+            if "splats" in row:  # earlier versions did not write it
+                self._count.add(row["iteration"], row["splats"])
 
     @property
     def active(self) -> bool:
@@ -300,7 +303,7 @@ class TrainingSession:
                 pass
         text = sentence(event)
         if text is not None:
-            is_bad = isinstance(event, events.SaveFailed | events.GrowthStopped)
+            is_bad = isinstance(event, events.SaveFailed | events.GrowthStopped) or is_drastic(event)
             self._log("warning" if is_bad else "info", text)
             self._note = text if isinstance(event, events.Forecast) else self._note
         return changed

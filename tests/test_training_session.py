@@ -33,7 +33,7 @@ from splatscope.assets.ply import read_ply
 from splatscope.kernels.api import Backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint
-from splatscope.training.config import CheckpointConfig, DensifyConfig
+from splatscope.training.config import CheckpointConfig, DensifyConfig, TrainConfig
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.trainer import Beginning, Trainer
@@ -228,7 +228,8 @@ def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     whole = Trainer(capture, SHORT, backend, tmp_path)
-    losses = [event.loss for event in whole.run() if isinstance(event, Stepped)]
+    steps = [event for event in whole.run() if isinstance(event, Stepped)]
+    losses = [event.loss for event in steps]
     begin = Beginning(*newest_checkpoint(tmp_path))
     session, _ = session_of(Trainer(capture, replace(SHORT, iterations=45), backend, tmp_path, begin))
     status = session.status(0)
@@ -236,9 +237,39 @@ def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
     assert status.loss_curve.x.tolist() == list(range(1, 41))
     np.testing.assert_allclose(status.loss_curve.y, losses, rtol=1e-6)
     assert status.psnr_curve.x.tolist() == [20, 40]
+    assert status.count_curve.x.tolist() == [20, 40]
+    assert status.count_curve.y.tolist() == [steps[20 - 1].count, steps[40 - 1].count]
     session.start()
     advance_until(session, lambda: not session.active)
     assert session.status(0).loss_curve.x.tolist() == list(range(1, 46))
+    assert session.status(0).count_curve.x.tolist() == [20, *range(40, 46)]
+
+
+def test_a_refine_that_leaves_few_of_the_splats_is_a_warning_and_others_are_not(
+    capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list((before := Trainer(capture, replace(SHORT, iterations=10), backend, tmp_path / "before")).run())
+    opacities = torch.sigmoid(before.snapshot().tensors["raw.logit_opacities"]).sort().values
+    usual, drastic = (
+        replace(SHORT, iterations=15, densify=replace(SHORT.densify, smallest_opacity=smallest))
+        for smallest in (0.005, opacities[-15].item())
+    )
+
+    def refines_told_of(config: TrainConfig, out: Path) -> tuple[list[str], int]:
+        session, log = session_of(Trainer(capture, config, backend, out))
+        session.start()
+        advance_until(session, lambda: not session.active)
+        told = [text for level, text in log if level == "warning" and "a refine removed" in text]
+        train_in_terminal(Trainer(capture, config, backend, out.with_name(f"{out.name} again")))
+        said = " ".join(capsys.readouterr().out.split())
+        assert [text in said for text in told] == [True] * said.count("a refine removed")
+        return told, session.trainer.gaussians.count
+
+    assert refines_told_of(usual, tmp_path / "usual")[0] == []
+    (warning,), left = refines_told_of(drastic, tmp_path / "drastic")
+    assert 0 < left <= 30
+    assert warning.startswith("Iteration 10: a refine removed ")
+    assert f" splats, and {left} splats are left: too faint or too large, by this recipe." in warning
 
 
 def test_stopping_with_a_full_disk_pauses_and_can_be_tried_again(

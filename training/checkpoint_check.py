@@ -127,7 +127,7 @@ def _is_place(value: Any) -> bool:
 def _are_scores(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(row, Mapping) and _is_whole(row.get("iteration")) and _is_number(row.get("psnr"))
-        and _is_number(row.get("ssim"))
+        and _is_number(row.get("ssim")) and _is_whole(row.get("splats", 0))
         for row in value
     )  # fmt: skip
 

@@ -35,6 +35,7 @@ from splatscope.training.exposure import Exposures
 from splatscope.training.folder import newest_iteration, only_writer
 from splatscope.training.forecast import forecast
 from splatscope.training.initial import initial_points, splats_from_points
+from splatscope.training.moved_cameras import moved_cameras
 from splatscope.training.ops import SplatState, SplatTensors
 from splatscope.training.resolution import ResolutionSchedule
 from splatscope.training.saving import RunFiles, Snapshot
@@ -64,6 +65,7 @@ class Trainer:
         self.iteration = 0
         self._begin = begin = None if begin is None else begin.usable(config.sh_degree)
         known = begin.newest if begin is not None and begin.is_of(out_dir) else newest_iteration(out_dir)
+        self._moved = () if begin is None else moved_cameras(begin.path, capture)  # before its cameras are written anew
         self._known = known  # checkpoints of the folder up to this iteration are no news
         self._points: PointCloud | None = None  # that the first splats were placed on
         self._prepared = False
@@ -314,7 +316,7 @@ class Trainer:
             extent=self.dataset.extent,
             background=self.dataset.background,
             label=self.dataset.label,
-            warnings=(*self.capture.warnings, *self.dataset.warnings, *odd),
+            warnings=(*self.capture.warnings, *self.dataset.warnings, *self._moved, *odd),
             masks=self.dataset.masked,
         )
         if (begin := self._begin) is not None:

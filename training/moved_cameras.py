@@ -1,0 +1,83 @@
+"""Whether a run that goes on looks from where it looked before: its splats fit the cameras they were trained with.
+
+Found anew, with masks for example, or aligned otherwise, the same photographs have cameras in another place, at
+another scale. No step says so: the loss just begins high. `output.py` writes what is compared here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.assets.capture import Capture, View
+from splatscope.assets.model_folder import model_of
+from splatscope.kernels.words import counted
+from splatscope.training.folder import FOLDER
+
+_SAME = 1e-3  # of the length over which cameras stand, of a turn's matrix, of a focal length
+
+
+def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
+    """The warning about cameras that are not where `cameras.json` of the run has them that wrote `begin`, a checkpoint
+    or PLY; none if they are, or if that is not known."""
+    folder = _run_of(begin)
+    before = {} if folder is None else _poses(folder / "cameras.json")
+    views = (*capture.views, *capture.test_views)
+    pairs = [(view, before[name]) for view in views if (name := _known_as(view, before))]
+    if not pairs:
+        return ()
+    places = np.array([place for _, (place, _, _) in pairs])
+    length = max(float(np.ptp(places, axis=0).max()), 1e-9) if len(pairs) > 1 else 1.0
+    moved = [view.name for view, pose in pairs if not _is_same(view, pose, capture, length)]
+    if not moved:
+        return ()
+    which = f"{len(moved):,} of {counted(len(pairs), 'camera')}"
+    are = "is not" if len(moved) == 1 else "are not"
+    return (
+        f"{which} {are} where {folder} had {'it' if len(moved) == 1 else 'them'} (the first: {moved[0]}): found or "
+        f"aligned anew. The splats were trained with the earlier ones and may not fit; if the loss begins high, begin "
+        f"a new run.",
+    )
+
+
+_Pose = tuple[NDArray[np.float64], NDArray[np.float64], float]  # place in the files, rotation, fx over width
+
+
+def _run_of(begin: Path) -> Path | None:
+    parent = begin.absolute().parent
+    model = model_of(begin)
+    return parent.parent if parent.name == FOLDER else model[0] if model else None
+
+
+def _poses(path: Path) -> dict[str, _Pose]:
+    """By name, as far as the file can be understood: not the reader of `assets/cameras.py`, which takes no cameras far
+    from the origin, where captures may stand."""
+    try:
+        entries: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {str(entry["img_name"]): _pose(entry) for entry in entries}
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
+        return {}
+
+
+def _pose(entry: Any) -> _Pose:
+    place, turn = np.array(entry["position"], np.float64), np.array(entry["rotation"], np.float64)
+    if place.shape != (3,) or turn.shape != (3, 3):
+        raise ValueError
+    return place, turn, float(entry["fx"]) / float(entry["width"])
+
+
+def _known_as(view: View, before: dict[str, _Pose]) -> str:
+    """The 2023 release names photographs without their folders and endings."""
+    return next((name for name in (view.name, Path(view.name).stem) if name in before), "")
+
+
+def _is_same(view: View, pose: _Pose, capture: Capture, length: float) -> bool:
+    place, turn, focal = pose
+    camera = view.camera
+    stands = np.abs(camera.position + capture.offset - place).max() <= _SAME * length
+    looks = np.abs(camera.matrix[:3, :3].T - turn).max() <= _SAME
+    return bool(stands and looks and abs(camera.fx / camera.width - focal) <= _SAME * focal)
