@@ -16,7 +16,7 @@ from splatscope.app import window as window_module
 from splatscope.app.main import main as splatscope
 from splatscope.viewer import window
 from splatscope.viewer.messages import EngineClient
-from tests.window_places import PLACES, SHOWN, tell_places
+from tests.window_places import PLACES, SHOWN, count_frames, moment, tell_places
 
 
 def report(engine: EngineClient) -> None:
@@ -24,6 +24,7 @@ def report(engine: EngineClient) -> None:
     while True:
         picture, status = engine.picture(), engine.status()
         facts = {
+            **moment(),
             "requests": picture.serial if picture else 0,
             "policy": repr(picture.request.policy) if picture else "",
             "iteration": status.training.iteration,
@@ -45,6 +46,7 @@ def main() -> None:
     for panel in window.PANELS:
         panel.open_at_start = True
     tell_places()
+    count_frames()
     run_window = window_module.run_window
 
     def run_and_tell(engine: Any, *others: Any) -> None:

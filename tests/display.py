@@ -20,6 +20,7 @@ from typing import IO, Any
 from PIL import Image, ImageGrab
 
 ROOT = Path(__file__).parents[1]
+FRAMES = 3  # one takes what was done in, the next answers, the last is on the screen
 NEEDED = ("Xvfb", "openbox", "xdotool")
 
 
@@ -63,7 +64,7 @@ def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
             manager.wait(10)
 
 
-def wait_until(holds: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def wait_until(holds: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     """Polls until `holds()` is true; fails naming `what` if it never is."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -96,7 +97,7 @@ class Program:
         for line in self.process.stdout:
             self.facts = {**self.facts, **json.loads(line)}
 
-    def wait_for(self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
         """Waits until the facts satisfy `holds`; fails naming `what` if they never do."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -104,13 +105,21 @@ class Program:
             try:
                 if holds(facts):
                     return facts
-            except KeyError:
+            except (KeyError, IndexError):  # not there yet
                 pass
             if self.process.poll() is not None and not self._reader.is_alive():
                 said = self._said.read_text() if self._said else ""
                 raise AssertionError(f"the program ended with {self.process.returncode} before: {what}; {facts} {said}")
             time.sleep(0.05)
         raise AssertionError(f"waited {seconds} s in vain for: {what}; {self.facts}")
+
+    def rest(self, seconds: float) -> None:
+        """So long, and until the window has drawn what was done to it before, however busy the machine is. Its facts
+        must have `window_places.moment()`."""
+        done = time.monotonic()
+        time.sleep(seconds)
+        first = self.wait_for("news", lambda facts: facts["now"] > done)["frames"]
+        self.wait_for("frames", lambda facts: facts["frames"] >= first + FRAMES)
 
     def xdotool(self, *arguments: object) -> str:
         """Runs one xdotool command line and returns what it prints."""
@@ -126,7 +135,7 @@ class Program:
         except subprocess.CalledProcessError:
             return ""
 
-    def find_window(self, title: str, seconds: float = 30.0) -> str:
+    def find_window(self, title: str, seconds: float = 90.0) -> str:
         """The id of this program's window with that title, once it is shown and has the focus."""
         search = ("search", "--onlyvisible", "--all", "--pid", self.process.pid, "--name", f"^{title}$")
         ended = self.process.poll

@@ -43,7 +43,7 @@ from splatscope.viewer.messages import (
 )
 from splatscope.viewer.run_status import Curve, MemoryUse, Phase, Refined, TrainingState, TrainingStatus, Trouble
 from splatscope.viewer.tile_values import tile_values
-from tests.window_places import PLACES, tell_places
+from tests.window_places import PLACES, count_frames, moment, tell_places
 
 SPLATS, ITERATIONS = 98_304, 7_000
 COMPILE_SECONDS = 1.0  # of a policy nobody has asked for before
@@ -137,6 +137,7 @@ class FakeEngine:
         self.requests: list[ViewRequest] = []
         self.commands: list[Command] = []
         self.ticks = 0
+        self.answered: ViewRequest | None = None  # what the picture is an answer to
         self._news = threading.Condition()
         self._closing = False
         self._chosen = {"iterations": str(ITERATIONS), "data.eval": "false", "rates.opacity": "0.025"}
@@ -348,7 +349,8 @@ class FakeEngine:
     def _run(self) -> None:
         drawn: ViewRequest | None = None
         while not self._closing:
-            request = self._follow(self.requests[-1]) if self.requests else None
+            asked = self.requests[-1] if self.requests else None
+            request = self._follow(asked) if asked else None
             self._measure()
             if request is not None and request != drawn:
                 start = time.perf_counter()
@@ -365,6 +367,7 @@ class FakeEngine:
                 serial = 1 if self._picture is None else self._picture.serial + 1
                 shown = photograph(request) if request.photograph else None
                 self._picture, drawn = Picture(rgba, frame, request, serial, spent, shown), request
+            self.answered = asked
             if self._status.training.state == "running":
                 self.train(1)
                 if len(self._losses) >= (self._until or self._iterations):
@@ -378,7 +381,9 @@ class FakeEngine:
 def describe(engine: FakeEngine) -> dict[str, object]:
     """What a test wants to know of the window: the newest request, every command, how far the engine got."""
     facts: dict[str, object] = {
+        **moment(),
         "ticks": engine.ticks,
+        "answered": bool(engine.requests) and engine.answered is engine.requests[-1],
         "requests": len(engine.requests),
         "state": engine.status().training.state,
         "iteration": engine.status().training.iteration,
@@ -404,13 +409,9 @@ def describe(engine: FakeEngine) -> dict[str, object]:
 
 
 def report(engine: FakeEngine) -> None:
-    """Prints the facts whenever they changed, ten times a second."""
-    last = ""
+    """Prints the facts, ten times a second."""
     while True:
-        line = json.dumps(describe(engine))
-        if line != last:
-            print(line, flush=True)
-            last = line
+        print(json.dumps(describe(engine)), flush=True)
         time.sleep(0.1)
 
 
@@ -442,6 +443,7 @@ def main() -> None:
         tell_places()
     if options.float_texture:
         viewport.make_texture = photo_layer.make_texture = textures.FloatTexture
+    count_frames()
     threading.Thread(target=report, args=(engine,), daemon=True).start()
     window.run_window(engine, WindowConfig(width=width, height=height, ui_scale=options.scale))
     engine.close()

@@ -21,7 +21,7 @@ from splatscope.training.config import CheckpointConfig, TrainConfig
 from splatscope.viewer import window
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import OpenScene
-from tests.window_places import PLACES, tell_places
+from tests.window_places import PLACES, count_frames, moment, tell_places
 
 PAGE_BYTES = 4096
 
@@ -38,6 +38,7 @@ def report(engine: Engine) -> None:
         picture, status = engine.picture(), engine.status()
         training = status.training
         facts = {
+            **moment(),
             "pictures": picture.serial if picture else 0,
             "resident": int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES,
             "scene": str(status.scene.path) if status.scene else "",
@@ -96,6 +97,7 @@ def main() -> None:
     options = parser.parse_args()
     sys.stdout = sys.stderr
     pretend(options)
+    count_frames()
     if options.only:
         window.PANELS = tuple(panel for panel in window.PANELS if panel.title in options.only)
         tell_places()

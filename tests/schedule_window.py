@@ -21,7 +21,7 @@ from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import OpenScene
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a program, only this folder is known
-from tests.window_places import PLACES, tell_places
+from tests.window_places import PLACES, count_frames, moment, tell_places
 
 PANELS = ("Heatmap", "Schedule")
 
@@ -29,7 +29,7 @@ PANELS = ("Heatmap", "Schedule")
 def facts(engine: Engine) -> dict[str, Any]:
     """What a test wants to know."""
     status, picture = engine.status(), engine.picture()
-    known: dict[str, Any] = {"places": dict(PLACES), "log": [line.text for line in status.log]}
+    known: dict[str, Any] = {**moment(), "places": dict(PLACES), "log": [line.text for line in status.log]}
     known["recorded"] = None if status.recorded is None else status.recorded.recording.timeline.sm_activity
     if picture is not None:
         known |= {"requests": picture.serial, "overlay": picture.request.overlay}
@@ -49,6 +49,7 @@ def main() -> None:
     for panel in window.PANELS:
         panel.open_at_start = True
     tell_places()
+    count_frames()
     engine = Engine(EngineConfig(backend="cpu"), RunPlan(TrainConfig(), None, None))
     engine.start()
     engine.send(OpenScene(options.path))

@@ -285,11 +285,11 @@ def click(hands: Hands, name: str) -> None:
 def test_overlays_are_grey_until_a_frame_has_been_recorded(pretended: Hands) -> None:
     hands = pretended
     click(hands, "blended")
-    time.sleep(0.5)
+    hands.rest(0.5)
     assert hands.program.facts["overlay"] == "none"
     click(hands, "record frame")
     hands.program.wait_for("the command", lambda facts: any("RecordFrame" in c for c in facts["commands"]))
-    time.sleep(0.5)
+    hands.rest(0.5)
     click(hands, "blended")
     recording = repr(Policy().with_value("schedule", "record", "on"))
     hands.program.wait_for("pictures that are recorded", lambda facts: facts["shown policy"] == recording)
@@ -319,7 +319,7 @@ def test_a_frame_of_the_cpu_backend_is_recorded_shown_and_saved(real: Hands, tmp
     click(hands, "depth")
     hands.program.wait_for("its overlay", lambda facts: facts["overlay"] == "depth" and facts["has recording"], 60)
     hands.move(300, 300)
-    time.sleep(1.0)
+    hands.rest(1.0)
     after = hands.picture()
     assert (before[100:700, :700] != after[100:700, :700]).any(axis=-1).mean() > 0.05  # the heatmap lies over it
     click(hands, "save frame")

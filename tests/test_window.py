@@ -50,10 +50,10 @@ def test_a_right_drag_pans_without_turning_even_if_the_left_button_joins_in(hand
     before = hands.start
     hands.move(300, 300)
     hands.program.xdotool("mousedown", 3)
-    time.sleep(0.2)
+    hands.rest(0.2)
     hands.program.xdotool("mousedown", 1)
     hands.program.xdotool("mousemove_relative", 80, 40)
-    time.sleep(0.2)
+    hands.rest(0.2)
     hands.program.xdotool("mouseup", 1)
     hands.program.xdotool("mouseup", 3)
     after = hands.settled(lambda facts: facts["eye"] != before["eye"])
@@ -67,9 +67,9 @@ def test_a_drag_that_starts_in_the_panels_does_not_move_the_view(hands: Hands) -
     hands.move(800, 130)
     hands.program.xdotool("mousedown", 1)
     hands.program.xdotool("mousemove_relative", "--", -400, 60)
-    time.sleep(0.3)
+    hands.rest(0.3)
     hands.program.xdotool("mouseup", 1)
-    time.sleep(0.3)
+    hands.rest(0.3)
     assert hands.program.facts["eye"] == before["eye"]
 
 
@@ -89,14 +89,14 @@ def test_the_wheel_moves_towards_the_cursor(hands: Hands) -> None:
 def test_w_flies_forward_but_not_while_a_path_is_typed(hands: Hands) -> None:
     before = hands.start
     hands.program.xdotool("keydown", "w")
-    time.sleep(0.5)
+    hands.rest(0.5)
     hands.program.xdotool("keyup", "w")
     flown = hands.settled(lambda facts: facts["eye"] != before["eye"])
     step = np.array(flown["eye"]) - before["eye"]
     assert near(step / np.linalg.norm(step), before["forward"], within=1e-3)
     hands.click(*PATH_BOX)
     hands.keys("w", "w", "p", "n", "Left")
-    time.sleep(0.4)
+    hands.rest(0.4)
     facts = hands.program.facts
     assert facts["eye"] == flown["eye"]
     assert facts["commands"] == flown["commands"]
@@ -111,7 +111,7 @@ def test_keys_work_after_a_button_of_the_panels_was_clicked(hands: Hands) -> Non
     hands.keys("Tab")
     hands.settled(lambda facts: facts["overlay"] == "none")
     hands.program.xdotool("keydown", "e")
-    time.sleep(0.3)
+    hands.rest(0.3)
     hands.program.xdotool("keyup", "e")
     after = hands.settled(lambda facts: facts["eye"] != before["eye"])
     assert after["eye"][1] < before["eye"][1]
@@ -119,7 +119,7 @@ def test_keys_work_after_a_button_of_the_panels_was_clicked(hands: Hands) -> Non
 
 def test_a_key_held_while_the_window_loses_the_focus_does_not_stick(hands: Hands, display: str) -> None:
     hands.program.xdotool("keydown", "w")
-    time.sleep(0.2)
+    hands.rest(0.2)
     other = Program(display, SCRIPT, ["--empty", "--size", "400x300"])
     try:
         other.wait_for("the other window", lambda facts: "ticks" in facts)
@@ -129,7 +129,7 @@ def test_a_key_held_while_the_window_loses_the_focus_does_not_stick(hands: Hands
         other.end()
     hands.program.activate(hands.window)
     still = hands.settled()
-    time.sleep(0.5)
+    hands.rest(0.5)
     assert hands.program.facts["eye"] == still["eye"]
 
 
@@ -170,7 +170,7 @@ def assert_shown_exactly(hands: Hands) -> None:
     """Compares the upper half of the viewport, where nothing lies over the picture, after leaving the photograph."""
     hands.drag(1, 50, 20)
     facts = hands.settled(lambda facts: facts["camera"]["cx"] > 0)
-    time.sleep(0.3)
+    hands.rest(0.3)
     camera = facts["camera"]
     expected = overlays.picture_rgba(draw(ViewRequest(Camera(**camera))).image)[..., :3]
     rows = camera["height"] // 2
@@ -181,14 +181,14 @@ def assert_shown_exactly(hands: Hands) -> None:
 def test_an_error_appears_over_the_picture_until_it_is_dismissed(hands: Hands) -> None:
     assert error_area(hands) == 0
     hands.keys("ctrl+o")
-    time.sleep(0.3)
+    hands.rest(0.3)
     hands.program.xdotool("type", "--delay", 30, "/no/such/file.ply")
     hands.keys("Return")
     hands.program.wait_for("the path to be opened", lambda facts: "no/such/file.ply" in str(facts["commands"]))
-    time.sleep(0.5)
+    hands.rest(0.5)
     assert error_area(hands) > 10_000
     hands.keys("Escape")
-    time.sleep(0.4)
+    hands.rest(0.4)
     assert error_area(hands) == 0
 
 
@@ -201,7 +201,7 @@ def test_the_heatmap_comes_with_a_legend_and_p_saves_the_whole_picture(hands: Ha
     plain = hands.picture()
     hands.keys("Tab")
     facts = hands.settled(lambda facts: facts["overlay"] == "tiles")
-    time.sleep(0.3)
+    hands.rest(0.3)
     overlay = hands.picture()
     bottom = MENU_HEIGHT + facts["size"][1]
     corner = np.s_[bottom - 200 : bottom - 20, 20:40]
@@ -221,10 +221,10 @@ def test_help_and_stage_times_come_and_go(hands: Hands) -> None:
     plain = hands.picture()[:300, :600]
     for key in ("F10", "F1"):
         hands.keys(key)
-        time.sleep(0.5)
+        hands.rest(0.5)
         assert not np.array_equal(hands.picture()[:300, :600], plain)
         hands.keys(key)
-        time.sleep(0.5)
+        hands.rest(0.5)
         assert np.array_equal(hands.picture()[:300, :600], plain)
 
 
@@ -261,18 +261,19 @@ def test_space_trains_and_pauses_n_steps_and_closing_ends_it_all(display: str) -
         hands.keys("space")
         program.wait_for("training again", lambda facts: facts["state"] == "running")
         hands.keys("alt+F4")
-        time.sleep(0.6)  # it asks first
+        hands.rest(0.6)  # it asks first
         assert program.process.poll() is None
         assert program.facts["state"] == "paused", "it waits for the answer"
         hands.keys("Escape")  # which is no; and the window manager kept the release of Alt
         program.wait_for("going on", lambda facts: facts["state"] == "running")
-        time.sleep(0.6)
+        hands.rest(0.6)
         hands.keys("space")
         program.wait_for("a pause by a key after Alt + F4", lambda facts: facts["state"] == "paused")
         hands.keys("alt+F4")
-        time.sleep(0.6)  # it asks again
+        hands.rest(0.6)  # it asks again
         assert program.process.poll() is None
-        hands.click(*SAVE_AND_CLOSE)
+        hands.move(*SAVE_AND_CLOSE)
+        program.xdotool("click", 1)
         assert program.process.wait(10) == 0
         program.wait_for("the loop to return", lambda facts: facts["closed"])
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -32,16 +31,16 @@ def hands(open_window: Hands) -> Hands:
 def browse(hands: Hands, keys: str, folder: Path) -> None:
     """Opens the browser and types the path of a folder."""
     hands.keys(keys)
-    time.sleep(0.4)
+    hands.rest(0.4)
     hands.program.xdotool("type", "--delay", 15, str(folder))
     hands.keys("Return")
-    time.sleep(0.5)
+    hands.rest(0.5)
 
 
 def double_click(hands: Hands, row: int) -> None:
     hands.move(FIRST_ROW[0], FIRST_ROW[1] + ROW * row)
     hands.program.xdotool("click", "--repeat", 2, "--delay", 60, 1)
-    time.sleep(0.4)
+    hands.rest(0.4)
 
 
 def opened(hands: Hands) -> list[str]:
@@ -69,14 +68,14 @@ def test_saving_over_a_file_asks_first_and_a_name_gets_its_suffix(hands: Hands, 
     browse(hands, "ctrl+s", folder)
     hands.keys("Escape")
     hands.keys("ctrl+s")
-    time.sleep(0.4)
+    hands.rest(0.4)
     hands.program.xdotool("type", "--delay", 15, f"{folder}/a")
     hands.keys("Return")
-    time.sleep(0.4)
+    hands.rest(0.4)
     assert opened(hands) == before
     hands.keys("Escape")
     hands.keys("ctrl+s")
-    time.sleep(0.4)
+    hands.rest(0.4)
     hands.program.xdotool("type", "--delay", 15, f"{folder}/new")
     hands.keys("Return")
     hands.program.wait_for("new.ply to be saved", lambda facts: "new.ply" in str(facts["commands"][-1:]))

@@ -27,14 +27,14 @@ class Run:
         words = [capture, "--out", out, "--only", "Training", "Log", *options]
         self.out = out
         self.program = Program(display, SCRIPT, [str(word) for word in words])
-        self.window = self.program.find_window("splatscope", 60)
-        self.wait("the form", lambda facts: facts["state"] == "ready" and facts["places"]["start"], 60)
+        self.window = self.program.find_window("splatscope")
+        self.wait("the form", lambda facts: facts["state"] == "ready" and facts["places"]["start"], 90)
 
     @property
     def facts(self) -> dict[str, Any]:
         return self.program.facts
 
-    def wait(self, what: str, holds: Callable[[dict[str, Any]], Any], seconds: float = 30) -> dict[str, Any]:
+    def wait(self, what: str, holds: Callable[[dict[str, Any]], Any], seconds: float = 60) -> dict[str, Any]:
         return self.program.wait_for(what, lambda facts: bool(holds(facts)), seconds)
 
     def wait_for_state(self, state: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Run:
         x, y = self.place(name)
         for nudge in (2, 0):  # X tells of no movement if the mouse is where it is sent
             self.program.xdotool("mousemove", "--window", self.window, x + nudge, y)
-        time.sleep(0.15)
+        self.program.rest(0.05)
         for _ in range(times):
             self.program.xdotool("click", 1)
             time.sleep(every)
@@ -127,7 +127,7 @@ def test_each_state_has_its_buttons_and_a_second_click_does_no_harm(begin: Any) 
     run.press("reset")
     run.press("throw", times=2)
     run.wait("the beginning", lambda facts: (facts["state"], facts["iteration"]) == ("ready", 0))
-    time.sleep(0.5)  # what has just become Start does not count as pressed
+    run.program.rest(0.5)  # what has just become Start does not count as pressed
     run.press("start")  # and kernels compile once more
     run.press("pause", times=3)
     assert run.facts["iteration"] == 0
@@ -155,7 +155,7 @@ def test_closing_a_live_run_asks_in_front_of_everything_and_each_answer_is_what_
     run.ask_to_close()
     run.place("go on")
     run.program.xdotool("key", "ctrl+s")  # a file to be chosen opens over it
-    time.sleep(0.8)
+    run.program.rest(0.8)
     for answer in ("go on", "Escape"):
         reached = run.facts["iteration"]
         if answer == "Escape":
@@ -185,7 +185,7 @@ def test_closing_without_saving_leaves_the_run_as_its_newest_checkpoint_has_it(b
     run.place("close unsaved")
     facts = run.wait_for_state("paused")
     run.program.xdotool("key", "space")  # not behind the question
-    time.sleep(0.6)
+    run.program.rest(0.6)
     assert run.facts["iteration"] == facts["iteration"], "it waits for the answer"
     run.press("close unsaved")
     assert run.program.process.wait(20) == 0
@@ -202,7 +202,7 @@ def test_splats_are_saved_in_the_folder_of_their_run_and_next_time_where_they_we
 
     def save(*typed: str) -> None:
         run.program.xdotool("key", "ctrl+s")
-        time.sleep(0.8)
+        run.program.rest(0.8)
         for text in typed:
             run.program.xdotool("type", "--delay", 30, text)
         run.program.xdotool("key", "Return")
@@ -220,7 +220,7 @@ def test_splats_are_saved_in_the_folder_of_their_run_and_next_time_where_they_we
 def test_a_window_in_which_nothing_runs_closes_at_once_with_a_file_being_chosen(begin: Any) -> None:
     run = begin()
     run.program.xdotool("key", "ctrl+s")
-    time.sleep(0.6)
+    run.program.rest(0.6)
     run.ask_to_close()
     assert run.program.process.wait(20) == 0
     assert not run.out.exists()

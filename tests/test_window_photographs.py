@@ -38,7 +38,7 @@ def hands(open_window: Hands) -> Hands:
 
 def share_of(hands: Hands, color: tuple[int, int, int], columns: slice = slice(60, 560)) -> float:
     """Of the middle of the viewport that has just this colour."""
-    time.sleep(0.6)
+    hands.rest(0.6)
     middle = hands.picture()[150:500, columns]
     return float((np.abs(middle.astype(int) - color).max(axis=2) <= 2).mean())
 
@@ -52,7 +52,7 @@ def test_g_lays_the_photograph_over_the_picture_until_the_view_moves_away(hands:
     hands.keys("g")
     facts = hands.settled(wished)
     assert facts["photograph"] == [0, None]
-    time.sleep(0.6)
+    hands.rest(0.6)
     over = hands.picture()[150:500, 60:560].astype(float)
     assert np.abs(over - (plain + ORANGE) / 2).max() < 3, "half of each"
     hands.drag(1, 60, 0)
@@ -74,12 +74,12 @@ def test_v_splits_the_view_at_a_line_that_the_mouse_drags_and_nothing_else_moves
     assert share_of(hands, ORANGE, slice(middle + 10, 560)) == 0
     hands.move(middle, 300)
     hands.program.xdotool("mousedown", 1)
-    time.sleep(0.2)
+    hands.rest(0.2)
     for _ in range(4):
         hands.program.xdotool("mousemove_relative", "--", -30, 3)
         time.sleep(0.05)
     hands.program.xdotool("mouseup", 1)
-    time.sleep(0.3)
+    hands.rest(0.3)
     assert share_of(hands, ORANGE, slice(60, middle - 130)) == 1
     assert share_of(hands, ORANGE, slice(middle - 110, 560)) == 0
     assert hands.program.facts["eye"] == before["eye"]
@@ -107,7 +107,7 @@ def test_a_click_on_a_small_photograph_goes_there(hands: Hands) -> None:
     hands.keys("c")
     hands.program.wait_for("what is looked at", lambda facts: "LoadThumbnails" in str(facts["commands"][-1:]))
     assert "indices=(0, 1, 2" in hands.program.facts["commands"][-1]
-    time.sleep(0.5)
+    hands.rest(0.5)
     picture = hands.picture()
     shade = np.argwhere((picture == 40 + 3 * 7).all(axis=2))  # the eighth
     row, column = shade[len(shade) // 2]
@@ -124,7 +124,7 @@ def test_a_click_on_a_drawn_camera_goes_there(hands: Hands) -> None:
     facts = hands.settled(lambda facts: facts["eye"] != hands.start["eye"])
     plain = count_of(hands, ACCENT)
     hands.keys("k")
-    time.sleep(0.6)
+    hands.rest(0.6)
     assert count_of(hands, ACCENT) > plain + 50
     camera = Camera(**facts["camera"])
     eyes = apexes(SCENE.cameras, camera, depth_for(SCENE.cameras, SCENE.extent))
@@ -136,7 +136,7 @@ def test_a_click_on_a_drawn_camera_goes_there(hands: Hands) -> None:
     target = max(spots, key=apart)
     hands.move(round(spots[target][0]), round(spots[target][1]) + MENU_HEIGHT)
     hands.program.wait_for("its photograph", lambda facts: f"indices=({target},)" in str(facts["commands"][-1:]))
-    time.sleep(0.8)
+    hands.rest(0.8)
     small = (hands.picture()[40:560, :590] == 40 + 3 * target).all(axis=2)
     assert small.sum() > 3000, "beside it, small"
     hands.click(round(spots[target][0]), round(spots[target][1]) + MENU_HEIGHT)
@@ -157,7 +157,7 @@ def test_text_and_controls_grow_at_once_and_the_view_stays(hands: Hands) -> None
     hands.click(340, 317 + 22 * 3)  # 125 %
     dock = min(round(1.25 * 352), SIZE[0] // 2)
     facts = hands.program.wait_for("a smaller viewport", lambda facts: facts["size"][0] == SIZE[0] - dock)
-    time.sleep(0.5)
+    hands.rest(0.5)
     assert near(facts["eye"], before["eye"])
     hands.keys("Tab")
     hands.program.wait_for("the keys to work still, once", lambda facts: facts["overlay"] == "tiles")
@@ -165,6 +165,6 @@ def test_text_and_controls_grow_at_once_and_the_view_stays(hands: Hands) -> None
     hands.move(200, 300)
     hands.program.xdotool("click", 4)
     hands.program.wait_for("the wheel", lambda facts: facts["eye"] != wheel)
-    time.sleep(0.5)
+    hands.rest(0.5)
     moved = np.linalg.norm(np.subtract(hands.program.facts["eye"], wheel))
     assert 0.5 < moved / (CONFIG.zoom_step * 4.2) < 1.5, "one notch, not one for every size there was"

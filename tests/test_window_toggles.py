@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -40,7 +39,7 @@ def click(hands: Hands, name: str) -> list[int]:
         first_seen = next(k for k, other in enumerate(order) if places[other])
         is_above = order.index(name) < first_seen or (place and place[1] <= 0)
         hands.program.xdotool("click", "--repeat", 1 if place else 4, "--delay", 40, 4 if is_above else 5)
-        time.sleep(0.25)
+        hands.rest(0.25)
     raise AssertionError(f"{name} cannot be reached")
 
 
@@ -69,7 +68,7 @@ def test_a_preset_sets_all_and_what_a_toggle_needs_is_not_to_be_clicked_before(h
     hands.program.wait_for("the first preset", lambda facts: facts["policy"] == repr(step("s00")))
     hands.program.wait_for("it on the screen", lambda facts: facts["shown policy"] == repr(step("s00")))
     click(hands, "blend.cmask")
-    time.sleep(0.5)
+    hands.rest(0.5)
     assert hands.program.facts["policy"] == repr(step("s00")), "it needs compaction, and is grey"
     choose(hands, "blend.subtile", 3)
     hands.program.wait_for("the masks", lambda facts: "subtile='ellipse'" in facts["policy"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -39,7 +38,7 @@ def fill(hands: Hands, name: str, text: str) -> None:
     hands.keys("ctrl+a")
     hands.program.xdotool("type", "--delay", 40, text)
     hands.keys("Tab")
-    time.sleep(0.3)
+    hands.rest(0.3)
 
 
 def test_a_field_of_the_recipe_takes_effect_when_it_is_left_and_comes_back_if_it_is_refused(hands: Hands) -> None:
@@ -58,7 +57,7 @@ def test_a_field_of_the_recipe_takes_effect_when_it_is_left_and_comes_back_if_it
     hands.program.wait_for("why, at the field", lambda facts: facts["places"]["why iterations"])
     sent = len(hands.program.facts["commands"])
     fill(hands, "iterations", "7000")  # what it shows again, so that nothing changes
-    time.sleep(0.5)
+    hands.rest(0.5)
     assert len(hands.program.facts["commands"]) == sent
     assert hands.program.facts["eye"] == eye, "typing did not fly"
 
@@ -70,7 +69,7 @@ def test_a_run_stops_where_it_was_told_to_and_is_thrown_away_only_when_asked_twi
     assert facts["iteration"] == 25
     assert not facts["places"]["iterations"], "the recipe is settled"
     press(hands, "reset")
-    time.sleep(0.4)
+    hands.rest(0.4)
     assert hands.program.facts["iteration"] == 25
     press(hands, "throw")
     hands.program.wait_for("the beginning", lambda facts: facts["state"] == "ready" and facts["iteration"] == 0)
@@ -96,10 +95,11 @@ def test_a_double_click_on_pause_pauses_and_on_resume_resumes(hands: Hands) -> N
         left, top, width, height = hands.program.wait_for(name, lambda facts, name=name: facts["places"].get(name))[
             "places"
         ][name]
-        time.sleep(0.5)
+        hands.rest(0.5)
         hands.move(left + width // 2, top + height // 2)
         hands.program.xdotool("click", "--repeat", 2, "--delay", 180, 1)
-        time.sleep(0.8)
+        hands.program.wait_for(state, lambda facts, state=state: facts["state"] == state)
+        hands.rest(0.8)
         assert hands.program.facts["state"] == state, name
 
 
@@ -114,7 +114,7 @@ def test_a_tooltip_goes_with_the_press_that_it_foretold_until_the_mouse_comes_ba
     hands.program.xdotool("click", 1)
     hands.program.wait_for("the question", lambda facts: facts["places"]["throw"])
     hands.program.wait_for("no tooltip", lambda facts: not facts["places"]["reset tip"])
-    time.sleep(0.8)
+    hands.rest(0.8)
     assert not hands.program.facts["places"]["reset tip"], "the mouse rests there"
     hands.keys("Escape")
     hands.program.wait_for("no question", lambda facts: not facts["places"]["throw"])
@@ -131,8 +131,9 @@ def test_a_run_that_paused_by_itself_offers_a_way_back_and_nothing_else_until_th
         assert (facts["state"], facts["iteration"]) == ("paused", 12)
         assert not facts["places"]["run"], "first things first"
         press(hands, answer)
-        hands.program.wait_for("the run's own buttons", lambda facts: facts["places"]["run"])
-        assert not hands.program.facts["places"]["back"]
+        hands.program.wait_for(
+            "the run's own buttons, and none else", lambda facts: facts["places"]["run"] and not facts["places"]["back"]
+        )
     hands.program.wait_for("an earlier iteration", lambda facts: facts["iteration"] == 10)
 
 

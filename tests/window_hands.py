@@ -31,21 +31,25 @@ class Hands:
     def keys(self, *names: str) -> None:
         self.program.xdotool("key", "--delay", 60, *names)
 
+    def rest(self, seconds: float) -> None:
+        """So long, and until what was done before is on the screen."""
+        self.program.rest(seconds)
+
     def move(self, x: int, y: int) -> None:
         for nudge in (2, 0):  # X tells of no movement if the mouse is where it is sent
             self.program.xdotool("mousemove", "--window", self.window, x + nudge, y)
-        time.sleep(0.15)  # at rest the window looks at the mouse eight times a second
+        self.rest(0.05)
 
     def click(self, x: int, y: int) -> None:
         self.move(x, y)
         self.program.xdotool("click", 1)
-        time.sleep(0.2)
+        self.rest(0.05)
 
     def drag(self, button: int, dx: int, dy: int, steps: int = 5) -> None:
         """Presses at the middle of the viewport and moves in steps."""
         self.move(300, 300)
         self.program.xdotool("mousedown", button)
-        time.sleep(0.15)
+        self.rest(0.05)
         for _ in range(steps):
             self.program.xdotool("mousemove_relative", "--", dx // steps, dy // steps)
             time.sleep(0.03)
@@ -64,8 +68,9 @@ class Hands:
         self.program.wait_for(f"a still view of {full} px", lambda facts: holds(facts) and facts["size"] == full)
         while True:
             before = self.program.facts["requests"]
-            time.sleep(0.35)
+            self.rest(0.35)
             if self.program.facts["requests"] == before:
+                self.program.wait_for("its picture", lambda facts: facts["answered"])
                 return self.program.facts
 
     def full_size(self) -> list[int]:

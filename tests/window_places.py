@@ -1,15 +1,38 @@
 """Where a window's controls are, for tests that click on them from outside.
 
-A program that opens the window calls `tell_places` first and prints `PLACES` now and then.
+A program that opens the window calls `tell_places` first and prints `PLACES` now and then; also `moment()`, if it has
+called `count_frames`.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
 SHOWN: dict[str, object] = {}  # what the toggles panel shows: the preset, and the value of each toggle
 PLACES: dict[str, list[int]] = {}  # of controls: left, top, width, height in pixels of the window; empty if unseen
+_FRAMES = {"frames": 0}
+
+
+def count_frames() -> None:
+    """From now on, the window counts what it draws."""
+    from splatscope.viewer.window import Window
+
+    update, numbers = Window._update, itertools.count(1)
+
+    def update_and_count(self: Window) -> None:
+        update(self)
+        _FRAMES["frames"] = next(numbers)
+
+    Window._update = update_and_count
+
+
+def moment() -> dict[str, float]:
+    """Now, on the clock that all processes have, and how many frames were begun."""
+    now = time.monotonic()
+    return {"now": now, **_FRAMES}
 
 
 def tell_places() -> None:
