@@ -95,7 +95,8 @@ class Train:
     """Masks beside photographs (masks/NAME.png, mask_path, dynamic_mask_NAME.png): leave out what is black, or in
     dynamic ones what is not (default); or the rest; or nothing. A search for cameras looks at what is left."""
     eval: bool = False
-    """Hold out every 8th view (every Nth by --set data.holdout_interval=N) and measure PSNR on those."""
+    """Hold out every 8th view (every Nth by --set data.holdout_interval=N) and measure PSNR on those.
+    A test split of the set's own (transforms_test.json, or nerfstudio's test_filenames) is always held out instead."""
     iterations: Annotated[int | None, optional("INT")] = None
     """Training steps; the recipe's own number unless given (30,000; fast and fast_mcmc: 18,000).
     Schedules of fast and fast_mcmc scale with it. The others keep those of 30,000, as published, and a shorter run ends

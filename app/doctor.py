@@ -87,14 +87,14 @@ def time_of(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
 
     try:
         dataset = Dataset(capture, config.data)
-        step = max(1, len(dataset.training_views) // PASSES)
+        step, unreadable = max(1, len(dataset.training_views) // PASSES), ""
         for view in dataset.training_views[::step]:
             try:
                 dataset.training.append(load_photograph(view, config.data, dataset.background))
-            except InputError:
-                continue  # damaged, which is another line
+            except InputError as error:  # another line names them all
+                unreadable = unreadable or str(error)
         if not dataset.training:
-            return Finding("time", "not known: the photographs looked at are damaged")
+            return Finding("time", f"not known: none of the photographs looked at can be read. {unreadable}")
         cameras = [view.camera for view in dataset.training_views]
         on_cpu, rng = backend.name != "cuda", np.random.default_rng(config.seed)
         points = initial_points(capture, cameras, dataset.extent, config.initial, on_cpu, rng)

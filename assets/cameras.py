@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import NO_OFFSET, Offset, View
+from splatscope.assets.extent import near_plane, scene_extent
 from splatscope.assets.json_fields import check_rigid, check_rotation, matrix, number, pixels, read_json, require
 from splatscope.assets.lens import check_intrinsics
 from splatscope.assets.recentre import FARTHEST
@@ -99,7 +101,8 @@ def _cameras(content: list[Any], path: Path | str) -> tuple[tuple[str, Camera], 
     for index, entry in enumerate(content):
         camera = _camera(entry, f"{path}, entry {index}")
         cameras.append((str(entry.get("img_name", index)), camera))
-    return tuple(cameras)
+    near = near_plane(scene_extent([camera for _, camera in cameras]))
+    return tuple((name, replace(camera, near=min(camera.near, near))) for name, camera in cameras)
 
 
 def _camera(entry: Any, where: str) -> Camera:

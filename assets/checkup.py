@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import FEWEST_POINTS, NO_OFFSET, Capture, View
+from splatscope.assets.extent import FAR_CAMERA, depth_from_one_place
 from splatscope.assets.images import check_decodes
 from splatscope.assets.lens import Lens, as_colmap, straightened
 from splatscope.assets.masks import problem_of
@@ -27,7 +28,6 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 from splatscope.kernels.words import counted
 
-FAR_CAMERA = 5.0  # times the median distance to the middle; a camera beyond is an outlier
 FEW_VIEWS = 10
 SURE_UP = 0.5  # confidence below which the guessed up direction is only a guess
 _POINTS_LOOKED_AT = 2000
@@ -119,19 +119,19 @@ def _sizes(views: Sequence[View]) -> Iterator[Finding]:
 
 
 def _damage(views: Sequence[View]) -> Iterator[Finding]:
-    def is_whole(view: View) -> bool:
+    def problem(view: View) -> str:
         try:
             check_decodes(view.image_path)
-        except InputError:
-            return False
-        return True
+        except InputError as error:
+            return str(error)
+        return ""
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="checkup") as pool:
-        whole = list(pool.map(is_whole, views))
-    damaged = [view.name for view, fine in zip(views, whole, strict=True) if not fine]
-    yield Finding("decoding", f"{len(views) - len(damaged)} of {len(views)} can be decoded to the end")
-    if damaged:
-        yield Finding("decoding", left_out(damaged), True)
+        problems = list(pool.map(problem, views))
+    unreadable = [(view.name, reason) for view, reason in zip(views, problems, strict=True) if reason]
+    yield Finding("decoding", f"{len(views) - len(unreadable)} of {len(views)} can be decoded to the end")
+    if unreadable:
+        yield Finding("decoding", left_out(unreadable), True)
 
 
 def _lenses(views: Sequence[View]) -> Iterator[Finding]:
@@ -266,17 +266,10 @@ def _cameras(capture: Capture) -> Iterator[Finding]:
         text = f"{counted(len(far), 'photograph')} taken {FAR_CAMERA:.0f} times farther out than most: {_some(names)}."
         advice = "They do not count for the extent of the scene; leave them out if their poses are wrong."
         yield Finding("cameras", text, True, advice)
-    looked_at = _typical_depth(capture)
-    if len(positions) > 2 and looked_at is not None and distances.max() < 0.02 * looked_at:
+    cameras = [view.camera for view in capture.views]
+    if len(cameras) > 2 and depth_from_one_place(cameras, capture.points) is not None:
         text = "All photographs were taken from nearly one place, so depths cannot be told."
         yield Finding("cameras", text, True, "Walk around the scene instead of turning on the spot.")
-
-
-def _typical_depth(capture: Capture) -> float | None:
-    if capture.points is None or len(capture.points.positions) < FEWEST_POINTS:
-        return None
-    middle = np.median([view.camera.position for view in capture.views], axis=0)
-    return float(np.median(np.linalg.norm(capture.points.positions - middle, axis=1)))
 
 
 def _place(capture: Capture) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
 _INSIDE_A_DATASET = ("sparse", "distorted", "colmap")  # folders whose photographs lie in a folder above
+_UNDISTORTED = "dense"  # where COLMAP's automatic reconstruction leaves them
 _BEFORE_UNDISTORTION = "distorted"  # where Inria's convert.py leaves the models of the photographs in `input`
 
 
@@ -34,6 +35,12 @@ def find_models(path: Path) -> list[Path]:
     if before and max(map(registered_count, before)) > max(map(registered_count, models)):
         models += before
     return models
+
+
+def undistorted_copies(path: Path) -> list[Path]:
+    """Folders in which COLMAP left photographs without distortion and a model of those: `dense`, else `dense/*`."""
+    dense = path / _UNDISTORTED
+    return [folder for folder in ([dense] if _models_at(dense) else _subfolders(dense)) if _models_at(folder)]
 
 
 def refuse_half_a_model(path: Path) -> None:
@@ -52,11 +59,20 @@ def refuse_half_a_model(path: Path) -> None:
 def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
     """Reads a dataset folder (`sparse/0`, `sparse`) or a model folder, with photographs from `images`.
 
-    Of several models the one with most registered photographs is taken. Lenses are scaled to the real size
+    Of several models the one with most registered photographs is taken. Undistorted copies in `dense` are read where
+    there is no other model, or no photographs of it. Lenses are scaled to the real size
     of each photograph. Raises InputError for damaged files and where there are no photographs.
     """
     path = Path(path)
     models = find_models(path)
+    warnings = []
+    if not (path / images).is_dir() or not models:
+        copies = undistorted_copies(path)
+        if models:
+            copies = [copy for copy in copies if (copy / images).is_dir()]
+            if copies:
+                warnings.append(f"There is no folder {images}; the undistorted photographs in {_UNDISTORTED} are used.")
+        models = [model for copy in copies for model in _models_at(copy)] or models
     if not models:
         raise InputError(
             f"{path} holds no COLMAP model. Looked for cameras and images (.bin or .txt) in sparse/0, sparse and "
@@ -65,7 +81,6 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
     counts = {model: registered_count(model) for model in models}
     model = max(models, key=lambda m: counts[m])
     names = {m: m.relative_to(path).as_posix().removeprefix("sparse/") if m != path else m.name for m in models}
-    warnings = []
     if len(models) > 1:
         others = ", ".join(f"{names[m]} ({counts[m]})" for m in models if m != model)
         warnings.append(
@@ -92,7 +107,7 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
         )
     ordered = [model, *(m for m in models if m != model)]
     census = replace(census, models=tuple((names[m], counts[m]) for m in ordered))
-    return _capture(path, views, points(reconstruction, model), str(model), warnings, census)
+    return _capture(path, views, points(model), str(model), warnings, census)
 
 
 def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
@@ -104,7 +119,7 @@ def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
     masks = Masks(photographs, beside=folder != path)
     views, warnings, census = match_views(photographs, taken, str(folder), False, masks.of)
     warnings = [*filter(None, [found.remark()]), *warnings, *masks.sentences()]
-    cloud = points(reconstruction, found.model)
+    cloud = points(found.model)
     return _capture(path, views, cloud, "The reconstruction of these photographs", warnings, census)
 
 
@@ -133,17 +148,23 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) -> tuple[Path, str, list[str]]:
     """The folder of photographs, the places looked at in words, and warnings."""
-    inside = path == model or path.name in _INSIDE_A_DATASET
     distorted = _BEFORE_UNDISTORTION in model.absolute().parts[-3:-1]
-    roots = [path, *list(path.absolute().parents)[: 3 if distorted else 2]] if inside else [path]
+    dense = next((folder for folder in _upwards(model)[:4] if folder.name == _UNDISTORTED), None)
+    if dense is not None:
+        roots = _upwards(model)[: _upwards(model).index(dense) + 2]
+    elif path == model or path.name in _INSIDE_A_DATASET:
+        roots = [path, *_upwards(path)[1 : 4 if distorted else 3]]
+    else:
+        roots = [path]
     names = ("input", images) if distorted and images == IMAGES else (images,)
-    for root in roots:
-        for name in names:
-            if (root / name).is_dir():
-                return root / name, str(root / name), []
+    for folder in (root / name for root in roots for name in names):
+        if folder.is_dir():
+            beside = dense is not None and folder.parent == dense.parent
+            said = f"{dense} has no photographs of its own; those in {folder} are used and should be undistorted ones."
+            return folder, str(folder), [said] if beside else []
     if images == IMAGES and _holds_images(path):
         return path, str(path), []
-    below = [child for child in _subfolders(path) if child.name.casefold() not in MASK_FOLDERS]
+    below = [child for child in _subfolders(path) if child.name.casefold() not in (*MASK_FOLDERS, _UNDISTORTED)]
     others = [other for other in map(Photographs, below) if other.paths]
     if images == IMAGES:
         found = {other.folder: sum(map(bool, map(other.find, wanted))) for other in others}
@@ -154,6 +175,10 @@ def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) ->
     names = ", ".join(other.folder.name for other in others)
     hint = f" Photographs lie in {names}: name that folder with --images." if others else ""
     raise InputError(f"{path} has a COLMAP model but no folder of photographs. Looked for {looked}.{hint}")
+
+
+def _upwards(folder: Path) -> list[Path]:
+    return [folder.absolute(), *folder.absolute().parents]
 
 
 def _holds_images(folder: Path) -> bool:

@@ -1,7 +1,8 @@
 """Walks COLMAP's binary files without interpreting them, to see that they are all there.
 
 COLMAP's own reader trusts the counts it finds: on a file cut short it loops or asks for all memory. This
-walk takes milliseconds and ends at the last byte. Reading the content is left to `colmap.py`.
+walk takes milliseconds and ends at the last byte. Reading the content is left to `colmap_model.py`, except of points:
+tracks, 2D points and what they say of each other are not needed here, and are often out of date.
 """
 
 from __future__ import annotations
@@ -25,35 +26,48 @@ _AT_ONCE = 1 << 16  # points gathered
 
 
 def check_binary_model(folder: Path) -> None:
-    """Raises InputError, naming the file and where it ends, if a binary file of the model is cut short."""
+    """Raises InputError, naming the file and where it ends, if a binary file other than that of points is cut short."""
     for name, (noun, walk_one) in _FILES.items():
         path = folder / f"{name}.bin"
-        if not path.exists() or (name == "points3D" and path.stat().st_size == 0):
-            continue  # rigs and frames came with COLMAP 3.12; missing points are the caller's to judge
+        if not path.exists():
+            continue  # rigs and frames came with COLMAP 3.12
         content = _mapped(path)
         walk, done, count = _Walk(content), 0, None
         try:
             count = walk.take("<Q")[0]
-            if walk_one is None:
-                done = len(_point_places(content, count))
             while done < count:
-                (walk_one or _past_the_end)(walk)
+                walk_one(walk)
                 done += 1
         except _EndOfFile as end:
-            inside = f"inside {noun} {done + 1:,} of {count:,}" if count else f"before the number of {noun}s"
-            raise InputError(
-                f"{path} is cut short or damaged: it ends {inside}, at {len(content):,} bytes. "
-                "Copy the model again, or export it again from COLMAP."
-            ) from end
+            raise _cut_short(path, len(content), noun, done, count) from end
+
+
+def images_without_points(path: Path) -> bytes:
+    """The content that images.bin, which `check_binary_model` has found whole, would have without its 2D points."""
+    content = _mapped(path)
+    walk = _Walk(content)
+    (count,) = walk.take("<Q")
+    parts = [content[:8]]
+    for _ in range(count):
+        start = walk.position
+        _image_head(walk)
+        parts += [content[start : walk.position], bytes(8)]
+        _image_points(walk)
+    return b"".join(parts)
 
 
 def binary_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Positions and colours [P, 3] by id, of a points3D.bin that `check_binary_model` has found whole.
+    """Positions and colours [P, 3] by id, of points3D.bin. Raises InputError if it is cut short.
 
     Objects of pycolmap would take several seconds a million.
     """
     content = _mapped(path)
-    places = np.array(_point_places(content, _Walk(content).take("<Q")[0]), np.int64)
+    if len(content) < 8:
+        raise _cut_short(path, len(content), "point", 0, None)
+    (count,) = _Walk(content).take("<Q")
+    places = np.array(_point_places(content, count), np.int64)
+    if len(places) < count:
+        raise _cut_short(path, len(content), "point", len(places), count)
     records = np.empty((len(places), _POINT.itemsize), np.uint8)
     octets = np.frombuffer(content, np.uint8)
     for start in range(0, len(places), _AT_ONCE):
@@ -62,6 +76,14 @@ def binary_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     points = records.view(_POINT)[:, 0]
     points = points[np.argsort(points["id"], kind="stable")]
     return points["position"].copy(), points["color"].copy()
+
+
+def _cut_short(path: Path, size: int, noun: str, done: int, count: int | None) -> InputError:
+    inside = f"inside {noun} {done + 1:,} of {count:,}" if count else f"before the number of {noun}s"
+    return InputError(
+        f"{path} is cut short or damaged: it ends {inside}, at {size:,} bytes. "
+        "Copy the model again, or export it again from COLMAP."
+    )
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
@@ -89,23 +111,23 @@ class _Walk:
     def __init__(self, content: mmap.mmap | bytes) -> None:
         self._content = content
         self._size = len(content)
-        self._position = 0
+        self.position = 0
 
     def take(self, layout: str) -> tuple[int, ...]:
-        start = self._position
+        start = self.position
         self.skip(struct.calcsize(layout))
         return struct.unpack_from(layout, self._content, start)
 
     def skip(self, size: int) -> None:
-        self._position += size
-        if self._position > self._size:
+        self.position += size
+        if self.position > self._size:
             raise _EndOfFile
 
     def skip_name(self) -> None:
-        end = self._content.find(b"\0", self._position)
+        end = self._content.find(b"\0", self.position)
         if end < 0:
             raise _EndOfFile
-        self._position = end + 1
+        self.position = end + 1
 
 
 def _camera(walk: _Walk) -> None:
@@ -114,14 +136,18 @@ def _camera(walk: _Walk) -> None:
 
 
 def _image(walk: _Walk) -> None:
+    _image_head(walk)
+    _image_points(walk)
+
+
+def _image_head(walk: _Walk) -> None:
     walk.skip(4 + 7 * 8 + 4)  # id, rotation and translation, camera
     walk.skip_name()
+
+
+def _image_points(walk: _Walk) -> None:
     (points,) = walk.take("<Q")
     walk.skip(24 * points)  # x, y, point id
-
-
-def _past_the_end(_: _Walk) -> None:
-    raise _EndOfFile
 
 
 def _rig(walk: _Walk) -> None:
@@ -149,11 +175,9 @@ def _parameter_count(model: int) -> int:
         return 0  # an unknown model: COLMAP's reader will refuse it
 
 
-# None: all at once, by `_point_places`.
-_FILES: dict[str, tuple[str, Callable[[_Walk], None] | None]] = {
+_FILES: dict[str, tuple[str, Callable[[_Walk], None]]] = {
     "cameras": ("camera", _camera),
     "images": ("image", _image),
-    "points3D": ("point", None),
     "rigs": ("rig", _rig),
     "frames": ("frame", _frame),
 }

@@ -1,12 +1,13 @@
 """One COLMAP model, binary or text: its files in, its shots and points out.
 
-pycolmap reads it; this file repairs what can be (missing points, names with spaces in text) and explains what
-is wrong. Which model and which photographs are meant is decided in `colmap.py`.
+pycolmap reads cameras, poses and rigs from a copy without points and tracks: those it would refuse wherever somebody
+took a photograph or 2D points out of the model. Points are read here. What is wrong is explained. Which model and
+which photographs are meant is decided in `colmap.py`.
 """
 
 from __future__ import annotations
 
-import shutil
+import codecs
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import PointCloud
-from splatscope.assets.colmap_check import binary_points, check_binary_model
+from splatscope.assets.colmap_check import binary_points, check_binary_model, images_without_points
+from splatscope.assets.colmap_text import text_image_count, text_images, text_points
 from splatscope.assets.lens import Lens, colmap_library
 from splatscope.assets.photographs import Shot
 from splatscope.assets.ply import read_point_cloud
 from splatscope.kernels.errors import InputError
-
-_MODEL_FILES = ("cameras", "images", "points3D", "rigs", "frames")
 
 
 def model_suffix(folder: Path) -> str | None:
@@ -37,28 +37,19 @@ def registered_count(model: Path) -> int:
     if model_suffix(model) == ".bin":
         with open(model / "images.bin", "rb") as file:
             return int.from_bytes(file.read(8), "little")
-    return len(_text_names(model / "images.txt"))
+    return text_image_count(model / "images.txt")
 
 
 def read_model(model: Path) -> Any:
-    """The pycolmap Reconstruction, also where the points, or just one of rigs and frames, are missing."""
+    """The pycolmap Reconstruction without its points, also where just one of rigs and frames is missing."""
     pycolmap = colmap_library()
     suffix = model_suffix(model) or ".bin"
-    points = model / f"points3D{suffix}"
     try:
-        has_points = points.is_file() and points.stat().st_size > 0
-        rigs, frames = ((model / f"{name}{suffix}").is_file() for name in ("rigs", "frames"))
         if suffix == ".bin":
             check_binary_model(model)
-        if has_points and rigs == frames:
-            return pycolmap.Reconstruction(model)
         with tempfile.TemporaryDirectory() as staged:
-            # One of rigs and frames says nothing without the other; every image has its own pose besides.
-            for name in _MODEL_FILES if rigs and frames else _MODEL_FILES[:3]:
-                if (model / f"{name}{suffix}").is_file():
-                    shutil.copy(model / f"{name}{suffix}", staged)
-            if not has_points:
-                Path(staged, points.name).write_bytes(bytes(8) if suffix == ".bin" else b"")  # a count of zero
+            for name, content in _without_points(model, suffix).items():
+                Path(staged, f"{name}{suffix}").write_bytes(content)
             return pycolmap.Reconstruction(staged)
     except OSError as error:
         raise InputError(f"The COLMAP model {model} cannot be read: {error.strerror}.") from error
@@ -69,28 +60,24 @@ def read_model(model: Path) -> Any:
         ) from error
 
 
-def _text_names(path: Path) -> dict[int, str]:
-    """Names by image id from images.txt. COLMAP's own reader ends a name at its first space."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text. Export the model again from COLMAP.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    names = {}
-    rows = iter(line.strip() for line in lines)
-    for row in rows:
-        if row and not row.startswith("#"):
-            words = row.split(maxsplit=9)
-            if len(words) == 10 and words[0].isdigit():
-                names[int(words[0])] = words[9]
-            next(rows, None)  # the line of 2D points, which may be empty
-    return names
+def _without_points(model: Path, suffix: str) -> dict[str, bytes]:
+    """The content of each file of the model, with no 2D and 3D points."""
+    # One of rigs and frames says nothing without the other; every image has its own pose besides.
+    rigged = all((model / f"{name}{suffix}").is_file() for name in ("rigs", "frames"))
+    names = ("cameras", "rigs", "frames") if rigged else ("cameras",)
+    files = {name: (model / f"{name}{suffix}").read_bytes() for name in names}
+    if suffix == ".bin":
+        return files | {"images": images_without_points(model / "images.bin"), "points3D": bytes(8)}  # a count of zero
+    rows = "".join(" ".join(fields) + "\n\n" for fields in text_images(model / "images.txt"))
+    files = {name: content.removeprefix(codecs.BOM_UTF8) for name, content in files.items()}
+    return files | {"images": rows.encode(), "points3D": b""}
 
 
 def shots(reconstruction: Any, model: Path) -> list[Shot]:
     """Every photograph with a pose, by id. Raises InputError if there is none or a camera makes no sense."""
-    text_names = _text_names(model / "images.txt") if model_suffix(model) == ".txt" else {}
+    # COLMAP's own reader of text ends a name at its first space.
+    rows = text_images(model / "images.txt") if model_suffix(model) == ".txt" else []
+    text_names = {int(fields[0]): fields[9] for fields in rows}
     lenses: dict[int, Lens] = {}
     result = []
     try:
@@ -129,23 +116,20 @@ def _pose(image: Any, model: Path) -> NDArray[np.float64]:
     return view_from_world
 
 
-def points(reconstruction: Any, model: Path) -> PointCloud | None:
-    """The 3D points in the order of their ids, or those of points3D.ply, or None if there are none."""
-    if reconstruction.num_points3D():
-        positions, colors = _positions_and_colors(reconstruction, model)
+def points(model: Path) -> PointCloud | None:
+    """The 3D points in the order of their ids, or those of points3D.ply, or None if there are none.
+
+    Raises InputError if the model's own are damaged.
+    """
+    suffix = model_suffix(model) or ".bin"
+    file = model / f"points3D{suffix}"
+    if file.is_file() and file.stat().st_size > 0:
+        positions, colors = (binary_points if suffix == ".bin" else text_points)(file)
         finite = np.isfinite(positions).all(axis=1)
-        cloud = PointCloud(positions[finite], colors[finite])
-    else:
-        try:
-            cloud = read_point_cloud(model / "points3D.ply")
-        except InputError:
-            return None
+        if len(positions):
+            return PointCloud(positions[finite], colors[finite]) if finite.any() else None
+    try:
+        cloud = read_point_cloud(model / "points3D.ply")
+    except InputError:
+        return None
     return cloud if len(cloud.positions) else None
-
-
-def _positions_and_colors(reconstruction: Any, model: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    if model_suffix(model) == ".bin":
-        return binary_points(model / "points3D.bin")
-    all_points = [point for _, point in sorted(reconstruction.points3D.items())]
-    positions = np.array([point.xyz for point in all_points], np.float64)
-    return positions, np.array([point.color for point in all_points], np.uint8)

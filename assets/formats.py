@@ -15,7 +15,7 @@ from typing import Literal
 
 from splatscope.assets import model_folder
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset
-from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model
+from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model, undistorted_copies
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.model_folder import NamedCameras
 from splatscope.assets.ply import read_filter, read_ply
@@ -150,6 +150,12 @@ FOLDER_FORMATS = (
         f"{TRAIN} or {SINGLE}",
         lambda folder: (folder / TRAIN).is_file() or (folder / SINGLE).is_file(),
         read_blender,
+    ),
+    FolderFormat(
+        "undistorted COLMAP dataset",
+        "the same in dense/0/sparse or dense/sparse",
+        lambda folder: bool(undistorted_copies(folder)),
+        read_colmap,
     ),
 )
 

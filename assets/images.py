@@ -21,7 +21,7 @@ from splatscope.assets.atomic import atomic_path
 from splatscope.assets.json_fields import SIZE_LIMIT
 from splatscope.kernels.errors import InputError
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"})  # taken for photographs
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"})  # photographs
 
 # Pillow's own limit would warn at 89 and refuse at 179 megapixels, which telephones reach today. Ours only
 # keeps a damaged header from asking for gigabytes.
@@ -110,8 +110,6 @@ def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
     """
     with _opened(path) as opened:
         image = ImageOps.exif_transpose(opened) if turned else opened
-        if image.mode == "F":
-            raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
         if image.mode.startswith("I"):  # 16-bit grey, by some decoders handed over as 32-bit integers
             wide = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
             grey = ((wide * 255 + 32767) // 65535).astype(np.uint8)
@@ -130,8 +128,6 @@ def read_mask(path: Path | str, orientation: int = 1, strictly: bool = False) ->
         if orientation != 1:
             opened.getexif()[_ORIENTATION] = orientation
         image = opened if orientation == 1 else ImageOps.exif_transpose(opened)
-        if image.mode == "F":
-            raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
         if image.mode.startswith("I"):
             levels, half = np.asarray(image), 1 << 15
         elif image.has_transparency_data and not strictly:
@@ -154,7 +150,7 @@ def read_small(path: Path | str, width: int, height: int, turned: bool = False) 
         longest = max(width, height)
         image.thumbnail((longest, longest) if turned else (width, height))
         small = ImageOps.exif_transpose(image) if turned else image
-        if small.mode.startswith(("I", "F")):
+        if small.mode.startswith("I"):
             small = small.point(lambda value: value / 256).convert("L")
         small = small.convert("RGBA" if small.has_transparency_data else "RGB")
         small.thumbnail((width, height))
@@ -193,6 +189,8 @@ def _opened(path: Path | str) -> Iterator[Image.Image]:
                     f"{path} claims to be {image.width} x {image.height} pixels; at most {SIZE_LIMIT} along a "
                     f"side and {_PIXEL_LIMIT >> 20} megapixels are read. It is damaged, or must be made smaller first."
                 )
+            if image.mode == "F":
+                raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")
             yield image
     except InputError:
         raise

@@ -39,13 +39,17 @@ def read_json(path: Path | str) -> Any:
         raise InputError(f"{path} is not valid JSON text.") from error
 
 
-def require(entry: Any, keys: tuple[str, ...], where: str) -> None:
-    """Raises InputError unless `entry` is an object with all these keys."""
+def require(entry: Any, keys: tuple[str, ...], where: str) -> dict[str, Any]:
+    """The fields of `entry`, but of those not required only what is not null, which means not given.
+
+    Raises InputError unless `entry` is an object with all these keys.
+    """
     if not isinstance(entry, Mapping):
         raise InputError(f"{where} must be an object with {', '.join(keys)}.")
     missing = [key for key in keys if key not in entry]
     if missing:
         raise InputError(f"{where} lacks {', '.join(missing)}.")
+    return {key: value for key, value in entry.items() if value is not None or key in keys}
 
 
 def number(entry: Mapping[str, Any], key: str, where: str, above: float = -math.inf) -> float:

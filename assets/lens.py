@@ -46,6 +46,7 @@ _WITH_TWO_FOCALS = {
     "SIMPLE_DIVISION": "DIVISION",
 }
 _PINHOLE_AT_ZERO = ("PINHOLE", "OPENCV", "FULL_OPENCV", "DIVISION")  # with all distortion parameters zero
+CUT_PANORAMAS = " Cut the panoramas into perspective pictures first."  # after the sentence that refuses them
 _NEGLIGIBLE = 0.05  # px; a lens that bends nothing by more is a pinhole
 _FOCALS = (1e-4, 1e5)  # times the longer side; a lens outside sees 2 arc seconds, or all of a hemisphere in a pixel
 _GRID = 17  # points along each side of a picture at which that is looked at
@@ -67,7 +68,7 @@ class Lens:
         if model in _WITH_TWO_FOCALS:
             model, values = _WITH_TWO_FOCALS[model], [values[0], *values]
         if model not in _DISTORTION_COUNT:
-            hint = " Cut the panoramas into perspective pictures first." if model == "EQUIRECTANGULAR" else ""
+            hint = CUT_PANORAMAS if model == "EQUIRECTANGULAR" else ""
             known = ", ".join((*_WITH_TWO_FOCALS, *_DISTORTION_COUNT))
             raise InputError(f"{where} uses the camera model {model}, which is not read; those read are {known}.{hint}")
         values += [0.0] * (4 + _DISTORTION_COUNT[model] - len(values))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from splatscope.assets.capture import Mask, View
 from splatscope.assets.images import QUARTER_TURNS, ImageHeader, read_header, read_mask
-from splatscope.assets.photographs import MASK_FOLDERS, Photographs, Shot
+from splatscope.assets.photographs import MASK_FOLDERS, Photographs, Shot, Unreadable
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
@@ -45,7 +45,7 @@ class Masks:
         self._prefixes: dict[Path, set[str]] = {}  # what photographs' names have before the names of masks in a folder
         self._taken: set[Path] = set()
         self._absent: list[str] = []
-        self._damaged: list[str] = []
+        self._unreadable: list[Unreadable] = []
         self._other_size: list[str] = []
 
     def of(self, name: str, shot: Shot, header: ImageHeader, turned: bool) -> Mask | None:
@@ -73,8 +73,8 @@ class Masks:
         shown = self._shown(mask.path)
         try:
             own = read_header(mask.path)
-        except InputError:
-            self._damaged.append(shown)
+        except InputError as error:
+            self._unreadable.append((shown, str(error)))
             return None
         width, height = header.width, header.height
         if turned and header.lies_sideways:
@@ -96,10 +96,10 @@ class Masks:
                 f"Not there: {counted(len(self._absent), 'mask')} that frames name, {_some(self._absent)}; "
                 f"those photographs {whole}."
             )
-        if self._damaged:
+        if self._unreadable:
+            names, reason = [name for name, _ in self._unreadable], self._unreadable[0][1]
             result.append(
-                f"Damaged: {counted(len(self._damaged), 'mask')}, {_some(self._damaged)}. Those photographs {whole}; "
-                "copy or export the masks again."
+                f"Not read: {counted(len(names), 'mask')}, {_some(names)}; those photographs {whole}. {reason}"
             )
         if self._other_size:
             result.append(

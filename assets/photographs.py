@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from splatscope.assets.capture import Census, Mask, View
 from splatscope.assets.images import EXTENSIONS, ImageHeader, read_header
 from splatscope.assets.lens import Lens
+from splatscope.assets.turns import Candidate, decided, proof_by_shape, same_shape
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
 MASK_FOLDERS = ("masks", "mask")  # `masks.py`
 _DYNAMIC_MASK = "dynamic_mask_"  # before the name of the photograph beside it
-_SAME_SHAPE = 0.02  # relative difference of two aspect ratios that rounding and cropping by pixels explain
 _NAMED = 3  # photographs named in a warning
-_UNREAD = frozenset({".heic", ".heif", ".avif", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
+_UNREAD = frozenset({".heic", ".heif", ".avif", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +37,12 @@ class Shot:
     name: str
     lens: Lens
     view_from_world: NDArray[np.float64]  # [4, 4]
-    upright: bool | None = None  # its camera speaks of the photograph as its EXIF tag has it; None: its shape tells
+    upright: bool | None = None  # its camera speaks of the photograph as its EXIF tag has it; None: shapes tell
     mask: str = ""  # the file that the capture names as its mask
+    sized: bool = True  # the capture says the size of the lens; else it is that of the stored photograph
 
 
+Unreadable = tuple[str, str]  # the name of a photograph, and why it cannot be read: a sentence or two
 # The mask of a photograph by its key, what is said of it, its header, and whether it is turned as its EXIF tag says.
 MaskFinder = Callable[[str, Shot, ImageHeader, bool], Mask | None]
 
@@ -53,7 +55,8 @@ class Photographs:
         self.folder = folder
         self.paths: dict[str, Path] = {}  # path below the folder, with forward slashes -> file
         self.dynamic_masks: dict[str, Path] = {}  # name of a photograph without extension -> instant-ngp's mask of it
-        self.unread = 0  # pictures of kinds that are not read
+        self.unread: Counter[str] = Counter()  # how many pictures there are of kinds that are not read
+        self.proofs: Counter[bool] = Counter()  # photographs paired so far that prove EXIF tags applied, or not
         seen = {os.path.realpath(folder)}
         for parent, folders, files in os.walk(folder, followlinks=True):  # large sets are often linked to
             folders[:] = [name for name in sorted(folders) if _is_new(os.path.join(parent, name), seen)]
@@ -63,7 +66,8 @@ class Photographs:
                 path = Path(parent, name)
                 if path.suffix.lower() in EXTENSIONS and not name.startswith("."):
                     self.paths[path.relative_to(folder).as_posix()] = path
-                self.unread += path.suffix.lower() in _UNREAD
+                if path.suffix.lower() in _UNREAD:
+                    self.unread[path.suffix[1:].upper()] += 1
         self._find_dynamic_masks(with_masks)
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
@@ -135,24 +139,26 @@ def pair_views(
     mask_of: MaskFinder | None = None,
 ) -> tuple[tuple[View, ...], list[str], Census]:
     """`match_views` once it is known which photograph is meant by each name."""
-    views, notes = [], _Notes()
+    opened: list[tuple[str, Shot, ImageHeader]] = []
+    notes = _Notes()
     for shot in shots:
         found = keys[shot.name]
         if found is None:
             notes.missing.append(shot.name)
             continue
-        path = photographs.paths[found]
         try:
-            header = read_header(path)
-        except InputError:
-            notes.damaged.append(found)
-            continue
-        view = _view(found, path, shot, header, notes)
-        views.append(view if mask_of is None else replace(view, mask=mask_of(found, shot, header, view.turned)))
-    refuse_if_too_few(notes.damaged, len(shots) - len(notes.missing))
-    hint = (
-        f" {photographs.unread} HEIC, AVIF or raw files are there; convert them to JPEG." if photographs.unread else ""
-    )
+            opened.append((found, shot, read_header(photographs.paths[found])))
+        except InputError as error:
+            notes.unreadable.append((found, str(error)))
+    candidates = [Candidate(name, header.is_tagged, _proof(shot, header)) for name, shot, header in opened]
+    turns, notes.turns = decided(candidates, photographs.proofs)
+    views = []
+    for (found, shot, header), turned in zip(opened, turns, strict=True):
+        view = _view(found, photographs.paths[found], shot, header, turned, notes)
+        views.append(view if mask_of is None else replace(view, mask=mask_of(found, shot, header, turned)))
+    refuse_if_too_few(notes.unreadable, len(shots) - len(notes.missing))
+    kinds = " and ".join(counted(count, f"{kind} file") for kind, count in photographs.unread.items())
+    hint = f" Not read: {kinds}; convert them to JPEG." if kinds else ""
     if not views:
         raise InputError(
             f"Not one of the {counted(len(notes.missing), 'photograph')} that the cameras name was found, for example "
@@ -161,40 +167,40 @@ def pair_views(
     census = Census(
         registered=len(shots),
         missing=tuple(notes.missing),
-        unused=len(photographs.paths) - len({view.image_path for view in views}) - len(set(notes.damaged)),
+        unused=len(photographs.paths) - len({view.image_path for view in views}) - len(dict(notes.unreadable)),
         folder=photographs.folder,
     )
     return tuple(sorted(views, key=lambda v: v.name)), notes.sentences(photographs.folder, len(shots), hint), census
 
 
-def _view(found: str, path: Path, shot: Shot, header: ImageHeader, notes: _Notes) -> View:
-    """The view of one photograph; its lens, and what the photograph's EXIF tag says, are fitted to each other."""
-    lens, width, height = shot.lens, header.width, header.height
-    turned = header.lies_sideways and not _same_shape(width, height, lens) and _same_shape(height, width, lens)
+def _proof(shot: Shot, header: ImageHeader) -> bool | None:
     if shot.upright is not None:
-        turned = shot.upright and header.is_tagged
+        return shot.upright
+    return proof_by_shape(header, shot.lens) if shot.sized else None
+
+
+def _view(found: str, path: Path, shot: Shot, header: ImageHeader, turned: bool, notes: _Notes) -> View:
+    """The view of one photograph, its lens fitted to the size that it has once it is turned."""
+    lens, width, height = shot.lens, header.width, header.height
     if turned:
         width, height = (height, width) if header.lies_sideways else (width, height)
         notes.turned.append(found)
     if (width, height) != (lens.width, lens.height):
         sentence = f"{found} is {width} x {height}, its camera {lens.width} x {lens.height}"
-        (notes.resized if _same_shape(width, height, lens) else notes.reshaped).append(sentence)
+        (notes.resized if same_shape(width, height, lens) else notes.reshaped).append(sentence)
         lens = lens.resized(width, height)
     camera = lens.camera(shot.view_from_world)
     return View(found, path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
 
 
-def _same_shape(width: int, height: int, lens: Lens) -> bool:
-    return abs((width * lens.height) / (height * lens.width) - 1) < _SAME_SHAPE
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Notes:
     """What was noticed while matching, in the words of the warnings."""
 
     missing: list[str] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
     turned: list[str] = field(default_factory=list)
+    turns: str = ""  # what is odd about which are turned
     resized: list[str] = field(default_factory=list)
     reshaped: list[str] = field(default_factory=list)
 
@@ -205,12 +211,14 @@ class _Notes:
                 f"{expected - len(self.missing)} of {counted(expected, 'photograph')} found in {folder}, "
                 f"{len(self.missing)} missing, for example {self.missing[0]}; training goes on without them.{hint}"
             )
-        if self.damaged:
-            result.append(left_out(self.damaged))
+        if self.unreadable:
+            result.append(left_out(self.unreadable))
         if self.turned:
             result.append(
                 f"Turned as their EXIF tag says, to fit the camera: {counted(len(self.turned), 'photograph')}."
             )
+        if self.turns:
+            result.append(self.turns)
         if self.resized:
             result.append(
                 f"Intrinsics rescaled to the real size of {counted(len(self.resized), 'photograph')}: "
@@ -224,17 +232,19 @@ class _Notes:
         return result
 
 
-def left_out(damaged: Sequence[str]) -> str:
-    """The sentence about photographs that cannot be read, whenever that is noticed."""
-    return f"Left out as damaged: {counted(len(damaged), 'photograph')}, {_some(damaged)}. Copy or export them again."
+def left_out(unreadable: Sequence[Unreadable]) -> str:
+    """The sentences about photographs that cannot be read, whenever that is noticed; why the first cannot."""
+    names, reason = [name for name, _ in unreadable], unreadable[0][1]
+    return f"Left out: {counted(len(names), 'photograph')}, {_some(names)}. {reason}"
 
 
-def refuse_if_too_few(damaged: Sequence[str], found: int) -> None:
+def refuse_if_too_few(unreadable: Sequence[Unreadable], found: int) -> None:
     """Raises InputError if more than half of the photographs found cannot be read: the rest is no capture."""
-    if 2 * len(damaged) > found:
+    if 2 * len(unreadable) > found:
+        names, reason = [name for name, _ in unreadable], unreadable[0][1]
         raise InputError(
-            f"{len(damaged)} of {counted(found, 'photograph')} {'is' if len(damaged) == 1 else 'are'} damaged and "
-            f"cannot be read, {_some(damaged)}, which leaves too few. Copy or export them again."
+            f"{len(names)} of {counted(found, 'photograph')} cannot be read, {_some(names)}, which leaves too few. "
+            f"{reason}"
         )
 
 

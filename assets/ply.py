@@ -24,6 +24,7 @@ from splatscope.kernels.types import Gaussians
 
 _POSITION = ["x", "y", "z"]
 _NORMAL = ["nx", "ny", "nz"]  # written as zero, as others expect them; never read
+_COLORS = (["red", "green", "blue"], ["diffuse_red", "diffuse_green", "diffuse_blue"], ["r", "g", "b"])  # of points
 _CONSTANT = ["f_dc_0", "f_dc_1", "f_dc_2"]
 _SCALE = ["scale_0", "scale_1", "scale_2"]
 _ROTATION = ["rot_0", "rot_1", "rot_2", "rot_3"]  # w, x, y, z
@@ -114,21 +115,23 @@ def write_ply(
 def read_point_cloud(path: Path | str) -> PointCloud:
     """Positions and colours of a point cloud or mesh; grey where the file has no colours.
 
-    Colours may be uchar (0..255) or float (0..1). Points that are not finite are left out. Raises InputError.
+    Colours may be integers (0..255, or 0..65535 as some scanners' software writes them) or floats (0..1). Points that
+    are not finite are left out. Raises InputError.
     """
     table = open_vertices(path)
     missing = [name for name in _POSITION if name not in table.names]
     if missing:
         raise InputError(f"{table.path} holds no points: it lacks {', '.join(missing)}.")
-    colors = ["red", "green", "blue"]
-    if not set(colors) <= set(table.names):
-        colors = []
+    colors = next((names for names in _COLORS if set(names) <= set(table.names)), [])
     blocks = [values for _, values in table.blocks([*_POSITION, *colors], np.float64)]
     values = np.concatenate(blocks) if blocks else np.zeros((0, 3 + len(colors)))
     values = values[np.isfinite(values).all(axis=1)]
     rgb = values[:, 3:] if colors else np.full((len(values), 3), 128.0)
-    if table.is_float("red") and rgb.max(initial=0.0) <= 1.0:
-        rgb = rgb * 255
+    brightest = rgb.max(initial=0.0)
+    if colors and table.is_float(colors[0]):
+        rgb = rgb * 255 if brightest <= 1 else rgb
+    elif brightest > 255:
+        rgb = rgb / 257  # 65535 becomes 255
     return PointCloud(np.ascontiguousarray(values[:, :3]), np.clip(np.round(rgb), 0, 255).astype(np.uint8))
 
 

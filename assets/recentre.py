@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud, View
+from splatscope.assets.extent import near_plane, scene_extent
+from splatscope.kernels.constants import NEAR
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.kernels.words import counted
@@ -46,7 +48,8 @@ def far_offset(positions: NDArray[Any]) -> Offset:
 
 
 def recentred(capture: Capture) -> Capture:
-    """The capture about the origin, with a warning and its offset if it lay far from it."""
+    """The capture about the origin, with a warning and its offset if it lay far from it; its cameras see from as close
+    as the size of the scene asks."""
     views = (*capture.views, *capture.test_views)
     positions = np.array([view.camera.position for view in views])
     beyond = ~(np.abs(positions) < FARTHEST).all(axis=1)
@@ -59,6 +62,9 @@ def recentred(capture: Capture) -> Capture:
     if capture.points is not None:
         positions = np.concatenate((positions, capture.points.positions))
     offset = far_offset(positions)
+    near = near_plane(scene_extent([view.camera for view in views], capture.points))
+    if near != NEAR:
+        capture = replace(capture, views=_near(capture.views, near), test_views=_near(capture.test_views, near))
     if offset == NO_OFFSET:
         return capture
     said = (
@@ -91,6 +97,10 @@ def rebased(gaussians: Gaussians, held: Offset, wanted: Offset) -> Gaussians:
         return gaussians
     means = gaussians.means.astype(np.float64) + (np.array(held) - wanted)
     return replace(gaussians, means=means.astype(np.float32))
+
+
+def _near(views: Iterable[View], near: float) -> tuple[View, ...]:
+    return tuple(replace(view, camera=replace(view.camera, near=near)) for view in views)
 
 
 def _moved(views: Iterable[View], offset: Offset) -> tuple[View, ...]:

@@ -37,7 +37,7 @@ WORDS, SAMPLED = 64, 400  # k-means centres that describe a photograph; features
 PAIRS_AT_ONCE = (20, 100)  # at least and at most; a tenth in between, so that it is told
 FEWEST_MATCHES = 15  # of a pair that counts, as in COLMAP
 FEWEST_PLACED = 3  # photographs that make a model
-_CONVERTED = (".webp",)  # pycolmap does not read these
+_CONVERTED = (".webp", ".jp2", ".j2k")  # pycolmap does not read these
 
 
 @dataclass(frozen=True)

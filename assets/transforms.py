@@ -1,15 +1,16 @@
 """Captures as `transforms*.json`: the Blender sets of NeRF, instant-ngp's and nerfstudio's files.
 
 Cameras there look along -z with y up (OpenGL); ours look along +z with y down. Values of the file hold for
-every frame that does not bring its own. What the fields say of a lens is read in `transforms_lens.py`.
+every frame that does not bring its own, and null means not given. What the fields say of a lens is read in
+`transforms_lens.py`, which frames are held out in `transforms_split.py`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture, Census, PointCloud, View
-from splatscope.assets.colmap_model import model_suffix, points, read_model
+from splatscope.assets.colmap_model import model_suffix, points
+from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import check_rigid, matrix, read_json, require
 from splatscope.assets.masks import Masks
-from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, match_views
+from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, pair_views
 from splatscope.assets.ply import read_point_cloud
 from splatscope.assets.recentre import recentred
-from splatscope.assets.transforms_lens import read_lens
+from splatscope.assets.transforms_lens import has_rolling_shutter, read_lens
+from splatscope.assets.transforms_split import Shots, held_apart, listed_split
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 TRAIN, TEST, SINGLE = "transforms_train.json", "transforms_test.json", "transforms.json"
 _POINT_FILES = ("points3d.ply", "points3D.ply", "init.ply", "sparse_pc.ply")
@@ -35,28 +39,39 @@ _OPENGL_FROM_OPENCV = np.diag([1.0, -1.0, -1.0, 1.0])
 def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
     """Reads `transforms_train.json` and `transforms_test.json`, or else `transforms.json`, of a folder.
 
-    What a file has in `images` is taken from the folder that `images` names, for example nerfstudio's
-    `images_4`. Raises InputError if neither file is there, a frame is incomplete, or no photograph is found.
+    What a file has in `images`, or in no folder, is taken from the folder that `images` names, for example
+    nerfstudio's `images_4`. Raises InputError if neither file is there, a frame is incomplete, or no photograph is
+    found.
     """
     path = Path(path)
-    photographs = Photographs(path, with_masks=True)
-    masks = Masks(photographs)
-    test_views: tuple[View, ...] = ()
+    names = _Names(Photographs(path, with_masks=True), images)
+    test: Shots = {}
     if (path / TRAIN).is_file():
         content = _read_file(path / TRAIN)
-        views, warnings, census = _read_split(content, path / TRAIN, photographs, images, masks)
+        training, warnings = _shots(content, path / TRAIN, names)
         if (path / TEST).is_file():
             try:
-                test = _read_file(path / TEST)
-                test_views, test_warnings, _ = _read_split(test, path / TEST, photographs, images, masks)
-                warnings += [f"Test views: {warning}" for warning in test_warnings]
+                test, test_warnings = _shots(_read_file(path / TEST), path / TEST, names)
+                warnings += _of_tests(test_warnings)
             except InputError as error:
                 warnings.append(f"Test views ignored: {error}")
+        training, test, split_warnings = held_apart(training, test, f"{TRAIN} and {TEST}")
     elif (path / SINGLE).is_file():
         content = _read_file(path / SINGLE)
-        views, warnings, census = _read_split(content, path / SINGLE, photographs, images, masks)
+        shots, warnings = _shots(content, path / SINGLE, names)
+        training, test, split_warnings = listed_split(shots, content, names.photograph, SINGLE)
     else:
         raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
+    masks = Masks(names.photographs)
+    views, found_warnings, census = names.views(training, masks)
+    warnings += [*split_warnings, *found_warnings]
+    test_views: tuple[View, ...] = ()
+    if test:
+        try:
+            test_views, test_warnings, _ = names.views(test, masks)
+            warnings += _of_tests(test_warnings)
+        except InputError as error:
+            warnings.append(f"Test views ignored: {error}")
     cloud, point_warnings = _read_points(path, content)
     if cloud is not None and len(cloud.positions) < FEWEST_POINTS:
         point_warnings.append(
@@ -70,32 +85,80 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
 
 
 def _read_file(where: Path) -> Mapping[str, Any]:
-    content = read_json(where)
-    require(content, ("frames",), str(where))
-    if not isinstance(content["frames"], list) or not content["frames"]:
+    content = require(read_json(where), ("frames",), str(where))
+    frames = content["frames"]
+    if not isinstance(frames, list) or not frames:
         raise InputError(f"{where}: frames must be a list of at least one frame.")
-    return content
+    needed = ("file_path", "transform_matrix")
+    return content | {"frames": [require(frame, needed, f"{where}, frame {i}") for i, frame in enumerate(frames)]}
 
 
-def _read_split(
-    content: Mapping[str, Any], where: Path, photographs: Photographs, images: str, masks: Masks
-) -> tuple[tuple[View, ...], list[str], Census]:
-    shots = []
+@dataclass(frozen=True, eq=False)
+class _Names:
+    """What paths in the files of a capture mean."""
+
+    photographs: Photographs
+    images: str  # the folder that photographs are to be taken from
+
+    def meant(self, path: str) -> str:
+        """The path with the folder that is to be used: in place of `images`, and where no folder is given."""
+        if self.images == IMAGES:
+            return path
+        return re.sub(rf"(^|/){IMAGES}(?=/)", lambda match: match[1] + self.images, _in_images(path), count=1)
+
+    def photograph(self, path: str) -> str:
+        """The key of the photograph that is meant; if it is not there, what all ways to write its path share."""
+        path = self.meant(path)
+        stem, ending = os.path.splitext(_in_images(path).casefold())
+        lost = stem if ending in EXTENSIONS else stem + ending
+        return self.photographs.find(path) or self.photographs.find(_in_images(path)) or lost
+
+    def views(self, shots: Shots, masks: Masks) -> tuple[tuple[View, ...], list[str], Census]:
+        """As `pair_views` has it."""
+        keys = {shot.name: key if key in self.photographs.paths else None for key, shot in shots.items()}
+        return pair_views(self.photographs, list(shots.values()), keys, str(self.photographs.folder), masks.of)
+
+
+def _shots(content: Mapping[str, Any], where: Path, names: _Names) -> tuple[Shots, list[str]]:
+    """One for each photograph, and warnings. Raises InputError."""
+    shots: Shots = {}
+    twins, moved, rolling = [], 0, 0
     for index, frame in enumerate(content["frames"]):
         place = f"{where}, frame {index}"
-        require(frame, ("file_path", "transform_matrix"), place)
-        name = frame["file_path"]
+        name, mask = frame["file_path"], frame.get("mask_path", "")
         if not isinstance(name, str) or not name:
             raise InputError(f"{place}: file_path must be the path of a photograph.")
-        if images != IMAGES:
-            name = re.sub(rf"(^|[/\\]){IMAGES}(?=[/\\])", lambda match: match[1] + images, name, count=1)
-        mask = frame.get("mask_path") or ""
         if not isinstance(mask, str):
             raise InputError(f"{place}: mask_path must be the path of a mask, got {mask!r}.")
-        found = photographs.find(name)
-        lens = read_lens({**content, **frame}, photographs.paths[found] if found else None, place)
-        shots.append(Shot(name, lens, _view_from_world(frame, place), mask=mask))
-    return match_views(photographs, shots, str(photographs.folder), False, masks.of)
+        key, name = names.photograph(name), names.meant(name)
+        lens = read_lens(content, frame, names.photographs.paths.get(key), place)
+        sized = all(side in content or side in frame for side in ("w", "h"))
+        shot = Shot(name, lens, _view_from_world(frame, place), mask=mask, sized=sized)
+        if key in shots:
+            twins.append(name)
+            moved += not np.allclose(shot.view_from_world, shots[key].view_from_world)
+            continue
+        shots[key] = shot
+        rolling += has_rolling_shutter(content, frame)
+    warnings = []
+    if twins:
+        count, some = counted(len(twins), "frame"), f"for example of {twins[0]}"
+        poses = f"; the pose of {moved} is another one, so look at which is right" if moved else ""
+        warnings.append(f"Left out: {count} whose photograph an earlier frame has, {some}{poses}.")
+    if rolling:
+        count = counted(rolling, "photograph")
+        warnings.append(f"A rolling shutter is not modelled: {count} with one taken as seen in an instant.")
+    return shots, warnings
+
+
+def _in_images(path: str) -> str:
+    """The path with forward slashes; a bare name as that of a file in `images`, where nerfstudio looks for it."""
+    plain = os.path.normpath(path.replace("\\", "/")).replace(os.sep, "/")
+    return plain if "/" in plain else f"{IMAGES}/{plain}"
+
+
+def _of_tests(warnings: Sequence[str]) -> list[str]:
+    return [f"Test views: {warning}" for warning in warnings]
 
 
 def _view_from_world(frame: Mapping[str, Any], where: str) -> NDArray[np.float64]:
@@ -126,7 +189,7 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     for model in (folder / name for name in _COLMAP_MODELS):
         if model_suffix(model):
             try:
-                return _moved_points(points(read_model(model), model), content, folder), warnings
+                return _moved_points(points(model), content, folder), warnings
             except InputError as error:
                 return None, [*warnings, f"Points ignored: {error}"]
     return None, warnings

@@ -121,7 +121,7 @@ def test_missing_and_damaged_photographs_are_counted(tmp_path: Path) -> None:
         f"3 of 4 photographs found in {folder / 'images'}, 1 missing, for example b.jpg; training goes on without them."
         in said
     )
-    assert "Left out as damaged: 1 photograph, c.jpg." in said
+    assert f"Left out: 1 photograph, c.jpg. {folder / 'images/c.jpg'} is not an image, or is damaged" in said
     assert (capture.census.registered, capture.census.missing, capture.census.unused) == (4, ("b.jpg",), 1)
     shutil.rmtree(folder / "images")
     with pytest.raises(InputError, match=r"no folder of photographs\. Looked for .*images"):
@@ -160,9 +160,9 @@ def test_photographs_of_kinds_that_are_not_read_are_mentioned(tmp_path: Path) ->
     folder = make_colmap(tmp_path)
     for name in ("a", "b"):
         (folder / f"images/{name}.jpg").rename(folder / f"images/{name}.HEIC")
-    assert "without them. 2 HEIC, AVIF or raw files are there; convert them to JPEG." in read_colmap(folder).warnings[0]
-    (folder / "images/c.jpg").unlink()
-    with pytest.raises(InputError, match=r"holds 0 images\. 2 HEIC, AVIF or raw files are there"):
+    assert "without them. Not read: 2 HEIC files; convert them to JPEG." in read_colmap(folder).warnings[0]
+    (folder / "images/c.jpg").rename(folder / "images/c.gif")
+    with pytest.raises(InputError, match=r"holds 0 images\. Not read: 2 HEIC files and 1 GIF file; convert them"):
         read_colmap(folder)
 
 
@@ -240,6 +240,7 @@ def test_a_sideways_photograph_is_turned_only_if_its_camera_is_upright(tmp_path:
     side = image[:, -10:] if tag == 6 else image[:, :10]  # 6: the stored top is on the right
     assert side.mean() > 240
     assert "Turned as their EXIF tag says, to fit the camera: 1 photograph." in capture.warnings
+    assert sum("contradict each other" in text for text in capture.warnings) == 1
 
 
 def test_opening_decodes_no_photograph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,8 @@ def test_half_photographs_are_left_out_and_named_and_the_run_goes_on(tmp_path: P
     prepared = next(event for event in trainer.run() if isinstance(event, Prepared))
     names = ", ".join(view.name for view in training[:3])
     assert prepared.warnings[-1] == (
-        f"Left out as damaged: 6 photographs, {names} and 3 more. Copy or export them again."
+        f"Left out: 6 photographs, {names} and 3 more. {training[0].image_path} is damaged or cut short and cannot be "
+        "decoded. Copy it again."
     )
     assert prepared.training_views == len(capture.views) * 7 // 8 - 5
     assert len(trainer.dataset.tested) == 2
@@ -54,7 +55,9 @@ def test_too_few_whole_photographs_end_a_run_before_its_first_step(tmp_path: Pat
     capture = make_capture(tmp_path)
     for view in capture.views[:13]:
         cut(view)
-    with pytest.raises(InputError, match=r"13 of 24 photographs are damaged and cannot be read, .* too few"):
+    with pytest.raises(
+        InputError, match=r"13 of 24 photographs cannot be read, .* too few\. .* is damaged or cut short"
+    ):
         list(Dataset(capture, SHORT.data).load())
 
 

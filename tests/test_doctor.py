@@ -107,7 +107,7 @@ def test_only_decoding_finds_half_photographs_and_only_when_asked(
     for view in capture.views[2:7]:
         view.image_path.write_bytes(view.image_path.read_bytes()[:1000])
     said = oddities(capture, decode=True)
-    assert "Left out as damaged: 5 photographs, 02.jpg, 03.jpg, 04.jpg and 2 more." in said
+    assert "Left out: 5 photographs, 02.jpg, 03.jpg, 04.jpg and 2 more. " in said
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda *_: pytest.fail("decoded"))
     assert check_up(capture).oddities == ()
 

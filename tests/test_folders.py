@@ -24,14 +24,14 @@ def make(folder: Path, *names: str) -> None:
 
 def test_rows_are_folders_by_what_they_hold_then_splat_files(tmp_path: Path) -> None:
     make(tmp_path, "zoo.ply", "Alpha.PLY", "notes.txt", ".hidden.ply", ".git/", "plain/", "Lego/transforms_train.json",
-         "garden/sparse/0/cameras.bin", "phone/colmap/sparse/0/", "nerf/transforms.json", "trained/cfg_args",
-         "inria/point_cloud/iteration_7/", "holiday/1.jpg", "holiday/2.JPG", "holiday/3.png", "albums/1.jpg",
-         "albums/2.jpg", "albums/3.jpg", "albums/more/", "two/1.jpg", "two/2.jpg")  # fmt: skip
+         "garden/sparse/0/cameras.bin", "phone/colmap/sparse/0/", "auto/dense/0/sparse/", "nerf/transforms.json",
+         "trained/cfg_args", "inria/point_cloud/iteration_7/", "holiday/1.jpg", "holiday/2.JPG", "holiday/3.png",
+         "albums/1.jpg", "albums/2.jpg", "albums/3.jpg", "albums/more/", "two/1.jpg", "two/2.jpg")  # fmt: skip
     listing = list_folder(tmp_path)
     assert [(row.path.name, row.kind) for row in listing.rows] == [
-        ("albums", "folder"), ("garden", "capture"), ("holiday", "photographs"), ("inria", "model"),
-        ("Lego", "capture"), ("nerf", "capture"), ("phone", "capture"), ("plain", "folder"), ("trained", "model"),
-        ("two", "folder"), ("Alpha.PLY", "splats"), ("zoo.ply", "splats"),
+        ("albums", "folder"), ("auto", "capture"), ("garden", "capture"), ("holiday", "photographs"),
+        ("inria", "model"), ("Lego", "capture"), ("nerf", "capture"), ("phone", "capture"), ("plain", "folder"),
+        ("trained", "model"), ("two", "folder"), ("Alpha.PLY", "splats"), ("zoo.ply", "splats"),
     ]  # fmt: skip
     assert listing.rows[-1].size == 10
     assert [row.path.name for row in listing.rows if not row.opens] == ["albums", "plain", "two"]

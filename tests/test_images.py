@@ -40,6 +40,8 @@ def test_png_keeps_pixels_and_text(tmp_path: Path, channels: int) -> None:
         ("CMYK", "jpg", 3),
         ("RGBA", "webp", 4),
         ("RGB", "tif", 3),
+        ("RGBA", "jp2", 4),
+        ("L", "j2k", 3),
     ],
 )
 def test_every_pixel_format_becomes_rgb_or_rgba(tmp_path: Path, mode: str, suffix: str, channels: int) -> None:
@@ -114,11 +116,11 @@ def test_half_a_photograph_has_a_header_but_does_not_decode(tmp_path: Path, suff
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning:PIL")
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif", "bmp"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif", "bmp", "jp2"])
 def test_damaged_images_are_refused_in_words(tmp_path: Path, suffix: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
     stream = io.BytesIO()
-    Image.fromarray(noise).save(stream, {"jpg": "JPEG", "tif": "TIFF"}.get(suffix, suffix))
+    Image.fromarray(noise).save(stream, {"jpg": "JPEG", "tif": "TIFF", "jp2": "JPEG2000"}.get(suffix, suffix))
     content = stream.getvalue()
     path = tmp_path / f"a.{suffix}"
     for end in range(0, len(content) * 3 // 4, 41):
@@ -142,6 +144,9 @@ def test_no_image_and_floating_point_are_refused(tmp_path: Path) -> None:
     for name, said in (("a.tif", "floating-point"), ("a.png", "not an image"), ("b.png", "does not exist")):
         with pytest.raises(InputError, match=said):
             read_image(tmp_path / name)
+    for read in (read_header, check_decodes):  # told when a capture opens, not only by who wants the pixels
+        with pytest.raises(InputError, match="Convert it to PNG first"):
+            read(tmp_path / "a.tif")
     with pytest.raises(InputError, match="cannot be read"):
         read_image(tmp_path)
     with pytest.raises(InputError, match="cannot be written"):

@@ -284,7 +284,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no picture": (
         {"masks/a.png": b"no picture"},
-        "Damaged: 1 mask, masks/a.png. Those photographs train whole; copy or export the masks again.",
+        "Not read: 1 mask, masks/a.png; those photographs train whole. FOLDER/masks/a.png is not an image, or is "
+        "damaged from its first bytes on. Copy it again.",
     ),
 }
 
@@ -299,7 +300,7 @@ def test_whatever_is_wrong_with_masks_is_one_sentence(tmp_path: Path, wrong: str
         else:
             put(folder / name, content)
     capture = read_colmap(folder)
-    assert capture.warnings == (sentence,)
+    assert capture.warnings == (sentence.replace("FOLDER", str(folder)),)
     assert len(masks_of(capture.views, folder)) == ("no photograph" in wrong)
 
 

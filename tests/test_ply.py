@@ -340,6 +340,31 @@ def test_a_point_cloud_gives_positions_and_colours(tmp_path: Path) -> None:
     assert read_point_cloud(tmp_path / "b.ply").colors.tolist() == [[128] * 3] * 2
 
 
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("prefix", ["", "diffuse_"])
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [
+        ("u1", [0, 7, 255]),
+        ("u2", [0, 7 * 257 + 100, 65535]),
+        ("u2", [0, 7, 255]),
+        ("i4", [0, 7 * 257, 65535]),
+        ("f4", [0, 7 / 255, 1]),
+        ("f4", [0, 7, 255]),
+        ("f8", [-0.5, 7, 255.4]),
+    ],
+)
+def test_colours_of_points_are_read_in_any_measure(
+    tmp_path: Path, text: bool, prefix: str, kind: str, stored: list[float]
+) -> None:
+    names = [f"{prefix}{name}" for name in ("red", "green", "blue")]
+    rows = np.zeros(1, [(name, "f4") for name in "xyz"] + [(name, kind) for name in names])
+    for name, value in zip(names, stored, strict=True):
+        rows[name] = value
+    PlyData([PlyElement.describe(rows, "vertex")], text=text).write(tmp_path / "a.ply")
+    assert read_point_cloud(tmp_path / "a.ply").colors.tolist() == [[0, 7, 255]]
+
+
 def test_what_a_killed_process_left_of_a_file_is_removed_when_the_file_is_written_again(tmp_path: Path) -> None:
     code = (
         "import os, sys; from splatscope.assets.atomic import atomic_path\n"

@@ -140,14 +140,14 @@ def test_cameras_are_looked_for_on_the_very_pixels_that_training_reads(size: tup
     random = np.random.default_rng(4)
     coarse = random.integers(0, 255, (8, 8, 3), np.uint8)
     stored = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
-    for suffix in ("jpg", "png", "tif", "webp"):
+    for suffix in ("jpg", "png", "tif", "webp", "jp2"):
         for orientation in range(1, 9):
             tags = Image.Exif()
             tags[ORIENTATION] = orientation
             path, place = tmp_path / f"{orientation}.{suffix}", tmp_path / "laid out" / f"{orientation}.{suffix}"
             place.parent.mkdir(exist_ok=True)
             stored.save(path, exif=tags, quality=98)
-            place = place.with_suffix(".png") if suffix == "webp" else place
+            place = place.with_suffix(".png") if suffix in ("webp", "jp2") else place
             lay_one_out(path, place)
             header = read_header(path)
             lens = Lens("PINHOLE", *Image.open(place).size, (70.0, 70.0, 30.0, 30.0))

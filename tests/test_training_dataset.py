@@ -12,7 +12,7 @@ from splatscope.assets.capture import Capture, View
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 from splatscope.training.config import DataConfig
-from splatscope.training.dataset import Dataset, composite, load_photograph, scene_extent, split_views, training_size
+from splatscope.training.dataset import Dataset, composite, load_photograph, split_views, training_size
 
 
 def view(name: str, centre: tuple[float, float, float] = (0, 0, 0), size: tuple[int, int] = (8, 6)) -> View:
@@ -119,14 +119,6 @@ def test_targets_span_zero_to_one(tmp_path: Path) -> None:
     ).target()
     assert target.dtype == np.float32
     np.testing.assert_allclose(target, ramp / 255, atol=1e-7)
-
-
-def test_extent_is_the_largest_distance_without_stray_cameras() -> None:
-    ring = [view("", (np.cos(a), np.sin(a), 0)).camera for a in np.linspace(0, 2 * np.pi, 40, endpoint=False)]
-    assert scene_extent(ring) == pytest.approx(1.1)
-    stray = view("", (0, 0, 300)).camera
-    assert scene_extent([*ring, stray]) < 15
-    assert scene_extent([stray]) == 1
 
 
 @pytest.mark.parametrize(("resolution", "words"), [(1_000_000, "1,000,000 pixels"), (16_000, "GiB of memory")])

@@ -26,6 +26,10 @@ def names_of(capture: Capture) -> list[str]:
     return [view.name for view in capture.views]
 
 
+def held_out_of(capture: Capture) -> list[str]:
+    return [view.name for view in capture.test_views]
+
+
 def test_blender_axes_become_ours(tmp_path: Path) -> None:
     capture = read_blender(make_blender(tmp_path))
     assert (capture.kind, capture.white_background, capture.points) == ("blender", True, None)
@@ -60,7 +64,19 @@ def test_a_single_file_with_its_own_intrinsics_is_read(tmp_path: Path) -> None:
         ({"k1": "0.05"}, "k1 must be a finite number, got '0.05'"),
         ({"k4": 0.1}, "frame 0 has k4 = 0.1 without being a fisheye lens"),
         ({"camera_model": "EQUIRECTANGULAR"}, "EQUIRECTANGULAR, which is not read; those read are OPENCV, PINHOLE"),
-        ({"camera_angle_x": None}, "camera_angle_x must be a finite number above 0, got None"),
+        (
+            {"camera_model": "VR180_L"},
+            "VR180_L, which is not read; .* Cut the panoramas into perspective pictures first.",
+        ),
+        (
+            {"latlong": True},
+            "a lens of another kind, latlong, which is not read; .* Cut the panoramas into perspective",
+        ),
+        ({"equirectangular": True}, "another kind, equirectangular, .* Cut the panoramas into perspective pictures"),
+        ({"orthographic": True}, "another kind, orthographic, which is not read; .* FISHEYE.$"),
+        ({"ftheta_p0": 0, "ftheta_p1": 0.01}, "another kind, ftheta_p1, which is not read; .* FISHEYE.$"),
+        ({"camera_angle_x": None}, "frame 0 lacks fl_x or camera_angle_x"),
+        ({"frames": [{"file_path": None, "transform_matrix": POSE}]}, "frame 0: file_path must be"),
         ({"camera_angle_x": 3.2}, "below pi"),
         ({"frames": []}, "at least one frame"),
         ({"frames": {}}, "at least one frame"),
@@ -118,10 +134,46 @@ def test_each_frame_may_bring_its_own_camera(tmp_path: Path) -> None:
     ]
     own, halved, plain = read_blender(make_transforms(tmp_path, frames)).views
     assert own.lens is not None
-    assert own.lens.params == (70, 51, 19, 16, 0.1, 0, 0, 0)
+    assert own.lens.params == (70, 70, 19, 16, 0.1, 0, 0, 0)  # as instant-ngp: no fl_y that goes with another fl_x
     assert (halved.lens, halved.camera.fx, halved.camera.cy) == (None, 25, 8)
     assert (plain.camera.fx, plain.camera.fy) == (50, 51)
     np.testing.assert_allclose(plain.camera.position, [3, -5, 2], atol=1e-12)
+
+
+def test_a_frames_own_angle_of_view_wins_over_the_files_focal_lengths(tmp_path: Path) -> None:
+    frames = [
+        {"file_path": "images/0.png", "camera_angle_x": 0.8},
+        {"file_path": "images/1.png", "camera_angle_x": 0.8, "camera_angle_y": 0.7},
+        {"file_path": "images/2.png", "camera_angle_x": None, "fl_y": None},
+    ]
+    cameras = [view.camera for view in read_blender(make_transforms(tmp_path, frames)).views]
+    across, up = 20 / np.tan(0.4), 15 / np.tan(0.35)
+    assert [(camera.fx, camera.fy) for camera in cameras] == [
+        pytest.approx(pair) for pair in ((across, across), (across, up), (50, 51))
+    ]
+    mixed = make_transforms(tmp_path / "mixed", [{"file_path": "images/0.png", "fl_x": 70}], fl_x=None)  # nerfstudio's
+    camera = read_blender(mixed).views[0].camera
+    assert (camera.fx, camera.fy) == (70, 51)
+
+
+def test_null_means_not_given(tmp_path: Path) -> None:
+    optional = ("camera_model", "is_fisheye", "k1", "k4", "ply_file_path", "applied_transform", "test_filenames")
+    frame = {"file_path": "images/0.png", "mask_path": None, "fl_x": None, "w": None, "camera_model": None}
+    folder = make_transforms(tmp_path, [frame])
+    file = folder / "transforms.json"
+    plain = read_blender(folder)
+    file.write_text(json.dumps(json.loads(file.read_text()) | dict.fromkeys(optional)))
+    capture = read_blender(folder)
+    assert (capture.views[0].lens, capture.warnings) == (None, plain.warnings)
+    assert (capture.views[0].camera.fx, capture.views[0].camera.fy) == (50, 51)
+
+
+def test_a_rolling_shutter_is_said_not_to_be_modelled(tmp_path: Path) -> None:
+    frames: list[dict[str, Any]] = [{"file_path": f"images/{i}.png"} for i in (0, 1, 2, 0)]
+    frames[1]["rolling_shutter"] = [0, 0, 0, 0]
+    said = " ".join(read_blender(make_transforms(tmp_path, frames, rolling_shutter=[0, 0, 1, 0])).warnings)
+    assert "A rolling shutter is not modelled: 2 photographs with one taken as seen in an instant." in said
+    assert not any("rolling" in warning for warning in read_blender(make_transforms(tmp_path, frames)).warnings)
 
 
 def test_angles_of_view_give_either_focal_length(tmp_path: Path) -> None:
@@ -150,6 +202,39 @@ def test_smaller_copies_are_used_when_named(tmp_path: Path) -> None:
     assert len(read_blender(folder).views) == 3
 
 
+def test_bare_names_are_those_of_photographs_in_images(tmp_path: Path) -> None:
+    frames = [{"file_path": name} for name in ("0.png", "1", "2.png")]
+    folder = make_transforms(tmp_path, frames, test_filenames=["2"])
+    (folder / "images_2").mkdir()
+    for i in (0, 2):
+        Image.new("RGB", (20, 15)).save(folder / f"images_2/{i}.png")
+    capture = read_blender(folder)
+    assert (names_of(capture), held_out_of(capture)) == (["images/0.png", "images/1.png"], ["images/2.png"])
+    smaller = read_blender(folder, "images_2")
+    assert (names_of(smaller), held_out_of(smaller)) == (["images_2/0.png"], ["images_2/2.png"])
+    assert "1 missing, for example images_2/1;" in smaller.warnings[0]
+    Image.new("RGB", (40, 30)).save(folder / "0.png")  # where the name says
+    assert names_of(read_blender(folder)) == ["0.png", "images/1.png"]
+
+
+def test_a_photograph_with_several_frames_is_used_once_with_the_first(tmp_path: Path) -> None:
+    elsewhere = [[1, 0, 0, 9], *POSE[1:]]
+    frames: list[dict[str, Any]] = [
+        {"file_path": path} for path in ("images/0.png", "./images/0", "images/1.png", "images\\1.png")
+    ]
+    frames[3]["transform_matrix"] = elsewhere
+    capture = read_blender(make_transforms(tmp_path, frames))
+    assert names_of(capture) == ["images/0.png", "images/1.png"]
+    assert capture.views[1].camera.position[0] == pytest.approx(3)
+    assert capture.census.registered == 2
+    assert capture.warnings[0] == (
+        "Left out: 2 frames whose photograph an earlier frame has, for example of ./images/0; the pose of 1 is "
+        "another one, so look at which is right."
+    )
+    same = read_blender(make_transforms(tmp_path / "same", frames[:2])).warnings[0]
+    assert same == "Left out: 1 frame whose photograph an earlier frame has, for example of ./images/0."
+
+
 def test_missing_frames_and_masks_are_counted(tmp_path: Path) -> None:
     frames = [{"file_path": f"images/{i}.png", "mask_path": "masks/x.png"} for i in (0, 1, 7, 8)]
     folder = make_transforms(tmp_path, frames)
@@ -158,7 +243,7 @@ def test_missing_frames_and_masks_are_counted(tmp_path: Path) -> None:
     assert names_of(capture) == ["images/0.png"]
     said = " ".join(capture.warnings)
     assert "2 of 4 photographs found" in said
-    assert "Left out as damaged: 1 photograph, images/1.png." in said
+    assert "Left out: 1 photograph, images/1.png. " in said
     assert "Not there: 1 mask that frames name, masks/x.png; those photographs train whole." in said
 
 
@@ -190,7 +275,7 @@ def test_points_of_the_colmap_model_beside_it_are_moved_as_its_cameras_were(tmp_
     assert capture.points is not None
     assert sorted(capture.points.positions.tolist())[0] == [5.5, 6, 5]  # (0, 0.5, 2)
     assert "The points gone.ply that the file names are not there." in capture.warnings
-    (folder / "colmap/sparse/0/cameras.txt").write_text("1 NONSENSE\n")
+    (folder / "colmap/sparse/0/points3D.txt").write_text("1 NONSENSE\n")
     capture = read_blender(folder)
     assert capture.points is None
     assert "Points ignored" in capture.warnings[-1]
@@ -215,7 +300,8 @@ def refusal(folder: Path) -> str:
 
 
 def test_damaged_transforms_never_raise_anything_but_input_errors(tmp_path: Path) -> None:
-    folder = make_transforms(tmp_path, k1=0.02, ply_file_path="x.ply", applied_transform=[[1, 0, 0, 0]] * 3)
+    optional = {"ply_file_path": "x.ply", "rolling_shutter": [0, 1], "test_filenames": ["images/0.png"]}
+    folder = make_transforms(tmp_path, k1=0.02, applied_transform=[[1, 0, 0, 0]] * 3, **optional)
     file = folder / "transforms.json"
     content = json.loads(file.read_text())
     odd: list[Any] = [None, True, "x", [], {}, -1, 0, 1e400, float("nan"), [[1] * 4] * 4, 10**400, "../" * 50]

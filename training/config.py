@@ -47,7 +47,7 @@ class InitialConfig:
     carve: bool = False  # of that cube, only where no cut-out photograph is transparent, in the colours it shows
     opacity: float = 0.1
     scale_factor: float = 1.0  # times the distance to the nearest points
-    smallest_square: float = 1e-7  # floor of the mean squared distance to the 3 nearest points
+    smallest_square: float = 1e-7  # floor of the mean squared distance to the 3 nearest points; less below 0.1 units
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from splatscope.assets.capture import Capture, View
+from splatscope.assets.extent import depth_from_one_place, scene_extent
 from splatscope.assets.json_fields import SIZE_LIMIT
-from splatscope.assets.photographs import left_out, refuse_if_too_few
+from splatscope.assets.photographs import Unreadable, left_out, refuse_if_too_few
 from splatscope.assets.view_image import MaskUse, read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32
@@ -32,7 +33,6 @@ Color = tuple[float, float, float]
 BLACK: Color = (0.0, 0.0, 0.0)
 MEMORY_SHARE = 0.7  # of the machine's memory that decoded photographs may take
 WIDEST = 1600  # px; what -r -1 allows
-FAR_CAMERA = 5  # times the median distance to the centroid; cameras beyond do not set the extent
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,9 @@ class Dataset:
                 f"{len(self.held_out_views)} held out. Train without --eval or add photographs."
             )
         self.background = fixed_background(capture, config)
-        self.extent = scene_extent([view.camera for view in self.training_views])
+        cameras = [view.camera for view in self.training_views]
+        self.extent = scene_extent(cameras, capture.points)
+        self._from_one_place = len(cameras) > 2 and depth_from_one_place(cameras, capture.points) is not None
         self.label = "held-out PSNR" if self.held_out_views else "training PSNR"
         self.training: list[Photograph] = []
         self.tested: list[Photograph] = []  # what scores are computed on
@@ -112,7 +114,7 @@ class Dataset:
         """
         views = (*self.training_views, *self.held_out_views)
         loaded: list[Photograph | None] = []
-        damaged: list[str] = []
+        unreadable: list[Unreadable] = []
         workers = min(len(views), os.cpu_count() or 1)
         with ThreadPoolExecutor(workers, thread_name_prefix="photographs") as pool:
             waiting = [pool.submit(load_photograph, view, self._config, self.background) for view in views]
@@ -120,23 +122,28 @@ class Dataset:
                 for view, future in zip(views, waiting, strict=True):
                     try:
                         loaded.append(future.result())
-                    except InputError:
+                    except InputError as error:
                         loaded.append(None)
-                        damaged.append(view.name)
+                        unreadable.append((view.name, str(error)))
                     yield len(loaded), len(views)
             finally:
                 for future in waiting:
                     future.cancel()
         self.training = [photograph for photograph in loaded[: len(self.training_views)] if photograph]
         held_out = [photograph for photograph in loaded[len(self.training_views) :] if photograph]
-        refuse_if_too_few(damaged, len(views) if self.training else len(damaged))
+        refuse_if_too_few(unreadable, len(views) if self.training else len(unreadable))
         refuse_if_nothing_counts(self.training, self._config.masks)
         scored = [photograph for photograph in held_out if photograph.counts]
         seen = [photograph for photograph in self.training if photograph.counts]
         self.tested = scored or spread(seen, self._config.training_views_tested)
         self.label = "held-out PSNR" if scored else "training PSNR"
         present = *self.training, *held_out
-        told = [left_out(damaged) if damaged else "", _blank(present), *mask_warnings(present)]
+        told = [left_out(unreadable) if unreadable else "", _blank(present), *mask_warnings(present)]
+        if self._from_one_place:
+            told.append(
+                f"All photographs were taken from nearly one place, so depths cannot be told: the result looks right "
+                f"from there alone. The scene is taken to be as large as its points are far, {self.extent:.3g} units."
+            )
         if self.held_out_views and not scored:
             views_held_out = counted(len(self.held_out_views), "view")
             told.append(
@@ -257,18 +264,6 @@ def split_views(capture: Capture, config: DataConfig) -> tuple[tuple[View, ...],
         return views, ()
     held_out = views[:: config.holdout_interval]
     return tuple(v for i, v in enumerate(views) if i % config.holdout_interval), held_out
-
-
-def scene_extent(cameras: list[Camera]) -> float:
-    """1.1 times the largest distance of a camera from their centroid, world units; stray cameras are left out.
-
-    A single camera has no extent of its own; the unit stands in.
-    """
-    centres = np.array([camera.position for camera in cameras])
-    distances = np.linalg.norm(centres - centres.mean(axis=0), axis=1)
-    near = distances[distances <= FAR_CAMERA * np.median(distances)]
-    extent = 1.1 * float(near.max(initial=0))
-    return extent if extent > 0 else 1.0
 
 
 def training_size(width: int, height: int, resolution: int) -> tuple[int, int]:

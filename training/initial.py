@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from splatscope.assets.capture import FEWEST_POINTS, Capture, PointCloud
+from splatscope.assets.extent import smallness
 from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.training.carve import points_in_hull
@@ -33,9 +34,9 @@ def initial_points(
 ) -> PointCloud:
     """The capture's points, or random ones if it has no more than a handful."""
     if capture.points is not None and config.source == "points":
-        finite = (np.abs(capture.points.positions) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
-        if finite.sum() >= FEWEST_POINTS:
-            return PointCloud(capture.points.positions[finite], capture.points.colors[finite])
+        kept = _usable(capture.points.positions)
+        if len(kept) >= FEWEST_POINTS:
+            return PointCloud(capture.points.positions[kept], capture.points.colors[kept])
     count = config.random_count or (RANDOM_COUNT_CPU if on_cpu else RANDOM_COUNT)
     if capture.kind == "blender":
         half = config.cube_half_width
@@ -46,6 +47,15 @@ def initial_points(
     else:
         positions = points_in_view(cameras, extent, count, rng)
     return PointCloud(positions, rng.integers(118, 138, (count, 3), dtype=np.uint8))  # near mid-grey
+
+
+def _usable(positions: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Rows of points that are finite, the first few of those in one place: clouds of depth cameras have all that they
+    could not see at the origin, and a search for neighbours among equal points takes the square of their number."""
+    finite = np.flatnonzero((np.abs(positions) <= np.finfo(np.float32).max).all(axis=1))  # NaN is not
+    order = finite[np.lexsort(positions[finite].T)]  # stable: equal points stay in their order
+    same = (positions[order[NEIGHBOURS:]] == positions[order[:-NEIGHBOURS]]).all(axis=1)
+    return np.sort(np.concatenate((order[:NEIGHBOURS], order[NEIGHBOURS:][~same])))
 
 
 def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -67,7 +77,8 @@ def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.ran
 def splats_from_points(points: PointCloud, extent: float, config: InitialConfig) -> Gaussians:
     """Round splats, each as wide as the root mean square distance to its 3 nearest neighbours, times a factor."""
     count = len(points.positions)
-    square = np.maximum(mean_square_to_neighbours(points.positions, extent), config.smallest_square)
+    least = config.smallest_square * smallness(extent) ** 2
+    square = np.maximum(mean_square_to_neighbours(points.positions, extent), least)
     scale = np.sqrt(square) * config.scale_factor
     quats = np.zeros((count, 4), np.float32)
     quats[:, 0] = 1

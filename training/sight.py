@@ -25,8 +25,8 @@ def none_in_sight(raw: SplatTensors, photographs: Sequence[Photograph]) -> tuple
     cameras = counted(len(photographs), "camera")
     return (
         f"None of {counted(raw.count, 'splat')} is in sight of any of {cameras}, so nothing will be learned: they "
-        f"are behind the cameras, beside their pictures or too far away. Check that points and cameras belong "
-        f"together, or train with --init random.",
+        f"are behind the cameras, beside their pictures, too near or too far away. Check that points and cameras "
+        f"belong together, or train with --init random, unless you do already.",
     )
 
 

@@ -19,7 +19,10 @@ Kind = Literal["folder", "photographs", "capture", "model", "splats"]
 MOST = 2000  # rows; a longer folder is cut, and says so
 
 # Names by which a folder is known, in it or one level below it.
-_CAPTURE_SIGNS = ("transforms.json", "transforms_train.json", "sparse", "cameras.bin", "cameras.txt", "colmap/sparse")
+_CAPTURE_SIGNS = (
+    *("transforms.json", "transforms_train.json", "sparse", "cameras.bin", "cameras.txt"),
+    *("colmap/sparse", "dense/sparse", "dense/0/sparse"),
+)
 _MODEL_SIGNS = ("point_cloud", "cfg_args")
 _LOOKED_AT = 40  # names in a folder, to see whether it holds photographs and nothing else
 _FEWEST = 3  # photographs
