@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from splatscope.assets.lens import Lens
 from splatscope.kernels.types import Camera
 
-FEWEST_POINTS = 10  # a reconstruction with fewer shows nothing of the scene
+FEWEST_POINTS = 10  # a reconstruction with fewer shows nothing of the scene; see `PointCloud.lack`
 IMAGES = "images"  # the folder of photographs unless another is named
 NO_OFFSET = (0.0, 0.0, 0.0)
 Offset = tuple[float, float, float]
@@ -50,6 +50,15 @@ class PointCloud:
 
     positions: NDArray[np.float64]  # [P, 3] world units
     colors: NDArray[np.uint8]  # [P, 3]
+
+    @property
+    def lack(self) -> str:
+        """Why it shows nothing of the scene, in a few words; empty if it may show something."""
+        count = len(self.positions)
+        if count < FEWEST_POINTS:
+            return f"too few 3D points ({count})"
+        is_one_place = bool((self.positions == self.positions[0]).all())
+        return f"{count:,} 3D points that are all in one place" if is_one_place else ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import FEWEST_POINTS, NO_OFFSET, Capture, View
+from splatscope.assets.capture import NO_OFFSET, Capture, View
 from splatscope.assets.extent import FAR_CAMERA, depth_from_one_place
 from splatscope.assets.images import check_decodes
 from splatscope.assets.lens import Lens, as_colmap, straightened
@@ -236,7 +236,7 @@ def _points(capture: Capture) -> Iterator[Finding]:
         return
     positions = capture.points.positions
     yield Finding("points", f"{len(positions):,}")
-    if len(positions) < FEWEST_POINTS:
+    if capture.points.lack:
         return  # the reader has said so
     sample = positions[:: 1 + len(positions) // _POINTS_LOOKED_AT]
     shares = [_share_seen(sample, view.camera) for view in capture.views]

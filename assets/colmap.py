@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture, Census, PointCloud, View
+from splatscope.assets.capture import IMAGES, Capture, Census, PointCloud, View
 from splatscope.assets.colmap_model import model_suffix, points, read_model, registered_count, shots
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.masks import Masks
@@ -126,9 +126,8 @@ def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
 def _capture(
     path: Path, views: tuple[View, ...], cloud: PointCloud | None, where: str, warnings: list[str], census: Census
 ) -> Capture:
-    if cloud is None or len(cloud.positions) < FEWEST_POINTS:
-        count = "no 3D points" if cloud is None else f"too few 3D points ({len(cloud.positions)})"
-        warnings.append(f"{where} has {count}, so splats will start at random positions.")
+    if lack := "no 3D points" if cloud is None else cloud.lack:
+        warnings.append(f"{where} has {lack}, so splats will start at random positions.")
     capture = Capture(path, "colmap", views, (), cloud, all_have_alpha(views), warnings=tuple(warnings), census=census)
     return recentred(capture)
 

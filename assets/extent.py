@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from splatscope.assets.capture import FEWEST_POINTS, PointCloud
+from splatscope.assets.capture import PointCloud
 from splatscope.kernels.constants import NEAR
 from splatscope.kernels.types import Camera
 
@@ -37,7 +37,7 @@ def scene_extent(cameras: Sequence[Camera], points: PointCloud | None = None) ->
 def depth_from_one_place(cameras: Sequence[Camera], points: PointCloud | None) -> float | None:
     """The median distance of the points, world units, if all cameras stand in nearly one place; else, and where points
     are too few to tell, None."""
-    if points is None or len(points.positions) < FEWEST_POINTS:
+    if points is None or points.lack:
         return None
     centres = np.array([camera.position for camera in cameras])
     middle = np.median(centres, axis=0)

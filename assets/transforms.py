@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import FEWEST_POINTS, IMAGES, Capture, Census, PointCloud, View
+from splatscope.assets.capture import IMAGES, Capture, Census, PointCloud, View
 from splatscope.assets.colmap_model import model_suffix, points
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import check_rigid, matrix, read_json, require
@@ -73,10 +73,8 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
         except InputError as error:
             warnings.append(f"Test views ignored: {error}")
     cloud, point_warnings = _read_points(path, content)
-    if cloud is not None and len(cloud.positions) < FEWEST_POINTS:
-        point_warnings.append(
-            f"There are too few points ({len(cloud.positions)}), so splats will start at random positions."
-        )
+    if cloud is not None and cloud.lack:
+        point_warnings.append(f"There are {cloud.lack}, so splats will start at random positions.")
     census = replace(census, unused=0)  # other splits, depth maps and normals lie in the same folder
     all_warnings = (*warnings, *masks.sentences(), *point_warnings)
     # Blender's own files give an angle of view; a focal length in pixels comes from a calibrated camera.

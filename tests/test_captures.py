@@ -287,20 +287,22 @@ def test_the_model_with_most_photographs_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
-@pytest.mark.parametrize("points", ["missing", "empty", "none", "few"])
+@pytest.mark.parametrize("points", ["missing", "empty", "none", "few", "in one place"])
 def test_a_model_without_points_opens(tmp_path: Path, binary: bool, points: str) -> None:
     folder = make_colmap(tmp_path, points={"none": 0, "few": 4}.get(points, 12))
+    if points == "in one place":
+        rows = [row.split() for row in (folder / "sparse/0/points3D.txt").read_text().splitlines()]
+        same = (" ".join([row[0], "1", "2", "3", *row[4:]]) for row in rows)
+        (folder / "sparse/0/points3D.txt").write_text("\n".join(same) + "\n")
     file = (as_binary(folder) if binary else folder) / "sparse/0" / ("points3D.bin" if binary else "points3D.txt")
     if points == "missing":
         file.unlink()
     elif points == "empty":
         file.write_bytes(b"")
     capture = read_colmap(folder)
-    assert (len(capture.views), capture.points is None) == (3, points != "few")
-    assert (
-        f"{'too few 3D points (4)' if points == 'few' else 'no 3D points'}, so splats will start at random"
-        in capture.warnings[0]
-    )
+    lack = {"few": "too few 3D points (4)", "in one place": "12 3D points that are all in one place"}.get(points)
+    assert (len(capture.views), capture.points is None) == (3, lack is None)
+    assert f"{lack or 'no 3D points'}, so splats will start at random" in capture.warnings[0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
