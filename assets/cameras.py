@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import NO_OFFSET, Offset, View
-from splatscope.assets.extent import near_plane, scene_extent
 from splatscope.assets.json_fields import check_rigid, check_rotation, matrix, number, pixels, read_json, require
 from splatscope.assets.lens import check_intrinsics
 from splatscope.assets.recentre import FARTHEST
@@ -73,7 +71,8 @@ def read_cameras_json(path: Path | str) -> tuple[tuple[str, Camera], ...]:
 def write_cameras_json(path: Path | str, views: Iterable[View], offset: Offset = NO_OFFSET) -> None:
     """Writes views in the layout of the 2023 reference code, `offset` added to their positions.
 
-    That layout puts the principal point at the centre; `cx` and `cy` are added for cameras where it is not.
+    That layout puts the principal point at the centre and does not know the near plane; `cx`, `cy` and `near` are added
+    for cameras where they are not as usual.
     """
     entries = []
     for index, view in enumerate(views):
@@ -90,6 +89,8 @@ def write_cameras_json(path: Path | str, views: Iterable[View], offset: Offset =
         }
         if (camera.cx, camera.cy) != (camera.width / 2, camera.height / 2):
             entry |= {"cx": camera.cx, "cy": camera.cy}
+        if camera.near != NEAR:
+            entry["near"] = camera.near
         entries.append(entry)
     _write_json(path, entries)
 
@@ -101,8 +102,7 @@ def _cameras(content: list[Any], path: Path | str) -> tuple[tuple[str, Camera], 
     for index, entry in enumerate(content):
         camera = _camera(entry, f"{path}, entry {index}")
         cameras.append((str(entry.get("img_name", index)), camera))
-    near = near_plane(scene_extent([camera for _, camera in cameras]))
-    return tuple((name, replace(camera, near=min(camera.near, near))) for name, camera in cameras)
+    return tuple(cameras)
 
 
 def _camera(entry: Any, where: str) -> Camera:
@@ -147,6 +147,7 @@ def _model_camera(entry: dict[str, Any], where: str) -> Camera:
         number(entry, "fy", where, above=0),
         number(entry, "cx", where) if "cx" in entry else width / 2,
         number(entry, "cy", where) if "cy" in entry else height / 2,
+        number(entry, "near", where, above=0) if "near" in entry else NEAR,
     )
 
 

@@ -6,6 +6,7 @@ This file decides which model and which photographs are meant; `colmap_model.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +149,7 @@ def _subfolders(folder: Path) -> list[Path]:
 def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) -> tuple[Path, str, list[str]]:
     """The folder of photographs, the places looked at in words, and warnings."""
     distorted = _BEFORE_UNDISTORTION in model.absolute().parts[-3:-1]
-    dense = next((folder for folder in _upwards(model)[:4] if folder.name == _UNDISTORTED), None)
+    dense = _dense_around(model, path)
     if dense is not None:
         roots = _upwards(model)[: _upwards(model).index(dense) + 2]
     elif path == model or path.name in _INSIDE_A_DATASET:
@@ -159,11 +160,14 @@ def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) ->
     for folder in (root / name for root in roots for name in names):
         if folder.is_dir():
             beside = dense is not None and folder.parent == dense.parent
+            if beside and images == IMAGES and _holds_images(path):
+                break
             said = f"{dense} has no photographs of its own; those in {folder} are used and should be undistorted ones."
             return folder, str(folder), [said] if beside else []
     if images == IMAGES and _holds_images(path):
         return path, str(path), []
-    below = [child for child in _subfolders(path) if child.name.casefold() not in (*MASK_FOLDERS, _UNDISTORTED)]
+    elsewhere = (*MASK_FOLDERS, _UNDISTORTED) if undistorted_copies(path) else MASK_FOLDERS
+    below = [child for child in _subfolders(path) if child.name.casefold() not in elsewhere]
     others = [other for other in map(Photographs, below) if other.paths]
     if images == IMAGES:
         found = {other.folder: sum(map(bool, map(other.find, wanted))) for other in others}
@@ -174,6 +178,16 @@ def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) ->
     names = ", ".join(other.folder.name for other in others)
     hint = f" Photographs lie in {names}: name that folder with --images." if others else ""
     raise InputError(f"{path} has a COLMAP model but no folder of photographs. Looked for {looked}.{hint}")
+
+
+def _dense_around(model: Path, path: Path) -> Path | None:
+    """The folder `dense` that COLMAP wrote the model in, if it is below the path that was opened or laid out as COLMAP
+    does it; any other folder may be called so too."""
+    dense = next((folder for folder in _upwards(model)[:4] if folder.name == _UNDISTORTED), None)
+    if dense is None or dense not in path.absolute().parents:
+        return dense
+    inside = model.absolute().relative_to(dense).as_posix()
+    return dense if re.fullmatch(r"(\d+/)?sparse(/\d+)?|\d+", inside) else None
 
 
 def _upwards(folder: Path) -> list[Path]:

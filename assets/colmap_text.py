@@ -41,7 +41,7 @@ def text_image_count(path: Path) -> int:
 def text_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """Positions and colours [P, 3] by id, of points3D.txt. Raises InputError."""
     values = array("d")
-    for number, line in _lines(path):
+    for number, line in _lines(path, errors="replace"):  # a comment may hold anything
         if line and not line.startswith("#"):
             fields = line.split(None, _POINT_FIELDS)[:_POINT_FIELDS]
             try:
@@ -55,9 +55,9 @@ def text_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
                 )
     table = np.array(values).reshape(-1, _POINT_FIELDS)
     table = table[np.argsort(table[:, 0], kind="stable")]
-    if not ((table[:, 4:] >= 0) & (table[:, 4:] < 256)).all():
-        raise InputError(f"{path} is damaged: it has colours that are not between 0 and 255. Export it again.")
-    return table[:, 1:4].copy(), table[:, 4:].astype(np.uint8)
+    if np.isnan(table[:, 4:]).any():
+        raise InputError(f"{path} is damaged: it has colours that are no numbers. Export it again.")
+    return table[:, 1:4].copy(), np.clip(table[:, 4:], 0, 255).astype(np.uint8)
 
 
 def _image_lines(path: Path) -> Iterator[tuple[int, str, ImageFields | None]]:
@@ -69,7 +69,7 @@ def _image_lines(path: Path) -> Iterator[tuple[int, str, ImageFields | None]]:
         fields = _image_fields(line)
         if points_may_follow:
             words = line.split()
-            if len(words) % 3 == 0 and (fields is None or _are_numbers(words)):
+            if _are_numbers(words) and (fields is None or len(words) % 3 == 0):
                 points_may_follow = False
                 continue
             if fields is not None and _are_numbers([fields[9]]):
@@ -80,7 +80,7 @@ def _image_lines(path: Path) -> Iterator[tuple[int, str, ImageFields | None]]:
 
 def _image_fields(line: str) -> ImageFields | None:
     fields = line.split(None, 9)
-    whole = len(fields) == 10 and fields[0].isdecimal() and fields[8].isdecimal()
+    whole = len(fields) == 10 and fields[0].removeprefix("+").isdecimal() and fields[8].isdecimal()
     return fields if whole and _are_numbers(fields[1:8]) else None
 
 
@@ -91,10 +91,10 @@ def _are_numbers(words: Sequence[str]) -> bool:
         return False
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines without blanks at their ends, numbered from 1."""
+def _lines(path: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
+    """Lines without blanks at their ends, numbered from 1. `errors`: what becomes of bytes that are not UTF-8."""
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(path, encoding="utf-8-sig", errors=errors) as file:
             for number, line in enumerate(file, 1):
                 yield number, line.strip()
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -56,7 +57,8 @@ class Photographs:
         self.paths: dict[str, Path] = {}  # path below the folder, with forward slashes -> file
         self.dynamic_masks: dict[str, Path] = {}  # name of a photograph without extension -> instant-ngp's mask of it
         self.unread: Counter[str] = Counter()  # how many pictures there are of kinds that are not read
-        self.proofs: Counter[bool] = Counter()  # photographs paired so far that prove EXIF tags applied, or not
+        self.proofs: dict[str, bool] = {}  # photographs known so far to prove that EXIF tags were applied, or not
+        self._headers: dict[str, ImageHeader] = {}
         seen = {os.path.realpath(folder)}
         for parent, folders, files in os.walk(folder, followlinks=True):  # large sets are often linked to
             folders[:] = [name for name in sorted(folders) if _is_new(os.path.join(parent, name), seen)]
@@ -85,6 +87,12 @@ class Photographs:
                 stem = above + slash + bare[len(_DYNAMIC_MASK) : -len(".png")]
                 if stem in stems:
                     self.dynamic_masks[stem] = self.paths[name] if stay else self.paths.pop(name)
+
+    def header(self, key: str) -> ImageHeader:
+        """That of one of `paths`, read once. Raises InputError if it cannot be."""
+        if key not in self._headers:
+            self._headers[key] = read_header(self.paths[key])
+        return self._headers[key]
 
     def find(self, name: str) -> str | None:
         """The key in `paths` of the photograph that a capture calls `name`, or None."""
@@ -131,6 +139,16 @@ def match_views(
     return pair_views(photographs, shots, keys, looked_in, mask_of)
 
 
+def note_proofs(photographs: Photographs, shots: Sequence[Shot], keys: dict[str, str | None]) -> None:
+    """Remembers what photographs prove of EXIF tags, for all that are paired from then on. `keys` as `pair_views`."""
+    for shot in shots:
+        if (key := keys[shot.name]) is not None:
+            with suppress(InputError):  # pairing says so
+                header = photographs.header(key)
+                if header.is_tagged and (proof := _proof(shot, header)) is not None:
+                    photographs.proofs[key] = proof
+
+
 def pair_views(
     photographs: Photographs,
     shots: Sequence[Shot],
@@ -139,6 +157,7 @@ def pair_views(
     mask_of: MaskFinder | None = None,
 ) -> tuple[tuple[View, ...], list[str], Census]:
     """`match_views` once it is known which photograph is meant by each name."""
+    note_proofs(photographs, shots, keys)
     opened: list[tuple[str, Shot, ImageHeader]] = []
     notes = _Notes()
     for shot in shots:
@@ -147,11 +166,11 @@ def pair_views(
             notes.missing.append(shot.name)
             continue
         try:
-            opened.append((found, shot, read_header(photographs.paths[found])))
+            opened.append((found, shot, photographs.header(found)))
         except InputError as error:
             notes.unreadable.append((found, str(error)))
     candidates = [Candidate(name, header.is_tagged, _proof(shot, header)) for name, shot, header in opened]
-    turns, notes.turns = decided(candidates, photographs.proofs)
+    turns, notes.turns = decided(candidates, Counter(photographs.proofs.values()))
     views = []
     for (found, shot, header), turned in zip(opened, turns, strict=True):
         view = _view(found, photographs.paths[found], shot, header, turned, notes)

@@ -22,7 +22,7 @@ from splatscope.assets.colmap_model import model_suffix, points
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import check_rigid, matrix, read_json, require
 from splatscope.assets.masks import Masks
-from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, pair_views
+from splatscope.assets.photographs import Photographs, Shot, all_have_alpha, note_proofs, pair_views
 from splatscope.assets.ply import read_point_cloud
 from splatscope.assets.recentre import recentred
 from splatscope.assets.transforms_lens import has_rolling_shutter, read_lens
@@ -63,6 +63,7 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
     else:
         raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
     masks = Masks(names.photographs)
+    note_proofs(names.photographs, [*training.values(), *test.values()], names.keys({**training, **test}))
     views, found_warnings, census = names.views(training, masks)
     warnings += [*split_warnings, *found_warnings]
     test_views: tuple[View, ...] = ()
@@ -113,8 +114,12 @@ class _Names:
 
     def views(self, shots: Shots, masks: Masks) -> tuple[tuple[View, ...], list[str], Census]:
         """As `pair_views` has it."""
-        keys = {shot.name: key if key in self.photographs.paths else None for key, shot in shots.items()}
-        return pair_views(self.photographs, list(shots.values()), keys, str(self.photographs.folder), masks.of)
+        looked_in = str(self.photographs.folder)
+        return pair_views(self.photographs, list(shots.values()), self.keys(shots), looked_in, masks.of)
+
+    def keys(self, shots: Shots) -> dict[str, str | None]:
+        """The photograph of each name; None if it is not there."""
+        return {shot.name: key if key in self.photographs.paths else None for key, shot in shots.items()}
 
 
 def _shots(content: Mapping[str, Any], where: Path, names: _Names) -> tuple[Shots, list[str]]:
@@ -132,6 +137,8 @@ def _shots(content: Mapping[str, Any], where: Path, names: _Names) -> tuple[Shot
         lens = read_lens(content, frame, names.photographs.paths.get(key), place)
         sized = all(side in content or side in frame for side in ("w", "h"))
         shot = Shot(name, lens, _view_from_world(frame, place), mask=mask, sized=sized)
+        if key in shots and key not in names.photographs.paths:
+            key = name  # missing: what they share need not be all there is of them
         if key in shots:
             twins.append(name)
             moved += not np.allclose(shot.view_from_world, shots[key].view_from_world)
@@ -175,7 +182,7 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     names = [named] if isinstance(named, str) and named else []
     warnings = []
     for name in (*names, *_POINT_FILES):
-        if (folder / name).is_file():
+        if _is_file(folder / name):
             try:
                 cloud = read_point_cloud(folder / name)
             except InputError as error:
@@ -191,6 +198,14 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
             except InputError as error:
                 return None, [*warnings, f"Points ignored: {error}"]
     return None, warnings
+
+
+def _is_file(path: Path) -> bool:
+    """False also for what cannot be a path."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _moved_points(cloud: PointCloud | None, content: Mapping[str, Any], folder: Path) -> PointCloud | None:

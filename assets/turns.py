@@ -46,11 +46,10 @@ def same_shape(width: int, height: int, lens: Lens) -> bool:
 def decided(photographs: Sequence[Candidate], proofs: Counter[bool]) -> tuple[list[bool], str]:
     """Whether each is turned: by its own proof, else by what most of the capture prove, else not.
 
-    `proofs` holds those of the capture so far, which these are added to. Also returns what people should know of it,
-    a sentence or two; empty if nothing.
+    `proofs` counts those of the whole capture. Also returns what people should know of it, a sentence or two; empty if
+    nothing.
     """
     tagged = [photograph for photograph in photographs if photograph.is_tagged]
-    proofs.update(photograph.proof for photograph in tagged if photograph.proof is not None)
     rest = proofs[True] > proofs[False]
     turned = [p.is_tagged and (rest if p.proof is None else p.proof) for p in photographs]
     upright, stored, open_ = ([p.name for p in tagged if p.proof is proof] for proof in (True, False, None))

@@ -103,7 +103,7 @@ def test_lines_of_2d_points_that_only_some_photographs_have_are_told_apart(tmp_p
     ("content", "line"),
     [
         ("1 1 0 0 0 0 0 0 1\n\n2 1 0 0 0 0 0 0 1\n\n", 1),  # no names
-        ("# c\n1 1 0 0 0 0 0 0 1 a.jpg\n1.5 2.5 -1 3.5\n", 3),
+        ("# c\n1 1 0 0 0 0 0 0 1 a.jpg\n1.5 2.5 none\n", 3),
         ("1 1 0 0 0 0 0 0 1 a.jpg\n2 1 0 0 0 0 0 0 1 0002\n", 2),  # a name like a number, or a line cut short
         ("1 1 0 0 0 0 0 0 1 a.jpg\n\n2 1 0 zero 0 0 0 0 1 b.jpg\n", 3),
     ],
@@ -115,13 +115,26 @@ def test_a_line_that_is_no_photograph_is_named(tmp_path: Path, content: str, lin
         read_colmap(tmp_path)
 
 
-@pytest.mark.parametrize("row", ["1 0 0 0 9 9", "1 0 0 zero 9 9 9 0.1", "1 0 0 0 9 9 256 0.1", "1 0 0 0 nan 9 9 0.1"])
+@pytest.mark.parametrize("row", ["1 0 0 0 9 9", "1 0 0 zero 9 9 9 0.1", "1 0 0 0 nan 9 9 0.1"])
 def test_a_line_that_is_no_point_is_refused(tmp_path: Path, row: str) -> None:
     make_colmap(tmp_path)
     file = tmp_path / MODEL / "points3D.txt"
     file.write_text(f"{file.read_text()}{row}\n")
     with pytest.raises(InputError, match=r"points3D\.txt is damaged: (line 13 does not begin with|it has colours)"):
         read_colmap(tmp_path)
+
+
+def test_what_is_odd_in_colours_comments_and_2d_points_alone_is_no_reason_to_refuse_a_model(tmp_path: Path) -> None:
+    whole = read_colmap(make_colmap(tmp_path))
+    file = tmp_path / MODEL / "points3D.txt"
+    file.write_bytes(b"# caf\xe9\n" + file.read_bytes() + b"99 0 0 0 9 300 256 0.1\n")
+    images = tmp_path / MODEL / "images.txt"
+    a, *rest = (head for head, _ in text_images(images))
+    images.write_text(f"+{a}\n1.5 2.5 -1 7\n" + "\n\n".join(rest) + "\n\n")
+    edited = read_colmap(tmp_path)
+    assert poses(edited) == poses(whole)
+    assert edited.points is not None
+    assert edited.points.colors[-1].tolist() == [9, 255, 255]
 
 
 def test_a_byte_order_mark_is_no_damage(tmp_path: Path) -> None:
@@ -156,6 +169,23 @@ def test_an_undistorted_copy_opens_where_there_is_nothing_else(tmp_path: Path, d
             f"{tmp_path / 'dense'} has no photographs of its own; those in {tmp_path / 'images'} are used and should "
             "be undistorted ones.",
         )
+
+
+def test_a_folder_that_only_happens_to_be_called_dense_changes_nothing(tmp_path: Path) -> None:
+    room = make_colmap(tmp_path / "dense/room")
+    for photograph in (room / "images").iterdir():
+        shutil.copy(photograph, room)
+    shutil.move(room / "images", tmp_path)  # of the same names, but others'
+    capture = open_capture(room)
+    assert (folder_of(capture, room), capture.warnings) == (".", ())
+    for photograph in room.glob("*.jpg"):
+        (room / "photos").mkdir(exist_ok=True)
+        shutil.move(photograph, room / "photos")
+    (tmp_path / "dense/images").mkdir()
+    assert folder_of(open_capture(room), room) == "photos"
+    other = make_colmap(tmp_path / "other")
+    (other / "images").rename(other / "dense")
+    assert folder_of(open_capture(other), other) == "dense"
 
 
 def test_of_several_undistorted_copies_the_largest_opens_with_its_own_photographs(tmp_path: Path) -> None:

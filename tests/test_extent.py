@@ -47,10 +47,19 @@ def test_extent_is_the_largest_distance_without_stray_cameras() -> None:
 
 
 def test_cameras_in_one_place_leave_the_extent_to_the_points() -> None:
-    for radius in (0.0, 1e-5, 0.1):
-        assert scene_extent(ring(radius), shell(7)) == pytest.approx(7, rel=1e-3), radius
-    assert scene_extent(ring(0.2), shell(7)) == pytest.approx(0.22), "depths can be told"
+    for radius in (0.0, 1e-5, 0.01):
+        assert scene_extent(ring(radius), shell(7)) == pytest.approx(7, rel=2e-3), radius
+        stray = [*ring(radius), camera_at(1, 0, 0)]
+        assert scene_extent(stray, shell(7)) == pytest.approx(7, rel=2e-3), "one stray camera does not tell depths"
+    assert scene_extent(ring(0.1), shell(7)) == pytest.approx(0.11), "depths can be told"
     assert scene_extent([camera_at(0, 0, 0)], shell(7)) == pytest.approx(7)
+
+
+def test_a_sky_of_far_points_does_not_make_an_ordinary_scene_one_place() -> None:
+    near, sky = shell(4).positions, np.concatenate([shell(1000).positions] * 4)
+    points = PointCloud(np.concatenate((near, sky)), np.full((len(near) + len(sky), 3), 128, np.uint8))
+    assert scene_extent(ring(3), points) == pytest.approx(3.3)
+    assert scene_extent(ring(1e-4), points) == pytest.approx(4, rel=1e-3)
 
 
 def test_positions_that_differ_by_rounding_alone_are_one_place() -> None:
@@ -64,6 +73,7 @@ def test_positions_that_differ_by_rounding_alone_are_one_place() -> None:
         turned.append(Camera.from_matrix(matrix, 64, 48, 60.0, 60.0, 32.0, 24.0))
     assert 0 < np.ptp([camera.position for camera in turned], axis=0).max() < 1e-12
     assert scene_extent(turned) == 1
+    assert scene_extent([camera_at(0, 0, x) for x in (0, 1e-17, -2e-17)]) == 1
 
 
 def test_only_very_small_scenes_are_seen_from_closer(tmp_path: Path) -> None:
@@ -73,8 +83,10 @@ def test_only_very_small_scenes_are_seen_from_closer(tmp_path: Path) -> None:
         views = tuple(replace(a_view, name=str(i), camera=camera) for i, camera in enumerate(ring(radius)))
         for camera in (view.camera for view in recentred(replace(capture, views=views)).views):
             assert camera.near == pytest.approx(near)
-        write_cameras_json(tmp_path / "cameras.json", views)
+        write_cameras_json(tmp_path / "cameras.json", recentred(replace(capture, views=views)).views)
         assert read_cameras_json(tmp_path / "cameras.json")[0][1].near == pytest.approx(near)
+    write_cameras_json(tmp_path / "cameras.json", views)  # as others write it
+    assert read_cameras_json(tmp_path / "cameras.json")[0][1].near == NEAR
 
 
 def in_units_of(capture: Capture, size: float) -> Capture:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from splatscope.assets.cameras import write_cameras_json
 from splatscope.assets.capture import Capture, View
 from splatscope.kernels.api import Backend
 from splatscope.training.checkpoint import newest_checkpoint
@@ -90,7 +91,36 @@ def test_splats_of_other_tools_are_compared_too_as_they_name_photographs(capture
     assert moved_cameras(out / "elsewhere.ply", other) == ()
 
 
-@pytest.mark.parametrize("content", ["", "[", "[1]", "{}", '[{"img_name": "00.png", "position": [1]}]', "[" * 100_000])
+def test_names_that_two_cameras_share_and_a_width_rounded_otherwise_are_no_news(capture: Capture, out: Path) -> None:
+    """The 2023 release leaves out folders, and a lens taken out at another size of photograph ends at other pixels."""
+    cameras = json.loads((out / "cameras.json").read_text())
+    twins = [{**entry, "position": [9, 9, 9]} for entry in cameras[:5]]
+    rounded = [{**entry, "width": entry["width"] - 2} for entry in cameras[5:]]
+    (out / "cameras.json").write_text(json.dumps([*cameras[:5], *twins, *rounded]))
+    assert moved_cameras(newest_checkpoint(out)[0], capture) == ()
+
+
+def test_cameras_in_one_place_are_compared_by_the_distance_to_what_they_show(capture: Capture, out: Path) -> None:
+    here = capture.views[0].camera.view_from_world
+    views = tuple(replace(view, camera=replace(view.camera, view_from_world=here)) for view in capture.views)
+    panorama = replace(capture, views=views)
+    write_cameras_json(out / "cameras.json", views)
+    cameras = json.loads((out / "cameras.json").read_text())
+    for entry in cameras:
+        entry["position"] = [value + 1e-6 for value in entry["position"]]  # as a file of fewer digits has it
+    (out / "cameras.json").write_text(json.dumps(cameras))
+    assert moved_cameras(newest_checkpoint(out)[0], panorama) == ()
+    shifted = tuple(moved(view, shift) for view in views)
+    assert len(moved_cameras(newest_checkpoint(out)[0], replace(panorama, views=shifted))) == 1
+
+
+OVERFLOWS = '[{"img_name": "00.png", "position": [1, 2, 3], "rotation": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "width": 9, "fx": 1%s}]'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [OVERFLOWS % ("0" * 400), "", "[", "[1]", "{}", '[{"img_name": "00.png", "position": [1]}]', "[" * 100_000],
+)
 def test_a_damaged_file_beside_a_run_is_passed_over(content: str, capture: Capture, out: Path) -> None:
     (out / "cameras.json").write_text(content)
     assert moved_cameras(newest_checkpoint(out)[0], capture) == ()

@@ -93,11 +93,11 @@ def test_where_no_shape_tells_all_stay_as_they_are_stored_and_it_is_said_once(tm
 
 def test_photographs_that_contradict_each_other_go_by_their_own_proof_and_the_rest_with_most() -> None:
     yes, no, neither = Candidate("yes", True, True), Candidate("no", True, False), Candidate("open", True, None)
-    turned, said = decided([neither, yes, no, yes, Candidate("plain", False, None)], Counter())
+    turned, said = decided([neither, yes, no, yes, Candidate("plain", False, None)], Counter({True: 2, False: 1}))
     assert turned == [True, True, False, True, False]
     assert "2 photographs only fit turned, for example yes, and 1 only as stored, for example no." in said
     assert "; 1 other, open first, turned as most are." in said
-    turned, said = decided([neither, yes, no], Counter())
+    turned, said = decided([neither, yes, no], Counter({True: 1, False: 1}))
     assert turned == [False, True, False]
     assert "; 1 other, open first, left as stored." in said
 

@@ -142,7 +142,8 @@ class Dataset:
         if self._from_one_place:
             told.append(
                 f"All photographs were taken from nearly one place, so depths cannot be told: the result looks right "
-                f"from there alone. The scene is taken to be as large as its points are far, {self.extent:.3g} units."
+                f"from there alone. The scene is taken to be as large as the nearer points are far, {self.extent:.3g} "
+                f"units."
             )
         if self.held_out_views and not scored:
             views_held_out = counted(len(self.held_out_views), "view")

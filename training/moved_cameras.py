@@ -7,6 +7,8 @@ another scale. No step says so: the loss just begins high. `output.py` writes wh
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import Capture, View
+from splatscope.assets.extent import scene_extent
 from splatscope.assets.model_folder import model_of
 from splatscope.kernels.words import counted
 from splatscope.training.folder import FOLDER
 
 _SAME = 1e-3  # of the length over which cameras stand, of a turn's matrix, of a focal length
+_PIXELS = 3  # by which the width of a picture differs when its lens is taken out at another size
 
 
 def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
@@ -30,8 +34,9 @@ def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
     pairs = [(view, before[name]) for view in views if (name := _known_as(view, before))]
     if not pairs:
         return ()
-    places = np.array([place for _, (place, _, _) in pairs])
-    length = max(float(np.ptp(places, axis=0).max()), 1e-9) if len(pairs) > 1 else 1.0
+    places = np.array([pose.place for _, pose in pairs])
+    extent = scene_extent([view.camera for view in views], capture.points)
+    length = max(float(np.ptp(places, axis=0).max()), extent)
     moved = [view.name for view, pose in pairs if not _is_same(view, pose, capture, length)]
     if not moved:
         return ()
@@ -44,7 +49,14 @@ def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
     )
 
 
-_Pose = tuple[NDArray[np.float64], NDArray[np.float64], float]  # place in the files, rotation, fx over width
+@dataclass(frozen=True, eq=False)
+class _Pose:
+    """A camera as `cameras.json` has it."""
+
+    place: NDArray[np.float64]  # [3]
+    turn: NDArray[np.float64]  # [3, 3]
+    width: float  # px
+    focal: float  # widths
 
 
 def _run_of(begin: Path) -> Path | None:
@@ -58,8 +70,9 @@ def _poses(path: Path) -> dict[str, _Pose]:
     from the origin, where captures may stand."""
     try:
         entries: Any = json.loads(path.read_text(encoding="utf-8"))
-        return {str(entry["img_name"]): _pose(entry) for entry in entries}
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
+        names = Counter(str(entry["img_name"]) for entry in entries)  # without folders two may be called the same
+        return {name: _pose(entry) for entry in entries if names[name := str(entry["img_name"])] == 1}
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return {}
 
 
@@ -67,7 +80,7 @@ def _pose(entry: Any) -> _Pose:
     place, turn = np.array(entry["position"], np.float64), np.array(entry["rotation"], np.float64)
     if place.shape != (3,) or turn.shape != (3, 3):
         raise ValueError
-    return place, turn, float(entry["fx"]) / float(entry["width"])
+    return _Pose(place, turn, float(entry["width"]), float(entry["fx"]) / float(entry["width"]))
 
 
 def _known_as(view: View, before: dict[str, _Pose]) -> str:
@@ -76,8 +89,8 @@ def _known_as(view: View, before: dict[str, _Pose]) -> str:
 
 
 def _is_same(view: View, pose: _Pose, capture: Capture, length: float) -> bool:
-    place, turn, focal = pose
     camera = view.camera
-    stands = np.abs(camera.position + capture.offset - place).max() <= _SAME * length
-    looks = np.abs(camera.matrix[:3, :3].T - turn).max() <= _SAME
-    return bool(stands and looks and abs(camera.fx / camera.width - focal) <= _SAME * focal)
+    stands = np.abs(camera.position + capture.offset - pose.place).max() <= _SAME * length
+    looks = np.abs(camera.matrix[:3, :3].T - pose.turn).max() <= _SAME
+    rounded = _SAME + _PIXELS / min(camera.width, pose.width)
+    return bool(stands and looks and abs(camera.fx / camera.width - pose.focal) <= rounded * pose.focal)

@@ -21,7 +21,7 @@ from typing import NoReturn
 from splatscope.kernels.errors import InputError
 
 STANDARD_DPI = 96.0
-TRIES, TRY_SECONDS = 5, 0.1  # an X server that starts anew (Xvfb after its last client) answers again within that
+TRIES, TRY_SECONDS = 3, 0.1  # an X server that starts anew (Xvfb after its last client) answers again within that
 SHARP_HEIGHT = 2000  # px; a screen this high that names no resolution is taken for a 4K one, drawn at twice the size
 
 
