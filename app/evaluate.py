@@ -15,6 +15,7 @@ from rich.console import Console
 
 from splatscope.app import cli
 from splatscope.app.policy_options import choose_policy, in_words
+from splatscope.app.run_folder import listed_held_out
 from splatscope.app.training_setup import default_out, run_settings
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path
@@ -30,6 +31,8 @@ from splatscope.training.dataset import fixed_background, split_views
 from splatscope.training.evaluation import ViewScore, mean, score_views, write_results
 from splatscope.training.perceptual import find_lpips
 
+_TRAINED_TOO = "but trained on too"
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -37,6 +40,13 @@ class Protocol:
 
     views: tuple[View, ...]
     words: str
+
+    def but_for_trained(self, held_out: Sequence[str] | None) -> Protocol:
+        """Says how many of the views a run trained on whose settings list what it held out."""
+        trained = 0 if held_out is None else len({view.name for view in self.views} - set(held_out))
+        if not trained or _TRAINED_TOO in self.words:
+            return self
+        return replace(self, words=f"{self.words}, {_TRAINED_TOO}: the run did not hold out {trained} of them")
 
 
 def run_eval(options: cli.Eval) -> None:
@@ -49,6 +59,8 @@ def run_eval(options: cli.Eval) -> None:
     capture_path, data, is_known = _capture_and_data(options, splats, model[0] if model else splats.path.parent)
     capture = open_capture(capture_path, data.images, (data.masks, *MASK_USES))
     protocol = choose_views(capture, data, options.split, is_known)
+    if is_known and options.dataset is None and options.split == "test":
+        protocol = protocol.but_for_trained(listed_held_out(model[0] if model else splats.path.parent))
     method = f"ours_{splats.iteration}" if splats.iteration is not None else splats.path.stem
     folder = out / options.split / method
     background = fixed_background(capture, data)
@@ -122,9 +134,7 @@ def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool)
     if not held_out:
         raise InputError(f"{capture.path} has no views to score.")
     if is_known and not data.eval:
-        return Protocol(
-            held_out, f"{counted(len(held_out), 'view')}, {every}, but trained on too: the run held out none"
-        )
+        return Protocol(held_out, f"{counted(len(held_out), 'view')}, {every}, {_TRAINED_TOO}: the run held out none")
     known = "held out" if is_known else "held out if the run held out any"
     return Protocol(held_out, f"{counted(len(held_out), 'view')}, {every}, {known}")
 

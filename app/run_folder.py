@@ -48,6 +48,15 @@ def plan_from(folder: Path) -> TrainingPlan:
     return plan_training(cli.Train(resume=folder), also_over=True)
 
 
+def listed_held_out(folder: Path) -> list[str] | None:
+    """The names of the views that the run in a folder held out; None if its settings do not list them."""
+    try:
+        names: Any = json.loads((folder / SETTINGS).read_text(encoding="utf-8")).get("held_out")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
 def held_out(folder: Path, names: Iterable[str]) -> frozenset[str]:
     """Which of the views in `cameras.json` the run in a folder held out, as far as its settings say."""
     try:

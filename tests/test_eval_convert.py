@@ -55,6 +55,24 @@ def test_float_scores_are_those_the_run_measured(run: Path, tmp_path: Path, caps
     assert results["SSIM"] == pytest.approx(measured["ssim"], abs=1e-5)
 
 
+def test_views_that_the_run_did_not_hold_out_are_said_to_be_trained_on(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """As of a run from before the capture's own split was read."""
+    earlier = shutil.copytree(run, tmp_path / "earlier")
+    settings = json.loads((earlier / "settings.json").read_text())
+    assert len(settings["held_out"]) == 6
+    for held_out, words in (
+        (settings["held_out"][:4], "the run did not hold out 2 of them"),
+        ("?", "test views; over"),
+    ):
+        (earlier / "settings.json").write_text(json.dumps({**settings, "held_out": held_out}))
+        splatscope("eval", earlier, "--out", tmp_path, "--backend", "cpu")
+        text = capsys.readouterr().out
+        assert words in text
+        assert ("but trained on too" in text) == (held_out != "?")
+
+
 def test_the_pictures_on_disk_have_the_scores_in_the_files(run: Path) -> None:
     (run / "results.json").write_text('{"ours_7": {"PSNR": 1.0}}')
     splatscope("eval", run, "--backend", "cpu")

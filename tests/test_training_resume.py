@@ -184,9 +184,11 @@ def test_what_a_resumed_run_cannot_take_over_is_said(capture: Capture, backend: 
     litter.write_bytes(b"half")
     path = checkpoints(tmp_path)[10]
     fewer = replace(capture, views=capture.views[:-1])
+    every_fifth = replace(SHORT, data=replace(SHORT.data, holdout_interval=5))
     for config, views, words in (
         (replace(SHORT, strategy="budget"), capture, "another strategy"),
-        (SHORT, fewer, "training views are others"),
+        (SHORT, fewer, "training views are others, so a new epoch begins."),
+        (every_fifth, capture, "a new epoch begins, and 4 of 5 held-out views were trained on before: scores flatter."),
     ):
         begin = Beginning(path, read_checkpoint(path))
         events = list(Trainer(views, config, backend, tmp_path, begin).run())

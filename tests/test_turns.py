@@ -133,11 +133,13 @@ def test_a_size_taken_from_the_photograph_itself_proves_nothing(tmp_path: Path) 
     assert "would turn them: 1 photograph, for example images/0.png." in capture.warnings[0]
 
 
-def test_what_training_views_prove_holds_for_test_views(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("proof", "other"), [("train", "test"), ("test", "train")])
+def test_what_views_of_one_split_prove_holds_for_those_of_the_other(tmp_path: Path, proof: str, other: str) -> None:
     folder = make_blender(tmp_path, mode="RGB", w=40, h=30)
-    for name, tag, size in (("train/r_0", 6, TALL), ("test/r_0", 3, WIDE)):
+    for name, tag, size in ((f"{proof}/r_0", 6, TALL), (f"{other}/r_0", 3, WIDE)):
         tags = Image.Exif()
         tags[0x0112] = tag
         Image.new("RGB", size).save(folder / f"{name}.png", exif=tags)
     capture = read_blender(folder)
     assert [view.turned for view in (*capture.views, *capture.test_views)] == [True, False, True, False]
+    assert not any("Nothing tells" in warning for warning in capture.warnings)

@@ -5,7 +5,7 @@ What of a checkpoint is not splats the trainer takes over itself (`trainer.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splatscope.assets.capture import NO_OFFSET, Offset
+from splatscope.assets.capture import NO_OFFSET, Offset, View
 from splatscope.assets.recentre import rebased
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError
@@ -127,6 +127,15 @@ class Beginning:
         aside = f"Set aside as .pt.old: {counted(set_aside, 'later checkpoint')}." if set_aside else ""
         skipped = "" if self.checkpoint is None else self.checkpoint.passed_over
         return " ".join(part for part in (skipped, *self.changes, lost, missing, other, aside) if part)
+
+
+def other_views(before: Sequence[str], held_out: Sequence[View]) -> str:
+    """What is told of a run that goes on with other training views than those named `before`, a clause."""
+    seen = len({view.name for view in held_out} & set(before))
+    words = "the training views are others, so a new epoch begins"
+    if not seen:
+        return words
+    return f"{words}, and {seen} of {counted(len(held_out), 'held-out view')} were trained on before: scores flatter"
 
 
 _BY_ROW = ("raw.", "first.", "second.", "strategy.")  # groups of a checkpoint with a row for each splat

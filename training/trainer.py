@@ -25,7 +25,7 @@ from splatscope.kernels.errors import InputError, NoRoomError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import events, metrics, ops, output
-from splatscope.training.beginning import Beginning
+from splatscope.training.beginning import Beginning, other_views
 from splatscope.training.checkpoint import Checkpoint
 from splatscope.training.config import TrainConfig, config_from_dict, config_to_dict
 from splatscope.training.dataset import Dataset, Photograph
@@ -290,7 +290,7 @@ class Trainer:
             elif self.config.exposure.enabled:
                 lost.append("exposures begin anew")
         elif "views" not in checkpoint.lacks:
-            lost.append("the training views are others, so a new epoch begins")
+            lost.append(other_views(info["views"], self.dataset.held_out_views))
         return f"Not a mere continuation: {'; '.join(lost)}." if lost else ""
 
     def _prepare(self) -> Iterator[events.Event]:
