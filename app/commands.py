@@ -85,12 +85,14 @@ def _view(options: cli.View) -> None:
 
 
 def _train(options: cli.Train) -> None:
+    from splatscope.app.plan import RunPlan
     from splatscope.app.policy_options import choose_policy
     from splatscope.app.training_setup import plan_training
 
     toggles = choose_policy(options.step, options.toggle)
     size = cli.parse_size(options.size, "--size")
     plan = plan_training(options)
+    RunPlan(plan.config, plan.out, plan.begin).check_folder(plan.out)  # a search for cameras takes minutes
     _warn(filter(None, [plan.remark]))
     images = plan.config.data.images
     if not options.headless and display_is_present():

@@ -6,6 +6,7 @@ in `assets/ply.py`.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from splatscope.app import cli
 from splatscope.assets.formats import SplatFile, open_path
 from splatscope.assets.ply import write_ply
 from splatscope.assets.ply_table import open_vertices, read_comments
+from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.words import counted
@@ -42,6 +44,9 @@ def run_convert(options: cli.Convert) -> None:
     # Before anything is written: the file may be the target.
     extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     write_ply(target, gaussians, comments, opened.offset, options.encoding == "ascii", opened.filter)
+    unusable = unusable_in_words(target, usable_rows(gaussians))
+    if unusable:
+        print(f"splatscope: warning: Not usable, but kept: {unusable}.", file=sys.stderr)
     pruned = opened.gaussians.count - gaussians.count
     words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""

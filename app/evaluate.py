@@ -67,6 +67,8 @@ def run_eval(options: cli.Eval) -> None:
     rounding = "rendered to 8 bits" if options.precision == "8bit" else "float render, not rounded"
     first = f"{protocol.words}; over RGB {', '.join(f'{c:g}' for c in background)}; {rounding}"
     console.print(f"{splats.path}: {counted(splats.gaussians.count, 'splat')}\n{first}")
+    for warning in splats.warnings:
+        console.print(f"warning: {warning}")
     _, missing = find_lpips()
     if missing:
         console.print(missing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from splatscope.app.settings import form_of, nearest_preset
@@ -38,14 +39,19 @@ class RunPlan:
         """A trainer that has read no photograph. Raises InputError if its folder holds a model already."""
         from splatscope.training.trainer import Trainer
 
-        out, begin = self.out or default_out(capture.path.resolve().name), self.begin
+        out = self.out or default_out(capture.path.resolve().name)
+        self.check_folder(out)
+        return Trainer(capture, self.config, backend, out, self.begin)
+
+    def check_folder(self, out: Path) -> None:
+        """Raises InputError if the run would write among the results of another."""
+        begin = self.begin
         goes_on = begin is not None and begin.checkpoint is not None and out.absolute() in begin.path.absolute().parents
         if (held := holdings(out)) and not goes_on:
             raise InputError(
-                f"{out} already holds {held}; give another --out, --resume {out} to go on with it, or remove that "
-                f"folder first."
+                f"{out} already holds {held}; give another --out, --resume {quote(str(out))} to go on with it, or "
+                f"remove that folder first."
             )
-        return Trainer(capture, self.config, backend, out, begin)
 
     def changed(self, wish: SetRecipe) -> RunPlan:
         """The plan with what was wished for. Raises InputError for a value no run can use."""

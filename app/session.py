@@ -20,6 +20,7 @@ from splatscope.app.sentences import back_label, is_drastic, sentence
 from splatscope.kernels.errors import InputError
 from splatscope.training import events
 from splatscope.training.errors import NotSavedError, StandstillError
+from splatscope.training.folder import resume_line
 from splatscope.training.recipes import schedules_in_words
 from splatscope.viewer.run_status import CAN_START, Curve, Refined, TrainingState, TrainingStatus, Trouble
 
@@ -209,6 +210,14 @@ class TrainingSession:
             self._trouble = str(error)
             self._troubles += 1
             raise
+        except InputError:
+            self._scores_wanted = False
+            if self._prepared is None:  # nothing has begun, so it can be tried again, with another recipe or folder
+                self._events = self.trainer.run()
+                self._set_state("ready")
+            elif self.state != "paused":
+                self._set_state("error")
+            raise
         except BaseException:
             self._scores_wanted = False
             if self.state != "paused":
@@ -244,7 +253,7 @@ class TrainingSession:
             self.trainer.wait_for_files()
             return self._parting
         path, resumable = self.trainer.save(), self.trainer.config.checkpoint.enabled
-        words = f" Resume: splatscope train --resume {self.trainer.out_dir}" if resumable else ""
+        words = f" Resume: {resume_line(self.trainer.out_dir)}" if resumable else ""
         return f"Training stopped at iteration {self.trainer.iteration:,}; saved {path}.{words}"
 
     def _left_behind(self) -> str:
@@ -253,7 +262,7 @@ class TrainingSession:
 
         self.trainer.wait_for_files()
         *_, newest = (0, *checkpoints(self.trainer.out_dir))
-        kept = f"Resume from iteration {newest:,}: splatscope train --resume {self.trainer.out_dir}"
+        kept = f"Resume from iteration {newest:,}: {resume_line(self.trainer.out_dir)}"
         words = f"Training stopped at iteration {self.trainer.iteration:,} and was not saved."
         return f"{words} {kept}" if newest else words
 

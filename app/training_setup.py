@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from splatscope.app import cli
 from splatscope.app.plan import default_out
 from splatscope.kernels.errors import InputError
+from splatscope.training.folder import FOLDER, resume_line
 
 if TYPE_CHECKING:  # torch loads with the trainer
     from splatscope.training.checkpoint import Checkpoint
@@ -63,7 +64,8 @@ def plan_training(options: cli.Train, also_over: bool = False) -> TrainingPlan:
     config.check()
     own_folder = None if begin is None or begin.checkpoint is None else _run_of(begin.path)
     out = options.out or own_folder or default_out(path.resolve().name)
-    return TrainingPlan(path, config, out, begin, _without_moments(options.resume, begin))
+    remarks = (_without_moments(options.resume, begin), _edited_settings(begin))
+    return TrainingPlan(path, config, out, begin, " ".join(filter(None, remarks)))
 
 
 def _own_run(options: cli.Train, begin: Beginning | None, named: Path | None) -> tuple[Path | None, TrainConfig]:
@@ -123,10 +125,42 @@ def _without_moments(resume: Path | None, begin: Beginning | None) -> str:
 
     if resume is None or begin is None or begin.checkpoint is not None or not iterations(resume):
         return ""
+    renamed = sorted((resume / FOLDER).glob("*.pt"))
+    lacks = "no checkpoint called iteration_N.pt" if renamed else "no checkpoint"
+    way = f" There is {renamed[-1].name}; to go on from that: {resume_line(renamed[-1])}" if renamed else ""
     return (
-        f"{resume} has no checkpoint, so a new run begins with its newest splats, those of iteration "
-        f"{begin.iteration:,}: Adam's moments and the scores so far are missing."
+        f"{resume} has {lacks}, so a new run begins with its newest splats, those of iteration {begin.iteration:,}: "
+        f"Adam's moments and the scores so far are missing.{way}"
     )
+
+
+def _edited_settings(begin: Beginning | None) -> str:
+    """The sentence about a settings.json that says something else than the checkpoint beside it; empty otherwise."""
+    from splatscope.training.config import config_from_dict, config_to_dict
+
+    folder = None if begin is None or begin.checkpoint is None else _run_of(begin.path)
+    if begin is None or begin.checkpoint is None or folder is None or not (folder / SETTINGS).is_file():
+        return ""
+    try:
+        said = _flat(config_to_dict(run_settings(folder)[1]))
+    except InputError:
+        return f"{folder / SETTINGS} cannot be understood; the checkpoint's settings are used, and it is written anew."
+    used = _flat(config_to_dict(config_from_dict(begin.checkpoint.info["settings"])))
+    other = [name for name in used if used[name] != said[name]]
+    if not other:
+        return ""
+    return (
+        f"{folder / SETTINGS} is not used: it differs from the checkpoint in {', '.join(other)}. Change settings with "
+        f"--set, for example --set {other[0]}={json.dumps(said[other[0]])}"
+    )
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by their names for --set."""
+    flat = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
 
 
 def _beginning(path: Path) -> Beginning:

@@ -22,6 +22,7 @@ from splatscope.assets.ply import read_filter, read_ply
 from splatscope.assets.recentre import camera_less, far_offset
 from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
 from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
+from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
@@ -112,7 +113,8 @@ def read_splat_file(path: Path) -> SplatFile:
         cameras = tuple((name, camera_less(camera, offset)) for name, camera in cameras)
         place = ", ".join(f"{value:,.0f}" for value in offset)
         warnings.append(f"The scene lies far from the origin, about ({place}); it is shown near the origin.")
-    told = (*warnings, *more)
+    unusable = unusable_in_words(path, usable_rows(gaussians))
+    told = (*warnings, *more, *([f"Not usable: {unusable}."] if unusable else []))
     filter = read_filter(path) if read is read_ply else "plain"
     return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, filter)
 

@@ -353,5 +353,6 @@ def _remove_old(cache: Path, work: Path) -> None:
 
 def _unwritable(place: Path, error: OSError) -> InputError:
     return InputError(
-        f"{place} cannot be written: {error.strerror or 'the system refused it'}. Cameras are kept there."
+        f"{place} cannot be written: {error.strerror or 'the system refused it'}. Cameras are kept there; on Linux "
+        f"XDG_CACHE_HOME names another folder for that."
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from splatscope.assets.checkup import Finding
 from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.schedule import CostModel, Machine, variant
 from splatscope.kernels.schedule_simulator import simulate
@@ -43,7 +44,7 @@ from splatscope.viewer.messages import (
 )
 from splatscope.viewer.run_status import Curve, MemoryUse, Phase, Refined, TrainingState, TrainingStatus, Trouble
 from splatscope.viewer.tile_values import tile_values
-from tests.window_places import PLACES, count_frames, moment, tell_places
+from tests.window_places import PLACES, SHOWN, count_frames, moment, tell_places
 
 SPLATS, ITERATIONS = 98_304, 7_000
 COMPILE_SECONDS = 1.0  # of a policy nobody has asked for before
@@ -212,7 +213,7 @@ class FakeEngine:
             loss_curve=Curve(x, np.array(self._losses)),
             count_curve=Curve(x, SPLATS + 300 * (x // 100)),
             psnr_curve=Curve(every, 29.0 - 9.0 * np.exp(-every / 2500)),
-            stage_ms={"forward": 8.1, "loss": 2.2, "backward": 13.9, "adam": 1.6, "densify": 0.3},
+            stage_ms={"forward": 8.1, "loss": 2.2, "backward": 13.9, "adam": 1.6, "densify": 0.3} if n else {},
             phase=Phase(min(n // 1000, 3), 3, 640, 480, 1, refined, (n // 100 + 1) * 100, 14_900, n / 38.2),
             memory=MemoryUse("Memory", 2_300_000_000, 25_200_000_000, 42_000_000, 240_000, False, 10**7, "little."),
             view_cost=0.18,
@@ -223,6 +224,12 @@ class FakeEngine:
         until = self._until if state == "running" else 0
         self._status = replace(self._status, training=replace(self._status.training, state=state, until=until))
         self._set_recipe()
+
+    def _begin_anew(self) -> None:
+        """A run that has not begun."""
+        self._losses.clear()
+        self.train(0)
+        self._set_state("ready")
 
     def _set_losses(self, iteration: int, trouble: Trouble | None) -> None:
         """Stands paused at an iteration."""
@@ -253,7 +260,8 @@ class FakeEngine:
                 if command.path.exists():
                     generation = (self._status.scene.generation if self._status.scene else 0) + 1
                     scene = replace(SCENE, path=command.path, generation=generation)
-                    self._status = replace(self._status, scene=scene, splat_count=SPLATS)
+                    self._status = replace(self._status, scene=scene)
+                    self._begin_anew()
                 else:
                     self.say("error", f"{command.path} does not exist; give a .ply file, a model folder or a capture.")
             case messages.StartTraining(until=13):
@@ -280,9 +288,7 @@ class FakeEngine:
             case messages.SaveScreenshot():
                 self.say("info", f"Saved {command.folder / 'floor.png'}.")
             case messages.ResetTraining():
-                self._losses.clear()
-                self.train(0)
-                self._set_state("ready")
+                self._begin_anew()
             case messages.SetRecipe():
                 self._chosen |= dict(command.changes)
                 self._set_recipe()
@@ -389,6 +395,7 @@ def describe(engine: FakeEngine) -> dict[str, object]:
         "iteration": engine.status().training.iteration,
         "commands": [repr(command) for command in engine.commands],
         "places": dict(PLACES),
+        "shown": dict(SHOWN),
     }
     if engine.requests:
         request = engine.requests[-1]
@@ -426,6 +433,7 @@ def main() -> None:
     parser.add_argument("--state", default="ready")
     parser.add_argument("--empty", action="store_true", help="no scene is open")
     parser.add_argument("--busy", default="")
+    parser.add_argument("--odd", action="store_true", help="the capture has one thing that is odd")
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--only", nargs="*", help="titles of the panels to have")
     parser.add_argument("--float-texture", action="store_true", help="the slow way, as on Windows")
@@ -436,6 +444,8 @@ def main() -> None:
         engine.train(options.train)
     if options.busy:
         engine._status = replace(engine._status, busy=options.busy)
+    if options.odd:
+        engine._status = replace(engine._status, checkup=(Finding("photographs", "7 are missing.", True),))
     if options.only:
         window.PANELS = tuple(panel for panel in window.PANELS if panel.title in options.only)
         for panel in window.PANELS:

@@ -181,7 +181,7 @@ def test_a_run_steps_pauses_goes_on_and_finishes_with_pictures_in_between(engine
 def test_stopping_saves_and_closing_a_live_run_saves(capture_folder: Path, tmp_path: Path) -> None:
     config = TrainConfig(iterations=100_000)
     for how in ("stop", "close"):
-        out = tmp_path / how
+        out = tmp_path / f"to {how} it"
         engine = Engine(EngineConfig(), lambda capture, backend, out=out: make_trainer(capture, config, backend, out))
         engine.start()
         engine.send(messages.OpenScene(capture_folder, then_train=True))
@@ -192,7 +192,7 @@ def test_stopping_saves_and_closing_a_live_run_saves(capture_folder: Path, tmp_p
         said = engine.close()
         (saved,) = out.glob("point_cloud/iteration_*/point_cloud.ply")
         assert read_ply(saved).count > 0
-        assert (f"; saved {saved}. Resume: splatscope train --resume {out}" in said) == (how == "close")
+        assert (f"; saved {saved}. Resume: splatscope train --resume '{out}'" in said) == (how == "close")
 
 
 def test_a_live_run_that_cannot_be_saved_on_closing_is_no_success(capture_folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from plyfile import PlyData, PlyElement
 
 from splatscope.app import cli
@@ -22,6 +23,7 @@ from splatscope.assets.images import read_image
 from splatscope.assets.ply import read_ply, write_ply
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Float32, Gaussians
+from splatscope.training.checkpoint import checkpoints
 from splatscope.training.config import TrainConfig
 from splatscope.training.perceptual import VGG_WEIGHTS
 from splatscope.training.recipes import preset
@@ -132,6 +134,17 @@ def test_a_file_of_unknown_origin_needs_its_capture_named(run: Path, tmp_path: P
     splatscope("eval", path, *options)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert list(results) == ["loose"]
+
+
+def test_a_splat_that_no_picture_shows_is_said_beside_the_scores(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    splats = read_ply(run / "point_cloud" / "iteration_60" / "point_cloud.ply")
+    splats.means[2] = np.nan
+    write_ply(tmp_path / "odd.ply", splats)
+    dataset = ("--dataset", run.parent / "small set")
+    splatscope("eval", tmp_path / "odd.ply", *dataset, "--out", tmp_path, "--backend", "cpu")
+    assert f"warning: Not usable: 1 splat of {tmp_path / 'odd.ply'} has a number" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------ convert
@@ -307,9 +320,45 @@ def test_a_run_without_checkpoints_begins_with_its_newest_splats_and_says_what_i
     assert plan.begin.path == folder / "point_cloud" / "iteration_60" / "point_cloud.ply"
     assert plan.remark.startswith(f"{folder} has no checkpoint, so a new run begins with its newest splats, ")
     assert "iteration 60: Adam's moments" in plan.remark
+    (folder / "checkpoints").mkdir()
+    shutil.copy(checkpoints(run)[60], folder / "checkpoints" / "last.pt")
+    remark = plan_training(cli.Train(resume=folder, iterations=90)).remark
+    assert remark.startswith(f"{folder} has no checkpoint called iteration_N.pt, so a new run begins with")
+    assert remark.endswith(
+        f"There is last.pt; to go on from that: splatscope train --resume {folder}/checkpoints/last.pt"
+    )
+    assert plan_training(cli.Train(resume=folder / "checkpoints/last.pt", iterations=90)).remark == ""
+    shutil.rmtree(folder / "checkpoints")
     (folder / "settings.json").write_text((run / "settings.json").read_text().replace("small set", "no set"))
     with pytest.raises(InputError, match=r"no set, on which .*point_cloud\.ply was trained, does not exist"):
         plan_training(cli.Train(resume=folder, iterations=90))
+
+
+def test_settings_edited_beside_a_checkpoint_are_not_used_and_that_is_said(run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    assert plan_training(cli.Train(resume=folder, iterations=90)).remark == ""
+    settings = json.loads((folder / "settings.json").read_text())
+    settings["training"]["rates"]["opacity"] = 0.05
+    settings["training"]["densify"]["start"] = 10
+    for content, words in (
+        (json.dumps(settings), " is not used: it differs from the checkpoint in rates.opacity, densify.start. Change "
+         "settings with --set, for example --set rates.opacity=0.05"),
+        ("{", " cannot be understood; the checkpoint's settings are used, and it is written anew."),
+    ):  # fmt: skip
+        (folder / "settings.json").write_text(content)
+        plan = plan_training(cli.Train(resume=folder, iterations=90))
+        assert plan.remark == f"{folder / 'settings.json'}{words}"
+        assert plan.config.rates.opacity == 0.025
+
+
+def test_a_folder_that_is_taken_is_refused_before_cameras_are_searched_for(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for k in range(3):
+        Image.new("RGB", (64, 48), (k, 0, 0)).save(tmp_path / f"{k}.png")
+    with pytest.raises(SystemExit):
+        splatscope("train", tmp_path, "--headless", "--out", run)
+    assert "already holds a trained model; give another --out" in capsys.readouterr().err
 
 
 def test_the_settings_of_another_run_are_a_recipe_but_for_its_photographs(run: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from splatscope.kernels.api import Backend
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint
 from splatscope.training.config import BudgetConfig, CheckpointConfig, McmcConfig, TrainConfig
 from splatscope.training.events import Event, Stepped
-from splatscope.training.recipes import PRESETS, preset, schedules_in_words
+from splatscope.training.recipes import PRESETS, preset, schedules_in_words, with_settings
 from splatscope.training.trainer import Beginning, Trainer
 from tests.small_capture import SHORT
 
@@ -110,7 +110,15 @@ def test_a_run_shorter_than_its_schedules_says_so_once(
 def test_only_fast_recipes_fit_their_schedules_to_a_short_run(name: str) -> None:
     assert schedules_in_words(preset(name)) == ""
     assert bool(schedules_in_words(preset(name, 7_000))) == (name not in ("fast", "fast_mcmc"))
-    assert schedules_in_words(replace(preset(name), iterations=100)) != "", "resumed runs keep the schedules they have"
+    resumed = schedules_in_words(replace(preset(name), iterations=100))
+    assert "The recipes fast and fast_mcmc fit theirs" in resumed, "resumed runs keep the schedules they have"
+
+
+def test_a_fast_run_with_more_small_pictures_than_fit_is_not_told_to_be_fast() -> None:
+    config = with_settings(preset("fast", 60), ["resolution.schedule=halving", "resolution.num_downscales=3"])
+    assert schedules_in_words(config) == (
+        "The run ends at iteration 60, before its schedules do: photographs have their full size at 9,000."
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def test_a_run_can_be_scored_once_an_iteration_as_soon_as_it_has_begun() -> None
 
 
 def test_where_a_run_pauses_is_said_beside_where_it_is() -> None:
-    assert progress_words(RUNNING) == "412 / 7,000"
-    assert progress_words(replace(RUNNING, until=650)) == "412 / 7,000, to pause at 650"
+    assert progress_words(RUNNING) == ("412 / 7,000", "412")
+    assert progress_words(replace(RUNNING, until=650))[0] == "412 / 7,000, to pause at 650"
 
 
 def test_the_phase_names_what_the_newest_refine_did_and_when_the_next_comes() -> None:
@@ -74,10 +74,11 @@ def test_the_phase_names_what_the_newest_refine_did_and_when_the_next_comes() ->
 
 def test_memory_is_what_is_in_use_what_there_is_and_what_the_run_needs_in_units_that_fit() -> None:
     use = MemoryUse("Memory", 2_300 << 20, 24_064 << 20, 40 << 20, 1000, True, 10**6)
-    assert memory_words(use) == "Memory 2.2 of 23.5 GiB; run needs 40 MiB"
-    assert (
-        memory_words(replace(use, used=312 << 20, ends=False)) == "Memory 312 MiB of 23.5 GiB; run needs up to 40 MiB"
-    )
+    longest, *shorter = memory_words(use)
+    assert longest == "Memory 2.2 of 23.5 GiB; run needs 40 MiB"
+    assert shorter == ["Memory 2.2 of 23.5 GiB", "2.2 of 23.5 GiB", "10%"]
+    longest, *_ = memory_words(replace(use, used=312 << 20, ends=False))
+    assert longest == "Memory 312 MiB of 23.5 GiB; run needs up to 40 MiB"
     sizes = {0: "0 MiB", 5000: "1 MiB", 1023 << 20: "1023 MiB", (1 << 30) - 1: "1.0 GiB", 140 << 30: "140 GiB"}
     assert {size: byte_size(size) for size in sizes} == sizes
 

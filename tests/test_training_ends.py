@@ -241,10 +241,12 @@ def test_splats_that_no_step_can_use_are_left_out_and_counted(
     splats = read_ply(tmp_path / "point_cloud" / "iteration_40" / "point_cloud.ply")
     splats.means[5] = np.inf
     splats.logit_opacities[6] = np.inf  # an opacity of one
+    splats.log_scales[8, 1] = 100  # e^100 is no float32
+    splats.sh[9, 0, 2] = 1e38  # finite, but its error squared is not
     ply = tmp_path / "odd.ply"
     write_ply(ply, splats)
     trainer = Trainer(capture, config, backend, tmp_path / "b", Beginning(ply, splats=read_ply(ply)))
-    assert trainer.gaussians.count == count - 1
+    assert trainer.gaussians.count == count - 3
     splats.means[:] = np.nan
     with pytest.raises(InputError, match=f"{count} splats of .* none is left to go on with"):
         Trainer(capture, config, backend, tmp_path / "c", Beginning(ply, splats=splats))

@@ -245,6 +245,21 @@ def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
     assert session.status(0).count_curve.x.tolist() == [20, *range(40, 46)]
 
 
+def test_a_run_that_cannot_begin_is_still_ready_and_begins_once_it_can(
+    capture: Capture, backend: Backend, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    session, _ = session_of(Trainer(capture, replace(SHORT, iterations=3), backend, tmp_path / "file" / "run"))
+    session.start()
+    with pytest.raises(InputError, match="cannot be written"):
+        advance_until(session, lambda: not session.active)
+    assert (session.state, session.has_begun, session.active) == ("ready", False, False)
+    (tmp_path / "file").unlink()
+    session.start()
+    advance_until(session, lambda: not session.active)
+    assert session.state == "finished"
+
+
 def test_a_refine_that_leaves_few_of_the_splats_is_a_warning_and_others_are_not(
     capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

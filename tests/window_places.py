@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SHOWN: dict[str, object] = {}  # what the toggles panel shows: the preset, and the value of each toggle
+SHOWN: dict[str, object] = {}  # the preset, the value of each toggle, and some other things that panels say
 PLACES: dict[str, list[int]] = {}  # of controls: left, top, width, height in pixels of the window; empty if unseen
 _FRAMES = {"frames": 0}
 
@@ -68,7 +68,14 @@ def tell_places() -> None:
     )
     telling(ResetWindow, lambda window: {"throw": window.throw})
     names = ("choice", "start", "save", "record")
-    telling(StagesPanel, lambda panel: {name: getattr(panel, f"_{name}") for name in names})
+
+    def stages(panel: Any) -> dict[str, Any]:
+        tables = {"pictures": panel._picture, "steps": panel._training}
+        for name, table in tables.items():
+            SHOWN[name] = len(table._recent) if dpg.is_item_shown(table._whole) else None
+        return {name: getattr(panel, f"_{name}") for name in names}
+
+    telling(StagesPanel, stages)
     telling(HeatmapPanel, lambda panel: {str(name): item for name, item in panel._kinds.items()})
     telling(
         SchedulePanel,
@@ -100,19 +107,22 @@ def tell_places() -> None:
         there = {verb: row.items[name] for verb, name in allowed.items() if row.allowed(name)}
         return dict.fromkeys((*verbs.values(), *allowed), 0) | there
 
-    telling(
-        TrainingPanel,
-        lambda panel: (
+    def training(panel: Any) -> dict[str, Any]:
+        SHOWN.update({"until": dpg.get_value(panel.buttons.until)})
+        SHOWN.update({"memory": dpg.get_item_configuration(panel._memory)["overlay"]})
+        return (
             buttons(panel.buttons)
             | {"back": panel.buttons.back, "keep": panel.buttons.keep}
             | {"loss plot": panel._curves.loss._plot, "splats plot": panel._curves.count._plot}
             | {"reset tip": tip_of(panel.buttons.items["reset"])}
             | {"until": panel.buttons.until, "folder": panel._form._out}
+            | {"odd": panel._checkup._odd, "how long": panel._checkup._ask}
             | panel._form.inputs
             | {
                 f"{part} {name}": getattr(row, part)
                 for name, row in panel._form._rows.items()
                 for part in ("back", "why")
             }
-        ),
-    )
+        )
+
+    telling(TrainingPanel, training)

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splatscope.assets.capture import NO_OFFSET, Offset, View
+from splatscope.assets.capture import NO_OFFSET, Offset
 from splatscope.assets.recentre import rebased
+from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
@@ -23,6 +24,7 @@ from splatscope.kernels.words import counted
 from splatscope.training import ops
 from splatscope.training.checkpoint import Checkpoint
 from splatscope.training.config import TrainConfig
+from splatscope.training.dataset import Dataset
 from splatscope.training.folder import FOLDER, newest_iteration
 from splatscope.training.ops import SplatState, SplatTensors
 
@@ -58,18 +60,13 @@ class Beginning:
     def _without_rows(self) -> Beginning:
         moments = () if self.checkpoint is None else (_part(self.checkpoint, name) for name in ("first", "second"))
         kept = _usable_rows(self._raw, *moments)
-        bad = len(kept) - int(kept.sum())
-        if not bad:
+        unusable = unusable_in_words(self.path, kept.numpy())
+        if not unusable:
             return self
-        first = int((~kept).nonzero()[0])
-        what = f"{counted(bad, 'splat')} of {self.path} {'has' if bad == 1 else 'have'} a number that is not finite"
-        where = f"or no rotation (the first in row {first:,}, counted from 0)"
-        if bad == len(kept):
-            raise InputError(
-                f"{what}, {where}, so none is left to go on with. Give an earlier checkpoint or another file."
-            )
+        if not kept.any():
+            raise InputError(f"{unusable}, so none is left to go on with. Give an earlier checkpoint or another file.")
         rows = kept.nonzero()[:, 0]
-        return self._changed(lambda tensor: tensor[rows], len(kept), f"Left out: {what}, {where}.")
+        return self._changed(lambda tensor: tensor[rows], len(kept), f"Left out: {unusable}.")
 
     def _without_bands(self, bands: int) -> Beginning:
         has = self._raw.sh.shape[1]
@@ -129,10 +126,13 @@ class Beginning:
         return " ".join(part for part in (skipped, *self.changes, lost, missing, other, aside) if part)
 
 
-def other_views(before: Sequence[str], held_out: Sequence[View]) -> str:
-    """What is told of a run that goes on with other training views than those named `before`, a clause."""
-    seen = len({view.name for view in held_out} & set(before))
+def other_views(before: Sequence[str], dataset: Dataset) -> str:
+    """What is told of a run that goes on with other training views than those named `before`, a clause or two."""
+    known, held_out = set(before), dataset.held_out_views
+    seen = sum(view.name in known for view in held_out)
     words = "the training views are others, so a new epoch begins"
+    if not seen and not any(view.name in known for view in dataset.training_views):
+        return f"{words}, and not one of them is among those it was trained on, as if this were another capture"
     if not seen:
         return words
     return f"{words}, and {seen} of {counted(len(held_out), 'held-out view')} were trained on before: scores flatter"
@@ -147,8 +147,8 @@ def _part(checkpoint: Checkpoint, name: str) -> SplatTensors:
 
 
 def _usable_rows(raw: SplatTensors, *moments: SplatTensors) -> Tensor:
-    """Mask [N] of splats that steps can change: finite, with a rotation, and no NaN among their moments."""
-    usable = ops.finite_rows(raw) & raw.quats.any(dim=1)
+    """Mask [N] of splats that steps can change: usable, and no NaN among their moments."""
+    usable = torch.from_numpy(usable_rows(Gaussians(**{f.name: getattr(raw, f.name).numpy() for f in fields(raw)})))
     for group in moments:
         for f in fields(group):
             usable &= ~getattr(group, f.name).isnan().reshape(raw.count, -1).any(dim=1)

@@ -133,9 +133,12 @@ def schedules_in_words(config: TrainConfig) -> str:
     later = [f"{what} at {end:,}" for what, end in ends.items() if end > config.iterations]
     if not later:
         return ""
+    words = f"The run ends at iteration {config.iterations:,}, before its schedules do: {', '.join(later)}."
+    if max(ends["growth ends"], ends["the rate of the means has fallen"]) <= config.iterations:
+        return words  # it is one of those that fit, but for what was set by hand
     return (
-        f"The run ends at iteration {config.iterations:,}, before its schedules do: {', '.join(later)}. "
-        f"The recipes fast and fast_mcmc fit theirs to the length of a run, the others keep those of 30,000 iterations."
+        f"{words} The recipes fast and fast_mcmc fit theirs to the length of a run, the others keep those of 30,000 "
+        f"iterations."
     )
 
 

@@ -290,7 +290,7 @@ class Trainer:
             elif self.config.exposure.enabled:
                 lost.append("exposures begin anew")
         elif "views" not in checkpoint.lacks:
-            lost.append(other_views(info["views"], self.dataset.held_out_views))
+            lost.append(other_views(info["views"], self.dataset))
         return f"Not a mere continuation: {'; '.join(lost)}." if lost else ""
 
     def _prepare(self) -> Iterator[events.Event]:

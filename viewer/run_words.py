@@ -20,10 +20,11 @@ def state_word(status: EngineStatus, nothing: str) -> tuple[str, Color]:
     return nothing if training.state == "none" else training.state, STATE_COLORS[training.state]
 
 
-def progress_words(training: TrainingStatus) -> str:
-    """ "412 / 7,000, to pause at 650"."""
+def progress_words(training: TrainingStatus) -> tuple[str, ...]:
+    """ "412 / 7,000, to pause at 650", and shorter ones for less room."""
     text = f"{training.iteration:,} / {training.iterations:,}"
-    return f"{text}, to pause at {training.until:,}" if training.until else text
+    shorter = text, f"{training.iteration:,}"
+    return (f"{text}, to pause at {training.until:,}", *shorter) if training.until else shorter
 
 
 def score_label(training: TrainingStatus) -> str:
@@ -55,12 +56,15 @@ def phase_words(phase: Phase, iteration: int) -> str:
     return "\n".join(lines)
 
 
-def memory_words(use: MemoryUse) -> str:
-    """ "Memory 2.2 of 23.5 GiB; run needs up to 40 MiB": in use, there is, and what the run will need."""
+def memory_words(use: MemoryUse) -> tuple[str, ...]:
+    """ "Memory 2.2 of 23.5 GiB; run needs up to 40 MiB": in use, there is, and what the run will need; and shorter ones
+    for less room."""
     used, total = byte_size(use.used), byte_size(use.total)
     if used.endswith("GiB") and total.endswith("GiB"):
         used = used.removesuffix(" GiB")
-    return f"{use.name} {used} of {total}; run needs {'' if use.ends else 'up to '}{byte_size(use.needed)}"
+    in_use = f"{used} of {total}"
+    needs = f"run needs {'' if use.ends else 'up to '}{byte_size(use.needed)}"
+    return f"{use.name} {in_use}; {needs}", f"{use.name} {in_use}", in_use, f"{use.used / use.total:.0%}"
 
 
 def view_price(training: TrainingStatus) -> str:

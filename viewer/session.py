@@ -84,7 +84,7 @@ class Session(TrainingVerbs):
         self.error: LogLine | None = None  # the newest one the user has not dismissed
         self.pace = Pace()
         self._resolution = Resolution()
-        self._generation: int | None = None
+        self.generation: int | None = None  # of the scene that is followed: what is shown of another begins anew
         self._filtered: tuple[int, Filter] | None = None  # generation and filter of the scene that was followed last
         self._moved_at = -math.inf
         self._requested: ViewRequest | None = None
@@ -98,8 +98,8 @@ class Session(TrainingVerbs):
         self.status = self.client.status()
         self._take_log()
         scene = self.status.scene
-        if scene is not None and scene.generation != self._generation:
-            self._generation = scene.generation
+        if scene is not None and scene.generation != self.generation:
+            self.generation = scene.generation
             self.error = None  # it was about something else; the log keeps it
             self.settings = RenderSettings(scene.background, scene.sh_degree)
             self.photo.mode = "off"

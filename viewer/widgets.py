@@ -16,6 +16,7 @@ from splatscope.viewer.session import Session
 from splatscope.viewer.style import DIM, Item, Style, inside
 
 LABEL_WIDTH = 104  # points
+BAR_MARGIN = 8  # points that words on a progress bar leave free, both sides together
 
 
 @dataclass
@@ -158,6 +159,19 @@ def fit(text: str, width: float, font: Item) -> str:
             return short
         keep -= 1
     return "…"
+
+
+def write_on_bar(style: Style, bar: Item, *wordings: str) -> None:
+    """Words on a progress bar as wide as its parent: the first of the wordings that it has room for,
+    else the last, its middle left out.
+
+    Longer ones would be cut at both sides, and a figure without its beginning reads as another.
+    """
+    around = dpg.get_item_state(dpg.get_item_parent(bar) or bar)  # the bar, as wide as that, does not tell itself
+    width = around["content_region_avail"][0]  # 0 before it is drawn: nothing is known to fit
+    room = width - style.px(BAR_MARGIN)
+    words = next((words for words in wordings if text_width(words, style.body) <= room), "")
+    dpg.configure_item(bar, overlay=words or (fit(wordings[-1], room, style.body) if width else ""))
 
 
 def text_width(text: str, font: Item) -> float:

@@ -18,7 +18,7 @@ class CheckupNote:
 
     def __init__(self, ui: Ui) -> None:
         self._session = ui.session
-        self._shown: tuple[Finding, ...] = ()
+        self._shown: tuple[tuple[Finding, ...], bool] = (), False
         with inside(dpg.add_group(show=False)) as self._whole:
             self._odd = dpg.add_text("", color=WARN, wrap=0)
             self._time = dpg.add_text("", wrap=0)
@@ -31,19 +31,19 @@ class CheckupNote:
         dpg.configure_item(self._time, show=True)
         dpg.configure_item(self._ask, show=False)
 
-    def show(self, findings: tuple[Finding, ...]) -> None:
-        """The newest page; none once a run has begun."""
-        if findings is self._shown:
+    def show(self, findings: tuple[Finding, ...], begun: bool) -> None:
+        """The newest page. How long the whole run takes is not asked of one that has `begun`."""
+        if findings is self._shown[0] and begun == self._shown[1]:
             return
-        self._shown = findings
+        self._shown = findings, begun
         odd = [f"{finding.text} {finding.advice}".strip() for finding in findings if finding.is_odd]
         more = [f"{len(odd) - MOST} more under Scene."] if len(odd) > MOST else []
-        time = next((finding.text for finding in findings if finding.topic == TIME), "")
+        time = "" if begun else next((finding.text for finding in findings if finding.topic == TIME), "")
         for item, text in ((self._odd, "\n".join((*odd[:MOST], *more))), (self._time, time)):
             dpg.set_value(item, text[:1].upper() + text[1:])
             dpg.configure_item(item, show=bool(text))
-        dpg.configure_item(self._ask, show=not time)
-        dpg.configure_item(self._whole, show=bool(findings))
+        dpg.configure_item(self._ask, show=not time and not begun)
+        dpg.configure_item(self._whole, show=bool(odd if begun else findings))
 
 
 class CheckupPage:

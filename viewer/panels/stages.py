@@ -17,7 +17,7 @@ from splatscope.viewer.messages import Comparison, EngineStatus, Picture, StageC
 from splatscope.viewer.presets import presets
 from splatscope.viewer.session import PREVIOUS
 from splatscope.viewer.style import ACCENT, BAD, DIM, FIELD, GOOD, SMALL, TEXT, Color, Item, Style, inside
-from splatscope.viewer.widgets import Panel, Ui, button, fit, labelled, tooltip
+from splatscope.viewer.widgets import Panel, Ui, button, labelled, tooltip, write_on_bar
 
 RECENT = 240  # pictures or training steps the mean and the percentile are taken over
 PLOTTED = 120  # of them in the small plot
@@ -35,6 +35,7 @@ class StagesPanel(Panel):
         super().__init__(ui)
         self._serial = -1
         self._iteration = -1
+        self._generation: int | None = None
         self._policy: Policy | None = None
         self._against: list[str] = []
         self._comparison: Comparison | None = None
@@ -79,6 +80,10 @@ class StagesPanel(Panel):
             self.session.compare(against)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
+        if self.session.generation != self._generation:
+            self._generation = self.session.generation
+            for table in (self._picture, self._training):
+                table.forget()
         if picture is not None and picture.serial != self._serial:
             self._serial = picture.serial
             if picture.request.policy != self._policy:
@@ -133,8 +138,9 @@ class StageTable:
             tooltip(style, plot, f"All stages together, the last {PLOTTED}, the newest at the right; ms from 0 up.")
 
     def forget(self) -> None:
-        """What follows is not to be mixed with what came before."""
+        """What follows is not to be mixed with what came before, which is not shown any longer."""
         self._recent.clear()
+        dpg.configure_item(self._whole, show=False)
 
     def add(self, stage_ms: dict[str, float]) -> None:
         """Takes in the stages of one picture or step, in order."""
@@ -145,6 +151,7 @@ class StageTable:
             self._recent.clear()
             self._build_rows()
         self._recent.append(stage_ms)
+        dpg.configure_item(self._whole, show=True)
         times = np.array([list(stages.values()) for stages in self._recent])  # [pictures, stages] ms
         sums = times.sum(axis=1)
         for k, stage in enumerate(self._stages):
@@ -188,7 +195,6 @@ class StageTable:
                 if not stage:
                     dpg.bind_item_font(name, style.bold)
                 self._rows[stage] = (bar, numbers)
-        dpg.configure_item(self._whole, show=bool(self._stages))
 
 
 class ComparisonTable:
@@ -218,7 +224,7 @@ class ComparisonTable:
         dpg.set_value(self._progress, result.done / result.pairs)
         waiting = f"compiling {', '.join(result.waiting)}…".replace("_", " ")
         overlay = waiting if result.waiting else f"{result.done} of {counted(result.pairs, 'pair')}"
-        dpg.configure_item(self._progress, overlay=fit(overlay, self._style.px(290), self._style.body))
+        write_on_bar(self._style, self._progress, overlay)
         dpg.set_value(self._pictures, result.problem or in_words(result))
         dpg.configure_item(self._table, show=bool(result.stages))
         dpg.delete_item(self._table, children_only=True, slot=1)

@@ -26,7 +26,7 @@ from splatscope.viewer.run_words import (
     view_price,
 )
 from splatscope.viewer.style import DIM, WARN, inside
-from splatscope.viewer.widgets import Facts, Panel, count, duration, tooltip
+from splatscope.viewer.widgets import Facts, Panel, count, duration, tooltip, write_on_bar
 
 LABEL_WIDTH = 74  # points
 HINTS = {
@@ -80,7 +80,7 @@ class TrainingPanel(Panel):
         note = training.note or self._hint(status)
         dpg.set_value(self._note, note)
         dpg.configure_item(self._note, show=bool(note))
-        self._checkup.show(status.checkup if training.state == "ready" and not training.iteration else ())
+        self._checkup.show(status.checkup if training.state == "ready" else (), training.iteration > 0)
         self._form.update(status.recipe)
         self._show_memory(training.memory)
         self._shares.show(training.state != "none")
@@ -104,7 +104,8 @@ class TrainingPanel(Panel):
             for item in (self._memory, self._memory_note):
                 dpg.configure_item(item, show=False)
             return
-        dpg.configure_item(self._memory, show=True, overlay=memory_words(use))
+        dpg.configure_item(self._memory, show=True)
+        write_on_bar(self.style, self._memory, *memory_words(use))
         dpg.configure_item(self._memory_note, show=use.needed > use.total)
         dpg.set_value(self._memory, min(1.0, use.used / use.total))
         in_use = "The bar is what everything on this machine has in use, at most in the last seconds."
@@ -115,7 +116,7 @@ class TrainingPanel(Panel):
         facts, phase = self._facts, training.phase
         share = training.iteration / training.iterations if training.iterations else 0.0
         dpg.set_value(self._progress, share)
-        dpg.configure_item(self._progress, overlay=progress_words(training))
+        write_on_bar(self.style, self._progress, *progress_words(training))
         facts.show("Loss", "" if training.loss is None else f"{training.loss:.4f}")
         facts.show("Splats", count(splats))
         rate = training.iterations_per_second

@@ -50,6 +50,7 @@ class RunButtons:
         session, style = ui.session, ui.style
         self._state, self._changed, self._target = "", 0.0, 0  # shown
         self._wished = 0  # the iteration that somebody last asked for
+        self._generation: int | None = None  # of the scene whose run that was
         self._enabled: dict[str, bool] = {}
         with inside(dpg.add_group(show=False)) as self._rows:
             with inside(dpg.add_group(horizontal=True)):
@@ -103,6 +104,10 @@ class RunButtons:
 
     def update(self, training: TrainingStatus, trouble: Trouble | None) -> None:
         """Shows what can be asked now; of a run with trouble only what it offers itself."""
+        if self._session.generation != self._generation:
+            self._generation = self._session.generation
+            self._state, self._wished = "", 0
+            dpg.set_value(self.until, ROUND)
         if training.state != self._state:
             self._show_state(training)
         allowed = ALLOWED.get(training.state, ()) if trouble is None else ()
