@@ -109,7 +109,7 @@ class Train:
     """Recipe: inria, the default, is the published one; inria2023 has the first release's opacity rate (0.05);
     absgrad adds up what each pixel pulls at a splat, sign left out, to find where detail is missing;
     mcmc grows to a number of splats and moves them about; fast has a budget, small pictures at first and few steps;
-    fast_mcmc takes as few, with splats that move, for captures of few photographs; cut to 2,500, it is behind."""
+    fast_mcmc takes as few, with splats that move, for captures of few photographs."""
     settings: Annotated[Path | None, optional("FILE")] = None
     """Begin with the settings of another run instead of a recipe: its settings.json, or its folder.
     Which photographs it was trained on is not taken over; other options and --set come on top."""

@@ -297,9 +297,9 @@ class Engine:
         self._model_version += 1
         self._instruments.drop_comparison()
         self._survey = None
-        for warning in info.warnings:
-            self._note("warning", warning)
         self._note("info", f"Opened {path}: {counted(self._need_gaussians().count, 'splat')}. {scene.remark}".rstrip())
+        for warning in info.warnings:  # last, as the newest line is the one that the status bar shows
+            self._note("warning", warning)
         if command.then_train:
             self._control_training(messages.StartTraining())
 

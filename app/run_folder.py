@@ -60,9 +60,9 @@ def listed_held_out(folder: Path) -> list[str] | None:
 def held_out(folder: Path, names: Iterable[str]) -> frozenset[str]:
     """Which of the views in `cameras.json` the run in a folder held out, as far as its settings say."""
     try:
+        if (listed := listed_held_out(folder)) is not None:
+            return frozenset(listed)
         stored: Any = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        if "held_out" in stored:
-            return frozenset(stored["held_out"])
         data = stored["training"]["data"]
         # Before they were listed: of a set without a split of its own, as `split_views` in training/dataset.py has it.
         every = data["holdout_interval"] if data["eval"] is True and stored["kind"] == "colmap" else 0

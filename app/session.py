@@ -83,7 +83,7 @@ class TrainingSession:
 
     def __init__(self, trainer: Trainer, log: Callable[[str, str], None]) -> None:
         self.trainer = trainer
-        self.state: TrainingState = "finished" if trainer.iteration >= trainer.config.iterations else "ready"
+        self.state: TrainingState = self._at_rest
         self._log = log
         self._events: Iterator[events.Event] = trainer.run()
         self._pause_after = 0  # iteration; 0: none
@@ -122,6 +122,11 @@ class TrainingSession:
         for row in self.trainer.scores:
             if "splats" in row:  # earlier versions did not write it
                 self._count.add(row["iteration"], row["splats"])
+
+    @property
+    def _at_rest(self) -> TrainingState:
+        """Of a run that nothing has been asked of yet."""
+        return "finished" if self.trainer.iteration >= self.trainer.config.iterations else "ready"
 
     @property
     def active(self) -> bool:
@@ -210,18 +215,13 @@ class TrainingSession:
             self._trouble = str(error)
             self._troubles += 1
             raise
-        except InputError:
+        except BaseException as error:
             self._scores_wanted = False
-            if self._prepared is None:  # nothing has begun, so it can be tried again, with another recipe or folder
+            can_be_tried_again = self._prepared is None and isinstance(error, InputError)
+            if can_be_tried_again:  # nothing has begun: perhaps with another recipe or folder
                 self._events = self.trainer.run()
-                self._set_state("ready")
-            elif self.state != "paused":
-                self._set_state("error")
-            raise
-        except BaseException:
-            self._scores_wanted = False
             if self.state != "paused":
-                self._set_state("error")
+                self._set_state(self._at_rest if can_be_tried_again else "error")
             raise
         if event is None:
             self._scores_wanted = False

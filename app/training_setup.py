@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from splatscope.app import cli
 from splatscope.app.plan import default_out
 from splatscope.kernels.errors import InputError
-from splatscope.training.folder import FOLDER, resume_line
+from splatscope.training.folder import FOLDER, resume_line, run_of
 
 if TYPE_CHECKING:  # torch loads with the trainer
     from splatscope.training.checkpoint import Checkpoint
@@ -62,7 +62,7 @@ def plan_training(options: cli.Train, also_over: bool = False) -> TrainingPlan:
             f"{path}{whose} does not exist; give a capture folder: COLMAP, transforms_train.json, or photographs."
         )
     config.check()
-    own_folder = None if begin is None or begin.checkpoint is None else _run_of(begin.path)
+    own_folder = None if begin is None or begin.checkpoint is None else run_of(begin.path)
     out = options.out or own_folder or default_out(path.resolve().name)
     remarks = (_without_moments(options.resume, begin), _edited_settings(begin))
     return TrainingPlan(path, config, out, begin, " ".join(filter(None, remarks)))
@@ -138,7 +138,7 @@ def _edited_settings(begin: Beginning | None) -> str:
     """The sentence about a settings.json that says something else than the checkpoint beside it; empty otherwise."""
     from splatscope.training.config import config_from_dict, config_to_dict
 
-    folder = None if begin is None or begin.checkpoint is None else _run_of(begin.path)
+    folder = None if begin is None or begin.checkpoint is None else run_of(begin.path)
     if begin is None or begin.checkpoint is None or folder is None or not (folder / SETTINGS).is_file():
         return ""
     try:
@@ -193,12 +193,6 @@ def _at(path: Path, checkpoint: Checkpoint) -> Beginning:
     from splatscope.training.trainer import Beginning
 
     return Beginning(path, checkpoint, iteration=checkpoint.iteration)
-
-
-def _run_of(checkpoint: Path) -> Path | None:
-    """The folder of the run that a checkpoint lies in, or None if it was moved out of it."""
-    folder = checkpoint.absolute().parent
-    return folder.parent if folder.name == "checkpoints" else None
 
 
 def _with_options(config: TrainConfig, options: cli.Train) -> TrainConfig:

@@ -17,6 +17,7 @@ from splatscope.kernels.types import Camera
 
 FAR_CAMERA = 5.0  # times the median distance to the middle; a camera beyond is an outlier
 _NEARER = 0.1  # share of the points that counts as near; of many scenes most of the others are sky
+_LOOKED_AT = 100_000  # points, about: this is asked whenever a recipe changes
 _ONE_PLACE = 0.002  # of the distance to those; a picture moves by a pixel or two between such cameras
 _ROUNDING = 1e-9  # of the cameras' coordinates; differences below it are none
 _NOTHING = 1e-12  # world units; nor are those below it
@@ -42,8 +43,9 @@ def depth_from_one_place(cameras: Sequence[Camera], points: PointCloud | None) -
         return None
     centres = np.array([camera.position for camera in cameras])
     middle = np.median(centres, axis=0)
+    some = points.positions[:: 1 + len(points.positions) // _LOOKED_AT]
     with np.errstate(over="ignore", invalid="ignore"):  # damaged points are as far as they say
-        distances = np.linalg.norm(points.positions - middle, axis=1)
+        distances = np.linalg.norm(some - middle, axis=1)
     finite = distances[np.isfinite(distances)]
     depth = float(np.quantile(finite, _NEARER)) if len(finite) else 0.0
     return depth if _spread(centres, middle) < _ONE_PLACE * depth else None

@@ -258,6 +258,13 @@ def test_a_run_that_cannot_begin_is_still_ready_and_begins_once_it_can(
     session.start()
     advance_until(session, lambda: not session.active)
     assert session.state == "finished"
+    over = Beginning(*newest_checkpoint(tmp_path / "file" / "run"))
+    (tmp_path / "other").write_text("no folder")
+    session, _ = session_of(Trainer(capture, replace(SHORT, iterations=3), backend, tmp_path / "other" / "run", over))
+    session.start(5)
+    with pytest.raises(InputError, match="cannot be written"):
+        advance_until(session, lambda: not session.active)
+    assert (session.state, session.trainer.iteration, session.active) == ("ready", 3, False), "two are left to do"
 
 
 def test_a_refine_that_leaves_few_of_the_splats_is_a_warning_and_others_are_not(

@@ -25,7 +25,7 @@ from splatscope.training import ops
 from splatscope.training.checkpoint import Checkpoint
 from splatscope.training.config import TrainConfig
 from splatscope.training.dataset import Dataset
-from splatscope.training.folder import FOLDER, newest_iteration
+from splatscope.training.folder import newest_iteration, run_of
 from splatscope.training.ops import SplatState, SplatTensors
 
 
@@ -44,13 +44,13 @@ class Beginning:
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None and not self.newest:
-            run = self.path.absolute().parent
-            stored = newest_iteration(run.parent) if run.name == FOLDER else 0
+            run = run_of(self.path)
+            stored = newest_iteration(run) if run else 0
             object.__setattr__(self, "newest", max(stored, self.checkpoint.iteration))
 
     def is_of(self, out_dir: Path) -> bool:
         """Whether it is a checkpoint of the run that writes to that folder."""
-        return self.checkpoint is not None and self.path.absolute().parent == out_dir.absolute() / FOLDER
+        return self.checkpoint is not None and run_of(self.path) == out_dir.absolute()
 
     def usable(self, sh_degree: int) -> Beginning:
         """The same without splats that no step can use, and without harmonics above the degree. Raises InputError if no

@@ -30,6 +30,12 @@ def checkpoints(out_dir: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def run_of(checkpoint: Path) -> Path | None:
+    """The folder of the run that a checkpoint lies in; None if it was moved out of it."""
+    parent = checkpoint.absolute().parent
+    return parent.parent if parent.name == FOLDER else None
+
+
 def newest_iteration(out_dir: Path) -> int:
     """Of the checkpoints below a run's folder; 0 if there are none."""
     return max(checkpoints(out_dir), default=0)

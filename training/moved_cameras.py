@@ -19,7 +19,7 @@ from splatscope.assets.capture import Capture, View
 from splatscope.assets.extent import scene_extent
 from splatscope.assets.model_folder import model_of
 from splatscope.kernels.words import counted
-from splatscope.training.folder import FOLDER
+from splatscope.training.folder import run_of
 
 _SAME = 1e-3  # of the length over which cameras stand, of a turn's matrix, of a focal length
 _PIXELS = 3  # by which the width of a picture differs when its lens is taken out at another size
@@ -28,7 +28,8 @@ _PIXELS = 3  # by which the width of a picture differs when its lens is taken ou
 def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
     """The warning about cameras that are not where `cameras.json` of the run has them that wrote `begin`, a checkpoint
     or PLY; none if they are, or if that is not known."""
-    folder = _run_of(begin)
+    model = model_of(begin)
+    folder = model[0] if model else run_of(begin)
     before = {} if folder is None else _poses(folder / "cameras.json")
     views = (*capture.views, *capture.test_views)
     pairs = [(view, before[name]) for view in views if (name := _known_as(view, before))]
@@ -57,12 +58,6 @@ class _Pose:
     turn: NDArray[np.float64]  # [3, 3]
     width: float  # px
     focal: float  # widths
-
-
-def _run_of(begin: Path) -> Path | None:
-    parent = begin.absolute().parent
-    model = model_of(begin)
-    return parent.parent if parent.name == FOLDER else model[0] if model else None
 
 
 def _poses(path: Path) -> dict[str, _Pose]:
