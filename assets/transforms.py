@@ -188,13 +188,15 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
             except InputError as error:
                 return None, [f"Points ignored: {error}"]
             if len(cloud.positions):
-                return cloud, []
+                return cloud, [*warnings, *cloud.remarks]
+            warnings += [*cloud.remarks, f"There are no points in {name}."]
         elif name in names:
             warnings.append(f"The points {name} that the file names are not there.")
     for model in (folder / name for name in _COLMAP_MODELS):
         if model_suffix(model):
             try:
-                return _moved_points(points(model), content, folder), warnings
+                cloud, remarks = points(model)
+                return _moved_points(cloud, content, folder), [*warnings, *remarks]
             except InputError as error:
                 return None, [*warnings, f"Points ignored: {error}"]
     return None, warnings
