@@ -7,7 +7,7 @@ This file decides which model and which photographs are meant; `colmap_model.py`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,20 +47,22 @@ def undistorted_copies(path: Path) -> list[Path]:
 
 def refuse_half_a_model(path: Path) -> None:
     """Raises InputError where a folder has some files of a COLMAP model, but not those without which none opens."""
-    for half in _half_models(path):
-        raise InputError(f"{half} Copy what is missing, too; without a model, cameras can be found from photographs.")
-
-
-def _half_models(path: Path) -> Iterator[str]:
-    """Yields a sentence for each folder with some files of a COLMAP model that is not whole."""
     roots = (path, path / _UNDISTORTED, *_subfolders(path / _UNDISTORTED), path / _BEFORE_UNDISTORTION)
     folders = [folder for root in roots for folder in (*_subfolders(_sparse(root)), _sparse(root), root)]
-    for folder in dict.fromkeys(folders):
+    for half in _half_models(dict.fromkeys(folders)):
+        raise InputError(
+            f"{half} Copy what is missing, or move what is there away to have cameras found from the photographs alone."
+        )
+
+
+def _half_models(folders: Iterable[Path]) -> Iterator[str]:
+    """Yields a sentence for each folder with some files of a COLMAP model that is not whole."""
+    for folder in folders:
         for suffix in () if model_suffix(folder) else (".bin", ".txt"):
             there = [f"{name}{suffix}" for name in _MODEL_FILES if (folder / f"{name}{suffix}").is_file()]
             lost = [f"{name}{suffix}" for name in _MODEL_FILES[:2] if f"{name}{suffix}" not in there]
-            is_other = folder in roots and there == ["images.txt"]  # a list of pictures may be called so
-            if there and not is_other:
+            is_other = "sparse" not in (folder.name, folder.parent.name) and there in (["cameras.txt"], ["images.txt"])
+            if there and not is_other:  # other programs' lists may be called so
                 has = f"it has {' and '.join(there)} but no {' and no '.join(lost)}"
                 yield f"{folder} is not a whole COLMAP model: {has}."
 
@@ -99,7 +101,7 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
         )
     read = read_model(model)
     taken = read.shots
-    warnings += [*_half_models(path), *read.warnings]
+    warnings += [*_half_models(_subfolders(_sparse(path))), *read.warnings]
     folder, looked_in, more = _find_images(path, model, images, [shot.name for shot in taken])
     photographs = Photographs(folder)
     masks = Masks(photographs, beside=folder != path)

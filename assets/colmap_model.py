@@ -31,6 +31,7 @@ from splatscope.kernels.words import counted
 
 _POSE = ("QW", "QX", "QY", "QZ", "TX", "TY", "TZ")
 _AGAIN = "Correct it, or export the model again from COLMAP."
+_IDS = 2**32  # binary files hold four bytes of each
 _KINDS = 3  # of reasons that are told one by one
 _NOUNS = {".txt": "line", ".bin": "record"}
 
@@ -125,7 +126,7 @@ def _lenses(rows: Iterable[Row]) -> tuple[dict[int, Lens | InputError], list[str
     unnamed = []
     for where, fields in rows:
         try:
-            camera = _whole(fields[0], "CAMERA_ID", where)
+            camera = _id(fields[0], where)
         except InputError as error:
             unnamed.append(str(error))
             continue
@@ -147,7 +148,7 @@ def _lens(fields: Sequence[Any], where: str) -> Lens:
     if len(fields) < 4:
         raise InputError(
             f"{where} must have CAMERA_ID MODEL WIDTH HEIGHT and the parameters of the lens, got "
-            f"{' '.join(map(str, fields))!r}. {_AGAIN}"
+            f"{' '.join(fields)[:60]!r}. {_AGAIN}"
         )
     _, model, width, height, *params = fields
     names = PARAMETERS.get(model, ())
@@ -158,11 +159,11 @@ def _lens(fields: Sequence[Any], where: str) -> Lens:
         )
     values = [_number(v, k, where, 0 if k[0] == "f" else -np.inf) for k, v in zip(names, params, strict=False)]
     width, height = _checked(pixels, width, "WIDTH", where), _checked(pixels, height, "HEIGHT", where)
-    return Lens.from_colmap(model, width, height, values, where)
+    return Lens.from_colmap(repr(model[:40])[1:-1], width, height, values, where)
 
 
 def _lens_of(camera: Any, lenses: dict[int, Lens | InputError], file: Path, where: str) -> Lens:
-    key = _whole(camera, "CAMERA_ID", where)
+    key = _id(camera, where)
     if key not in lenses:
         raise InputError(f"{where} names camera {key}, which {file} does not have. {_AGAIN}")
     lens = lenses[key]
@@ -203,10 +204,10 @@ def _name(field: str | bytes) -> str:
         return raw.decode("latin-1")
 
 
-def _whole(field: Any, key: str, where: str) -> int:
-    value = _number(field, key, where)
-    if value != int(value):
-        raise InputError(f"{where}: {key} must be a whole number, got {field!r}. {_AGAIN}")
+def _id(field: Any, where: str) -> int:
+    value = _number(field, "CAMERA_ID", where)
+    if not (value.is_integer() and 0 <= value < _IDS):
+        raise InputError(f"{where}: CAMERA_ID must be a whole number from 0 to {_IDS - 1}, got {value:g}. {_AGAIN}")
     return int(value)
 
 

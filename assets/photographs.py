@@ -79,6 +79,7 @@ class Photographs:
                 if path.suffix.lower() in _UNREAD:
                     self.unread[path.suffix[1:].upper()] += 1
         self._find_dynamic_masks(with_masks)
+        self._deepest = max((name.count("/") + 1 for name in self.paths), default=0)  # parts of a path
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
         for relative in self.paths:
@@ -108,8 +109,7 @@ class Photographs:
         candidates = [os.path.normpath(plain).replace(os.sep, "/")]
         if plain.startswith(("/", "../")) or plain[1:3] == ":/":  # written where the capture lay elsewhere
             parts = PurePosixPath(plain).parts[1:]
-            deepest = max((name.count("/") + 1 for name in self.paths), default=0)
-            candidates += ["/".join(parts[start:]) for start in range(max(len(parts) - deepest, 0), len(parts))]
+            candidates += ["/".join(parts[-count:]) for count in range(min(len(parts), self._deepest), 0, -1)]
         return next((found for found in map(self._find, candidates) if found is not None), None)
 
     def _find(self, plain: str) -> str | None:
@@ -244,11 +244,13 @@ class _Notes:
     def sentences(self, folder: Path, expected: int, hint: str) -> list[str]:
         result = []
         if self.twins:
-            result.append(f"Named more than once, with the same pose: {_some(self.twins)}.")
+            count = counted(len(self.twins), "photograph")
+            result.append(f"Named more than once, with the same pose: {count}, {_some(self.twins)}.")
         if self.moved:
             result.append(
-                f"Named more than once, with other poses: {_some(self.moved)}; the first pose of each is used. Look at "
-                "which is right; perhaps two models were merged."
+                f"Named more than once, with different poses: {counted(len(self.moved), 'photograph')}, "
+                f"{_some(self.moved)}; the first pose of each is used. Look at which is right; perhaps two models were "
+                "merged."
             )
         if self.missing:
             result.append(
@@ -310,7 +312,7 @@ def _is_new(folder: str, seen: set[str]) -> bool:
 
 
 def _once(spelled: Mapping[str, str]) -> dict[str, str]:
-    """The mapping turned round, of those values that stand in it once."""
+    """Returns value -> key, of the values that occur once."""
     count = Counter(spelled.values())
     return {value: name for name, value in spelled.items() if count[value] == 1}
 
@@ -330,6 +332,6 @@ def _without_extension(name: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """Without the ending of any kind of picture or film: photographs are often converted once cameras are known."""
+    """Returns the name without the ending of any picture or film: photographs are often converted afterwards."""
     stem = _without_extension(name)
     return _ENDING.sub("", name) if stem == name else stem
