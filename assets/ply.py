@@ -116,7 +116,7 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     """Positions and colours of a point cloud or mesh; grey where the file has no colours.
 
     Colours may be integers (0..255, or 0..65535 as some scanners' software writes them) or floats (0..1). Points that
-    are not finite are left out. Raises InputError.
+    are not finite are left out and counted. Raises InputError.
     """
     table = open_vertices(path)
     missing = [name for name in _POSITION if name not in table.names]
@@ -125,14 +125,16 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     colors = next((names for names in _COLORS if set(names) <= set(table.names)), [])
     blocks = [values for _, values in table.blocks([*_POSITION, *colors], np.float64)]
     values = np.concatenate(blocks) if blocks else np.zeros((0, 3 + len(colors)))
-    values = values[np.isfinite(values).all(axis=1)]
+    finite = np.isfinite(values).all(axis=1)
+    values = values[finite]
     rgb = values[:, 3:] if colors else np.full((len(values), 3), 128.0)
     brightest = rgb.max(initial=0.0)
     if colors and table.is_float(colors[0]):
         rgb = rgb * 255 if brightest <= 1 else rgb
     elif brightest > 255:
         rgb = rgb / 257  # 65535 becomes 255
-    return PointCloud(np.ascontiguousarray(values[:, :3]), np.clip(np.round(rgb), 0, 255).astype(np.uint8))
+    colors_8_bit = np.clip(np.round(rgb), 0, 255).astype(np.uint8)
+    return PointCloud(np.ascontiguousarray(values[:, :3]), colors_8_bit, dropped=len(finite) - len(values))
 
 
 def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.ndarray:
