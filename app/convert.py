@@ -16,6 +16,7 @@ from splatscope.app import cli
 from splatscope.assets.activated import Activated
 from splatscope.assets.formats import SplatFile, open_path, reread
 from splatscope.assets.ply import write_ply
+from splatscope.assets.ply_header import shown_name
 from splatscope.assets.ply_table import open_vertices, read_comments
 from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.kernels.errors import InputError
@@ -23,6 +24,7 @@ from splatscope.kernels.types import Gaussians
 from splatscope.kernels.words import counted
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which are kept and told
 def run_convert(options: cli.Convert) -> None:
     """Reads, changes what was asked for, writes and says what is there now. Raises InputError."""
     target = options.target
@@ -53,7 +55,7 @@ def run_convert(options: cli.Convert) -> None:
     pruned = opened.gaussians.count - gaussians.count
     words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
-    words += f"; not kept: {', '.join(extra[:8])}{' …' if len(extra) > 8 else ''}" if extra else ""
+    words += f"; not kept: {', '.join(map(shown_name, extra[:8]))}{' …' if len(extra) > 8 else ''}" if extra else ""
     print(f"Wrote {target}: {words}.")
 
 
@@ -76,8 +78,7 @@ def _open(path: Path, activated: Activated) -> SplatFile:
 
 def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
     """The splats of that opacity and above. Raises InputError if none is left."""
-    with np.errstate(over="ignore"):
-        kept = 1 / (1 + np.exp(-gaussians.logit_opacities.astype(np.float64))) >= opacity
+    kept = 1 / (1 + np.exp(-gaussians.logit_opacities.astype(np.float64))) >= opacity
     if not kept.any():
         raise InputError(f"--min-opacity {opacity:g} leaves no splat; all {gaussians.count:,} are fainter.")
     return Gaussians(**{f.name: getattr(gaussians, f.name)[kept] for f in fields(Gaussians)})

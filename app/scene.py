@@ -119,6 +119,7 @@ def camera_of_view(path: Path, name: str, offset: Offset = NO_OFFSET) -> Camera:
     raise InputError(f"--view {name!r} is not a photograph of {path}; it has {len(views)}, for example {some}.")
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which `file.warnings` tells of
 def _describe_splats(file: SplatFile) -> SceneInfo:
     low, high = middle_box(file.gaussians.means)
     model = model_of(file.path)

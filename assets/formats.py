@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from splatscope.assets import model_folder
 from splatscope.assets.activated import Activated, with_raw_values
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset
@@ -98,6 +100,7 @@ def open_capture(path: Path | str, images: str = "images", masks: Sequence[MaskU
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which the warnings tell of
 def read_splat_file(path: Path, activated: Activated = "auto") -> SplatFile:
     """Splats from one file, with cameras and background if it lies in a model folder.
 

@@ -19,6 +19,7 @@ from plyfile import PlyData, PlyElement
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import NO_OFFSET, Offset, PointCloud
+from splatscope.assets.ply_header import shown_name
 from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
@@ -221,4 +222,4 @@ def _ranges(missing: Sequence[str]) -> str:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return ", ".join(map(shown_name, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -107,6 +107,11 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
+def shown_name(name: str) -> str:
+    """A name from a file as a sentence shows it: without quotes if it is short and printable."""
+    return name if name.isprintable() and len(name) <= _SHOWN else shortened(name)
+
+
 def _comments(lines: list[bytes]) -> Iterator[str]:
     for line in lines:
         match line.split(None, 1):
@@ -139,7 +144,10 @@ def _read_line(words: list[bytes], elements: dict[str, Element], byte_orders: li
         case [b"property", value_type, name]:
             return _add_property(elements, name, value_type)
         case _:
-            return "lines are format, element, property, comment or obj_info"
+            return (
+                "allowed are format NAME 1.0, element NAME COUNT, property TYPE NAME, property list TYPE TYPE NAME, "
+                "comment and obj_info"
+            )
 
 
 def _add_property(elements: dict[str, Element], name: bytes, value_type: bytes, length_type: bytes = b"") -> str:

@@ -145,8 +145,9 @@ def open_vertices(path: Path | str) -> VertexTable:
     header, size = _read_header(path)
     position = next((i for i, element in enumerate(header.elements) if element.name == "vertex"), None)
     if position is None:
-        found = _listed([element.name for element in header.elements])
-        raise InputError(f"{path} has no element 'vertex', only {found}; it holds no splats or points.")
+        others = _listed([element.name for element in header.elements])
+        only = f", only {others}" if others else ""
+        raise InputError(f"{path} has no element 'vertex'{only}; it holds no splats or points.")
     before, vertex = header.elements[:position], header.elements[position]
     if vertex.lists:
         raise InputError(
@@ -239,7 +240,7 @@ def _skip_lists(path: Path, element: Element, byte_order: str, offset: int, size
     with open(path, "rb") as file:
         while row < element.count:
             file.seek(offset)
-            content = np.fromfile(file, np.uint8, _WALK_BYTES)
+            content = np.fromfile(file, np.uint8, max(0, min(_WALK_BYTES, size - offset)))
             moved, row, step = walk(
                 content, row, element.count, step, length_bytes, is_signed, value_bytes, byte_order == ">"
             )
@@ -302,4 +303,4 @@ def _cut_short(path: Path, expected: int, found: int, unit: str) -> InputError:
 
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(shortened, names[:_NAMED])) + more if names else "none"
+    return ", ".join(map(shortened, names[:_NAMED])) + more

@@ -55,8 +55,9 @@ def unusable_in_words(path: Path, gaussians: Gaussians, usable: NDArray[np.bool_
         (too_large, "with a number too large for single precision"),
         (without_rotation, "without a rotation"),
     )
-    why = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
-    return f"{counted(len(bad), 'splat')} of {path}: {why} (the first in row {int(bad[0]):,}, counted from 0)"
+    given = [(count, reason) for count, reason in reasons if count]
+    why = f": {', '.join(f'{count:,} {reason}' for count, reason in given)}" if len(given) > 1 else f" {given[0][1]}"
+    return f"{counted(len(bad), 'splat')} of {path}{why} (the first in row {int(bad[0]):,}, counted from 0)"
 
 
 def skipped_in_words(skipped: int, gaussians: Gaussians) -> str:
