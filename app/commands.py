@@ -81,6 +81,7 @@ def _view(options: cli.View) -> None:
         out=None,
         autostart=False,
         toggles=toggles,
+        activated=options.activated,
     )
 
 
@@ -144,6 +145,7 @@ def _render(options: cli.Render) -> None:
     from splatscope.assets.cameras import read_camera
     from splatscope.assets.images import write_png
     from splatscope.assets.recentre import camera_less
+    from splatscope.assets.usable import skipped_in_words
     from splatscope.kernels.api import make_backend
     from splatscope.kernels.types import RenderSettings
     from splatscope.viewer import overlays
@@ -166,7 +168,7 @@ def _render(options: cli.Render) -> None:
     size = cli.parse_size(options.size, "--size") if options.size else None
     background = cli.parse_color(options.background, "--background")
     toggles = choose_policy(options.step, options.toggle)
-    scene = open_scene(options.scene)
+    scene = open_scene(options.scene, activated=options.activated)
     if scene.gaussians is None:
         raise InputError(f"{options.scene} is a capture, not splats; render takes a .ply file or a model folder.")
     _warn(scene.info.warnings)
@@ -209,10 +211,10 @@ def _render(options: cli.Render) -> None:
     if options.stats is not None:
         save_frame_stats(options.stats, frame, request, backend.name)
         written.append(options.stats)
-    unusable = f", {frame.skipped:,} skipped: a value not finite, or no rotation" if frame.skipped else ""
+    skipped = skipped_in_words(frame.skipped, scene.gaussians)
     print(
         f"{frame.visible:,} of {counted(scene.gaussians.count, 'splat')} visible, "
-        f"{counted(frame.instances, 'instance')}{unusable}."
+        f"{counted(frame.instances, 'instance')}{', ' if skipped else ''}{skipped}."
     )
     if not toggles.is_default:
         print(f"Drawn with {in_words(policy, backend.name)}.")

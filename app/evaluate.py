@@ -18,7 +18,7 @@ from splatscope.app.policy_options import choose_policy, in_words
 from splatscope.app.run_folder import listed_held_out
 from splatscope.app.training_setup import default_out, run_settings
 from splatscope.assets.capture import Capture, View
-from splatscope.assets.formats import SplatFile, open_capture, open_path
+from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.model_folder import iterations, model_of
 from splatscope.assets.recentre import rebased
 from splatscope.assets.view_image import MASK_USES
@@ -149,7 +149,7 @@ def _open_splats(options: cli.Eval) -> SplatFile:
             known = ", ".join(map(str, stored)) or "none"
             raise InputError(f"{path} has no iteration {options.iteration}; it has {known}.")
         path = stored[options.iteration]
-    opened = open_path(path)
+    opened = reread(open_path(path), options.activated)
     if not isinstance(opened, SplatFile):
         raise InputError(f"{path} is a capture, not splats; eval takes a run's folder, a model folder or a .ply file.")
     return opened

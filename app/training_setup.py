@@ -17,6 +17,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.training.folder import FOLDER, resume_line, run_of
 
 if TYPE_CHECKING:  # torch loads with the trainer
+    from splatscope.assets.activated import Activated
     from splatscope.training.checkpoint import Checkpoint
     from splatscope.training.config import TrainConfig
     from splatscope.training.trainer import Beginning
@@ -42,7 +43,7 @@ def plan_training(options: cli.Train, also_over: bool = False) -> TrainingPlan:
         raise InputError(
             f"The capture is given twice: {options.dataset} and --source-path {options.source_path}; give one."
         )
-    begin = None if options.resume is None else _beginning(options.resume)
+    begin = None if options.resume is None else _beginning(options.resume, options.activated)
     named = options.dataset or options.source_path
     source, recipe = _own_run(options, begin, named)
     config = _with_options(recipe, options)
@@ -163,9 +164,9 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _beginning(path: Path) -> Beginning:
+def _beginning(path: Path, activated: Activated) -> Beginning:
     """A run's folder or one of its checkpoints, or splats in a PLY or model folder without checkpoints."""
-    from splatscope.assets.formats import SplatFile, open_path
+    from splatscope.assets.formats import SplatFile, open_path, reread
     from splatscope.assets.model_folder import iterations
     from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
     from splatscope.training.trainer import Beginning
@@ -180,13 +181,14 @@ def _beginning(path: Path) -> Beginning:
             f"{path} was ended before it saved anything, so there is nothing to resume. Begin it anew: splatscope "
             f"train {quote(str(capture))} --settings {quote(str(path))} --out {quote(str(path))}"
         )
-    opened = open_path(path)
+    opened = reread(open_path(path), activated)
     if not isinstance(opened, SplatFile):
         raise InputError(
             f"{path} is a capture, not a run: --resume takes a run's folder, a checkpoint (.pt) or splats (.ply)."
         )
     iteration, own = opened.iteration or 0, opened.filter
-    return Beginning(opened.path, splats=opened.gaussians, iteration=iteration, offset=opened.offset, filter=own)
+    changes = (opened.reading,) if opened.reading else ()
+    return Beginning(opened.path, None, opened.gaussians, iteration, opened.offset, own, changes)
 
 
 def _at(path: Path, checkpoint: Checkpoint) -> Beginning:

@@ -16,6 +16,7 @@ from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.app.stop_request import StopRequest
+from splatscope.assets.activated import Activated
 from splatscope.kernels.api import BackendName
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig
@@ -44,10 +45,12 @@ def open_window(
     nvtx: bool = False,
     begin: Beginning | None = None,
     toggles: PolicyChoice = NO_CHOICE,
+    activated: Activated = "auto",
 ) -> None:
     """Runs the window until it is closed; a live training run is saved then. `begin` is what training goes on from,
-    `toggles` what the panel shows at first. Ctrl-C, a terminate signal and the end of the terminal close it too, and
-    raise KeyboardInterrupt once the run is saved. If the display goes, the process ends here.
+    `toggles` what the panel shows at first, `activated` how splats at `path` are read. Ctrl-C, a terminate signal and
+    the end of the terminal close it too, and raise KeyboardInterrupt once the run is saved. If the display goes, the
+    process ends here.
 
     Raises InputError if there is no display or the window cannot be opened, and if the run cannot be saved.
     """
@@ -57,7 +60,7 @@ def open_window(
     engine = Engine(config, RunPlan(training(), out, begin))
     engine.start()
     if path is not None:
-        engine.send(OpenScene(path, then_train=autostart))
+        engine.send(OpenScene(path, then_train=autostart, activated=activated))
     with StopRequest() as stop:
         try:
             memory = Path(user_config_dir("splatscope")) / "window.json"
