@@ -37,6 +37,9 @@ _UNREAD = frozenset(
     )
 )
 _ENDING = re.compile(r"\.(?=[0-9]?[a-z])[0-9a-z]{3,5}$")  # of a picture or film; `.0001` is the number of a frame
+_LONE = re.compile(
+    "[\\ud800-\\udc7f\\udd00-\\udfff]"
+)  # halves of letters, which JSON may hold; the rest stands for bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +307,7 @@ def readable(name: str) -> str:
 
     They are taken for Latin-1, as programs for Windows write it.
     """
-    raw = name.encode("utf-8", "surrogateescape")
+    raw = _LONE.sub("?", name).encode("utf-8", "surrogateescape")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:

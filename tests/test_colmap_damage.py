@@ -403,6 +403,13 @@ def test_names_in_the_letters_of_windows_are_read(tmp_path: Path, binary: bool, 
     assert capture.warnings == ()
 
 
+def test_halves_of_letters_are_no_names(tmp_path: Path) -> None:
+    folder = make_transforms(tmp_path, [{"file_path": name} for name in ("images/0.png", "images/\ud83d.png")])
+    capture = read_blender(folder)
+    assert names_of(capture) == ["images/0.png"]
+    assert "1 of 2 photographs found" in capture.warnings[0]
+
+
 def test_a_name_of_many_folders_takes_no_time(tmp_path: Path) -> None:
     folder = make_colmap(tmp_path)
     file = folder / MODEL / "images.txt"
