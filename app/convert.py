@@ -6,13 +6,13 @@ in `assets/ply.py`.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 
 from splatscope.app import cli
+from splatscope.app.terminal import say, warn
 from splatscope.assets.formats import SplatFile, open_path
 from splatscope.assets.ply import write_ply
 from splatscope.assets.ply_table import open_vertices, read_comments
@@ -46,12 +46,12 @@ def run_convert(options: cli.Convert) -> None:
     write_ply(target, gaussians, comments, opened.offset, options.encoding == "ascii", opened.filter)
     unusable = unusable_in_words(target, usable_rows(gaussians))
     if unusable:
-        print(f"splatscope: warning: Not usable, but kept: {unusable}.", file=sys.stderr)
+        warn([f"Not usable, but kept: {unusable}."])
     pruned = opened.gaussians.count - gaussians.count
     words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
     words += f"; not kept: {', '.join(extra[:8])}{' …' if len(extra) > 8 else ''}" if extra else ""
-    print(f"Wrote {target}: {words}.")
+    say([f"Wrote {target}: {words}."])
 
 
 def _open(path: Path) -> SplatFile:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID
 
+from splatscope.app.terminal import Terminal, column
 from splatscope.assets.capture import Capture
 from splatscope.assets.formats import open_capture
 from splatscope.assets.sfm import FoundCameras, NoCamerasError, SearchProgress
@@ -50,13 +50,13 @@ def found_sentence(found: FoundCameras, seconds: float) -> str:
 
 
 def _search_in_terminal(error: NoCamerasError) -> None:
-    console = Console(stderr=False, highlight=False, soft_wrap=True)
+    console = Terminal()
     start, search = time.perf_counter(), error.search()
     masks = f", in what masks leave of {search.masked} of them" if search.masked else ""
     console.print(
         f"Finding where the photographs in {error.folder} were taken{masks}; Ctrl-C stops, and what is done is kept."
     )
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), console=console, disable=not console.is_terminal)
+    bar = Progress(column("{task.description}"), BarColumn(), console=console, disable=not console.is_terminal)
     try:
         with bar:
             line = _Line(console, bar, bar.add_task("", total=None))
@@ -73,7 +73,7 @@ def _search_in_terminal(error: NoCamerasError) -> None:
 class _Line:
     """The bar, and a line whenever a stage is over."""
 
-    def __init__(self, console: Console, bar: Progress, task: TaskID) -> None:
+    def __init__(self, console: Terminal, bar: Progress, task: TaskID) -> None:
         self._console, self._bar, self._task = console, bar, task
         self._newest: SearchProgress | None = None
 
