@@ -158,12 +158,16 @@ def _open_splats(options: cli.Eval) -> SplatFile:
 
 def _capture_and_data(options: cli.Eval, splats: SplatFile, folder: Path) -> tuple[Path, DataConfig, bool]:
     """Where the photographs are and how they are read; True if that is what the run itself did."""
+    capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
     is_known = (folder / "settings.json").is_file()
     if is_known:
-        capture, config = run_settings(folder)
-        data = config.data
-    else:
-        capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
+        try:
+            capture, config = run_settings(folder)
+            data = config.data
+        except InputError:
+            if options.dataset is None:
+                raise
+            is_known = False
     if options.dataset is not None:
         capture = options.dataset
     if capture is None:

@@ -27,6 +27,7 @@ import platformdirs
 
 from splatscope.assets.capture import Mask
 from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.json_fields import read_json
 from splatscope.assets.masks import Masks
 from splatscope.assets.photographs import Photographs
 from splatscope.assets.sfm_worker import FEWEST_PLACED, Job, laid_out_name
@@ -315,10 +316,10 @@ def _readable(path: Path) -> Iterator[BufferedReader]:
 def _read_found(place: Path) -> FoundCameras | None:
     """What is kept there; None if that is nothing, or damaged."""
     try:
-        kept = json.loads((place / "found.json").read_text(encoding="utf-8"))
+        kept = read_json(place / "found.json")
         figures = kept["names"], kept["placed"], kept["error"], tuple(kept["others"])
         return FoundCameras(place, *figures, kept.get("masked", 0), kept.get("upright", False))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, KeyError, TypeError, AttributeError):
         return None
 
 
