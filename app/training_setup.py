@@ -145,7 +145,7 @@ def _edited_settings(begin: Beginning | None) -> str:
     try:
         said = _flat(config_to_dict(run_settings(folder)[1]))
     except InputError:
-        return f"{folder / SETTINGS} cannot be understood; the settings in the checkpoint are used, and it is written again."
+        return f"{folder / SETTINGS} cannot be understood; the checkpoint's settings are used and written there again."
     used = _flat(config_to_dict(config_from_dict(begin.checkpoint.info["settings"])))
     other = [name for name in used if used[name] != said[name]]
     if not other:

@@ -343,7 +343,7 @@ def test_settings_edited_beside_a_checkpoint_are_not_used_and_that_is_said(run: 
     for content, words in (
         (json.dumps(settings), " is not used: it differs from the checkpoint in rates.opacity, densify.start. Change "
          "settings with --set, for example --set rates.opacity=0.05"),
-        ("{", " cannot be understood; the settings in the checkpoint are used, and it is written again."),
+        ("{", " cannot be understood; the checkpoint's settings are used and written there again."),
     ):  # fmt: skip
         (folder / "settings.json").write_text(content)
         plan = plan_training(cli.Train(resume=folder, iterations=90))
