@@ -6,6 +6,7 @@ The search itself is `assets/sfm.py`; in the window `opening.py` does the same b
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TaskID
@@ -61,9 +62,9 @@ def _search_in_terminal(error: NoCamerasError) -> None:
         with bar:
             line = _Line(console, bar, bar.add_task("", total=None))
             while not search.wait(POLL_SECONDS):
-                line.show(search.poll())
+                line.show(search.reached())
             found = search.result()
-            line.show(search.poll())
+            line.show(search.reached())
             line.end()
     finally:
         search.close()
@@ -71,21 +72,32 @@ def _search_in_terminal(error: NoCamerasError) -> None:
 
 
 class _Line:
-    """The bar, and a line whenever a stage is over."""
+    """The bar, and a line whenever a stage is over; where there is no bar, one every few seconds too."""
+
+    PLAIN_SECONDS = 5.0
 
     def __init__(self, console: Terminal, bar: Progress, task: TaskID) -> None:
         self._console, self._bar, self._task = console, bar, task
-        self._newest: SearchProgress | None = None
+        self._newest = SearchProgress()
+        self._over = 0  # stages that a line has told of
+        self._last_plain = time.monotonic()
 
-    def show(self, progress: SearchProgress) -> None:
-        if self._newest is not None and self._newest.stage != progress.stage:
-            self.end()
-        self._newest = progress
+    def show(self, reached: Sequence[SearchProgress]) -> None:
+        """Takes how far each stage has come, the last of which is not over."""
+        *over, progress = reached
+        for stage in over[self._over :]:
+            self._say(stage, ".")
+        self._over, self._newest = len(over), progress
         self._bar.update(
             self._task, description=progress.sentence(), completed=progress.done, total=progress.total or None
         )
+        if not self._console.is_terminal and time.monotonic() - self._last_plain >= self.PLAIN_SECONDS:
+            self._say(progress, "…")
 
     def end(self) -> None:
-        """The line about the stage that is over."""
-        if self._newest is not None:
-            self._console.print(f"{self._newest.sentence()}.")
+        """Prints the line about the last stage."""
+        self._say(self._newest, ".")
+
+    def _say(self, progress: SearchProgress, end: str) -> None:
+        self._last_plain = time.monotonic()
+        self._console.print(f"{progress.sentence()}{end}")

@@ -11,7 +11,11 @@ import io
 import os
 import select
 import sys
+import warnings
 from typing import Any
+
+from splatscope.kernels.errors import Remark
+from splatscope.kernels.words import printable
 
 
 class LastingOutput(io.RawIOBase):
@@ -69,3 +73,15 @@ def _occupy_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
+def tell_remarks() -> None:
+    """Prints each `Remark` as a warning of ours; what libraries remark is meant for programmers, who ask with -W."""
+    if not sys.warnoptions:
+        warnings.simplefilter("always", Remark)
+        warnings.showwarning = _tell
+
+
+def _tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, Remark):
+        print(f"splatscope: warning: {printable(str(message))}", file=sys.stderr)

@@ -40,10 +40,11 @@ def _program(arguments: Sequence[str]) -> int:
     leave_when_asked()  # nothing has begun, and as little as possible is imported above
     import atexit
 
-    from splatscope.app.lasting import keep_output
+    from splatscope.app.lasting import keep_output, tell_remarks
 
     atexit.register(ignore_requests)  # while Python takes itself down, which it would do with a traceback
     output = keep_output()
+    tell_remarks()
     status = _ended(arguments, is_program=True)
     leave_when_asked(status)  # everything is said
     if status == 0 and output.trouble is not None and _is_told(arguments):

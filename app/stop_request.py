@@ -19,6 +19,7 @@ Answer = Callable[[int, FrameType | None], object]
 
 STOPPED = 130  # the status of a program that was asked to stop
 SENTENCE = "splatscope: stopped."
+_AGAIN_SECONDS = 0.05  # until Python has left the place where an exception is lost
 _asked = threading.Event()
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -63,7 +64,7 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
     """Raises the KeyboardInterrupt that came while Python was in a place that raises nothing, as in `__del__`."""
     if lost.exc_value is not None and issubclass(lost.exc_type, KeyboardInterrupt) and lost.exc_value.args:
         _answer(_raise)
-        signal.raise_signal(lost.exc_value.args[0])
+        threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), lost.exc_value.args[0])).start()
     else:
         sys.__unraisablehook__(lost)
 

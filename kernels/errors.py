@@ -21,3 +21,7 @@ class InputError(Exception):
 
 class NoRoomError(InputError):
     """A device has no memory left for something; whoever can do without it may go on."""
+
+
+class Remark(UserWarning):
+    """A sentence about something that works in another way than it should; the command line prints it."""
