@@ -72,7 +72,9 @@ def tell_places() -> None:
     def stages(panel: Any) -> dict[str, Any]:
         tables = {"pictures": panel._picture, "steps": panel._training}
         for name, table in tables.items():
-            SHOWN[name] = len(table._recent) if dpg.is_item_shown(table._whole) else None
+            SHOWN[name] = len(table.times.table) if dpg.is_item_shown(table.whole) else None
+        result = panel._comparison
+        SHOWN["measured"] = result is not None and result.done == result.pairs
         return {name: getattr(panel, f"_{name}") for name in names}
 
     telling(StagesPanel, stages)
