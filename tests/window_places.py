@@ -99,8 +99,9 @@ def tell_places() -> None:
     telling(TogglesPanel, toggles)
 
     def tip_of(item: Any) -> Any:
-        siblings: Any = dpg.get_item_children(dpg.get_item_parent(item) or 0, 1)
-        return siblings[siblings.index(item) + 1]
+        group: Any = dpg.get_item_parent(item)  # which it has for itself
+        siblings: Any = dpg.get_item_children(dpg.get_item_parent(group) or 0, 1)
+        return siblings[siblings.index(group) + 1]
 
     def buttons(row: Any) -> dict[str, Any]:
         """By what they do; those that cannot be pressed are not there."""

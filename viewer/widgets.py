@@ -143,8 +143,12 @@ def wake_tooltips(style: Style) -> None:
 
 
 def tooltip(style: Style, item: Item, text: str) -> Item:
-    """Text shown while the mouse rests on an item; returns the text's item."""
-    with inside(dpg.add_tooltip(item, delay=0.4)):
+    """Text shown while the mouse rests on an item; returns the text's item.
+
+    Dear PyGui shows a tooltip while the last item drawn before it is hovered: of a hidden item, that is the one before.
+    So the item gets a group of its own, which is as empty as the item is hidden.
+    """
+    with inside(dpg.add_tooltip(alone(item), delay=0.4)):
         return dpg.add_text(text, wrap=style.px(340))
 
 
@@ -163,6 +167,13 @@ def small_text(style: Style, text: str, color: Color = DIM) -> Item:
     item = dpg.add_text(text, color=color, wrap=0)
     dpg.bind_item_font(item, style.small)
     return item
+
+
+def alone(item: Item) -> Item:
+    """Moves an item into a group of its own, in its place; returns the group."""
+    group = dpg.add_group(before=item)
+    dpg.move_item(item, parent=group)
+    return group
 
 
 def fit(text: str, width: float, font: Item) -> str:
