@@ -135,6 +135,7 @@ def make_trainer(
 def _render(options: cli.Render) -> None:
     from splatscope.app.pictures import save_frame_stats, save_npy
     from splatscope.app.policy_options import choose_policy, in_words
+    from splatscope.app.provenance import Provenance
     from splatscope.app.scene import camera_of_view, fit_camera, home_camera, open_scene
     from splatscope.app.terminal import say, warn
     from splatscope.assets.cameras import read_camera
@@ -145,7 +146,7 @@ def _render(options: cli.Render) -> None:
     from splatscope.kernels.types import RenderSettings
     from splatscope.viewer import overlays
     from splatscope.viewer.messages import ViewRequest
-    from splatscope.viewer.tile_values import needs_recording, tile_values, title_of
+    from splatscope.viewer.tile_values import needs_recording, tile_values
 
     if options.out is None and options.npy is None:
         raise InputError("render needs somewhere to write: --out FILE.png, --npy FILE.npy or both.")
@@ -188,14 +189,8 @@ def _render(options: cli.Render) -> None:
         if options.overlay != "none" and values is None:
             raise InputError(f"--overlay {options.overlay} needs what the {backend.name} backend does not record here.")
         if options.overlay != "none":
-            picture = overlays.heatmap_picture(
-                frame,
-                request.overlay_opacity,
-                request.policy,
-                backend=backend.name,
-                values=values,
-                title=title_of(options.overlay, frame),
-            )
+            about = Provenance(options.scene, scene.info.iteration, backend.name, backend.device)
+            picture = overlays.heatmap_picture(frame, request, backend.name, about.caption)
         else:
             picture = overlays.picture_rgba(frame.image)[..., :3]
         write_png(options.out, picture)

@@ -60,6 +60,7 @@ def _config(iterations: int, test_interval: int) -> TrainConfig:
 def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, console: Terminal) -> None:
     from splatscope.app.headless import train_in_terminal
     from splatscope.app.pictures import save_screenshot
+    from splatscope.app.provenance import Provenance
     from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
     from splatscope.viewer.messages import ViewRequest
@@ -74,7 +75,8 @@ def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, consol
     settings = trainer.settings
     request = ViewRequest(view.camera, settings, overlay="tiles")
     frame = backend.render(trainer.gaussians, view.camera, settings)
-    written = save_screenshot(frame, request, out, "demo", backend.name)
+    about = Provenance(folder, trainer.iteration, backend.name, backend.device)
+    written = save_screenshot(frame, request, out, "demo", about)
     total = sum(frame.stage_ms.values())
     stages = ", ".join(f"{name} {ms:.1f}" for name, ms in frame.stage_ms.items())
     console.print(
