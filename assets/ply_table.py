@@ -175,7 +175,9 @@ def _what_it_is(start: bytes) -> str:
         return "it is a gzip or ZIP archive. Unpack it first."
     if lfs_pointer(start):
         return LFS_SENTENCE
-    return f"it should begin with the line 'ply', but begins with {start[:12]!r}."
+    first = text.splitlines()[0][:40] if text else ""
+    begins = f"with '{first}'" if first.isprintable() and first else "with bytes that are no text"
+    return f"it should begin with the line 'ply', but begins {begins}. Give a PLY file."
 
 
 def _parse_header(path: Path, header: bytes) -> tuple[list[PlyElement], list[int], str]:
