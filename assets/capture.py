@@ -20,6 +20,8 @@ FEWEST_POINTS = 10  # a reconstruction with fewer shows nothing of the scene; se
 IMAGES = "images"  # the folder of photographs unless another is named
 NO_OFFSET = (0.0, 0.0, 0.0)
 Offset = tuple[float, float, float]
+# blender: synthetic sets, built around the origin; transforms: JSON with calibrated cameras
+Kind = Literal["colmap", "blender", "transforms", "polycam", "record3d"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Capture:
     """Everything a dataset folder says. Views are sorted by name."""
 
     path: Path
-    kind: Literal["colmap", "blender", "transforms"]  # blender: synthetic sets, built around the origin
+    kind: Kind
     views: tuple[View, ...]  # for training and, with --eval, held out of it
     test_views: tuple[View, ...]  # the set's own test split; empty if it has none
     points: PointCloud | None

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import NO_OFFSET, Capture, View
+from splatscope.assets.capture import NO_OFFSET, Capture, Kind, View
 from splatscope.assets.extent import FAR_CAMERA, depth_from_one_place
 from splatscope.assets.images import check_decodes
 from splatscope.assets.lens import Lens, as_colmap, straightened
@@ -34,7 +34,13 @@ _POINTS_LOOKED_AT = 2000
 _FEW_SEEN = 0.01  # share of the points; a view that sees fewer looks away from the scene
 _ODD_ANGLES = (10.0, 150.0)  # degrees; horizontal angles of view outside are rare and mostly mistakes
 _NAMED = 5  # examples in a line
-_KINDS = {"colmap": "COLMAP", "blender": "Blender", "transforms": "transforms.json with calibrated cameras"}
+_KINDS: dict[Kind, str] = {
+    "colmap": "COLMAP",
+    "blender": "Blender",
+    "transforms": "transforms.json with calibrated cameras",
+    "polycam": "raw data of Polycam",
+    "record3d": "a recording of Record3D",
+}
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,24 @@ from splatscope.assets.activated import Activated, with_raw_values
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset
 from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model, undistorted_copies
 from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.lfs import starts
 from splatscope.assets.model_folder import NamedCameras
+from splatscope.assets.other_frames import has_other_frames, is_frames_file, read_other_frames
+from splatscope.assets.phone_apps import is_polycam, is_record3d, read_polycam, read_record3d
 from splatscope.assets.ply import read_filter, read_ply
 from splatscope.assets.recentre import camera_less, far_offset
+from splatscope.assets.recognise import (
+    is_glb,
+    is_ply,
+    is_sog,
+    is_sog_folder,
+    is_spz,
+    nothing_else,
+    other_cameras,
+    said_of,
+)
 from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
-from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender
+from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender, read_frames
 from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
@@ -57,6 +70,7 @@ class FileFormat:
     suffix: str  # lower case; longer ones come first
     name: str
     read: Callable[[Path, Offset], Gaussians] | None  # the offset is taken off the positions in float64
+    begins: Callable[[bytes], bool] | None = None  # tells the format by a file's first bytes, whatever it is called
 
 
 @dataclass(frozen=True)
@@ -142,12 +156,12 @@ def _read_model(path: Path, images: str) -> SplatFile:
 
 FILE_FORMATS = (
     FileFormat(".compressed.ply", "a compressed PLY", None),
-    FileFormat(".ply", "PLY", read_ply),
-    FileFormat(".spz", "an SPZ file", None),
-    FileFormat(".sog", "a SOG file", None),
+    FileFormat(".ply", "PLY", read_ply, is_ply),
+    FileFormat(".spz", "an SPZ file", None, is_spz),
+    FileFormat(".sog", "a SOG file", None, is_sog),
     FileFormat(".ksplat", "a KSPLAT file", None),
     FileFormat(".splat", "a .splat file", None),
-    FileFormat(".glb", "a glTF file", None),
+    FileFormat(".glb", "a glTF file", None, is_glb),
     FileFormat(".gltf", "a glTF file", None),
 )
 
@@ -176,10 +190,15 @@ FOLDER_FORMATS = (
         lambda folder: bool(undistorted_copies(folder)),
         read_colmap,
     ),
+    FolderFormat("raw data of Polycam", "keyframes with cameras and images", is_polycam, read_polycam),
+    FolderFormat("recording of Record3D", "metadata with rgb or rgbd", is_record3d, read_record3d),
+    FolderFormat("dataset under another name", "a JSON file with frames", has_other_frames, read_other_frames),
 )
 
 _DATASETS = FOLDER_FORMATS[1:]  # training may have left its model in the dataset's own folder
-_INNER_FOLDERS = ("images", "input", "sparse", "point_cloud", "train", "test", "val")
+_INNER_FOLDERS = ("images", "input", "sparse", "point_cloud", "train", "test", "val", "corrected_images", "rgb", "rgbd")
+_ANY_ENDINGS = ("", ".txt", ".bin", ".bak", ".old", ".tmp", ".part", ".download")  # a PLY may be found behind them
+_MODEL_FILES = tuple(f"{name}{suffix}" for name in ("cameras", "images", "points3D") for suffix in (".bin", ".txt"))
 
 
 @contextmanager
@@ -201,8 +220,10 @@ def _reader(path: Path) -> Callable[[Path, Offset], Gaussians]:
     file_format = _file_format(path)
     if file_format is None:
         raise InputError(
-            f"{path} is not something that opens here: open a splat file (.ply), the folder of a trained model, "
-            "or a dataset folder (COLMAP or Blender)."
+            said_of(path)
+            or f"{path} is not something that opens here: open a splat file (.ply), the folder of a trained model, a "
+            "capture (COLMAP, nerfstudio, instant-ngp, Blender, raw data of Polycam or Record3D), or a folder of "
+            "photographs."
         )
     if file_format.read is None:
         raise InputError(
@@ -215,7 +236,11 @@ def _reader(path: Path) -> Callable[[Path, Offset], Gaussians]:
 def _open_file(path: Path, images: str) -> SplatFile | Capture:
     if path.name in (TRAIN, TEST, SINGLE):
         return read_blender(path.parent, images)
-    if path.suffix.lower() in EXTENSIONS:
+    if path.name in _MODEL_FILES and _recognised(path.parent) is not None:
+        return _open_folder(path.parent, images, MASK_USES)
+    if is_frames_file(path):
+        return read_frames(path, images)
+    if path.suffix.lower() in EXTENSIONS and not is_ply(starts(path)):
         raise InputError(f"{path} is a picture; open the dataset folder that it belongs to.")
     return read_splat_file(path)
 
@@ -229,14 +254,14 @@ def _open_folder(path: Path, images: str, masks: Sequence[MaskUse]) -> SplatFile
     if above is not None:
         return above.read(path.parent, path.name if is_images else images)
     children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
-    if (path / "meta.json").is_file() and any(child.name.startswith("means") for child in children):
+    if is_sog_folder([child.name for child in children]):
         raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
         return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images, masks)
     if not below:
         refuse_half_a_model(path)
-    refused = [child for child in children if child.is_file() and _file_format(child)]
+    refused = [child for child in children if child.is_file() and _format_by_name(child)]
     if refused and not below:
         return _open_file(refused[0], images)  # which says what that file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
@@ -248,6 +273,8 @@ def _open_bare(path: Path, folder: Path, count: int, masks: Sequence[MaskUse]) -
     """Photographs whose cameras were found earlier."""
     found = known_cameras(folder, masks, beside=folder != path)
     if found is None:
+        if said := other_cameras(path):
+            raise InputError(said)
         raise NoCamerasError(path, folder, count, masks[0])
     return read_found(path, folder, found)
 
@@ -257,27 +284,38 @@ def _recognised(folder: Path) -> FolderFormat | None:
 
 
 def _file_format(path: Path) -> FileFormat | None:
+    """Returns the format of a file by its first bytes, else by its name."""
+    start = starts(path)
+    return next((f for f in FILE_FORMATS if f.begins is not None and f.begins(start)), _format_by_name(path))
+
+
+def _format_by_name(path: Path) -> FileFormat | None:
     return next((f for f in FILE_FORMATS if path.name.lower().endswith(f.suffix)), None)
 
 
 def _can_open(child: Path) -> bool:
     try:
         if child.is_dir():
-            return _recognised(child) is not None or any(_is_readable(file) for file in child.glob("*.ply"))
+            return _recognised(child) is not None or any(is_splat_file(file) for file in child.glob("*.ply"))
     except OSError:  # a folder that may not be looked into does not stop the search
         return False
-    return _is_readable(child)
+    return is_splat_file(child)
 
 
-def _is_readable(file: Path) -> bool:
-    file_format = _file_format(file)
-    return file_format is not None and file_format.read is not None and file.name != "points3D.ply"  # COLMAP's points
+def is_splat_file(file: Path) -> bool:
+    """Returns True for a file that opens as splats by its name, or that begins as PLY and has no telling ending."""
+    file_format = _format_by_name(file)
+    if file_format is None:
+        return file.suffix.lower() in _ANY_ENDINGS and is_ply(starts(file, 8))
+    return file_format.read is not None and file.name != "points3D.ply"  # COLMAP's points
 
 
 def _nothing_to_open(path: Path, children: list[Path], below: list[Path]) -> str:
     """What was looked for, what was found, and what comes nearest."""
     if below:
         return f"{path} holds {len(below)} things that could be opened; choose one: {_names(below)}."
+    if said := nothing_else(path):
+        return said
     looked_for = "; ".join(f"{f.contents} ({f.name})" for f in FOLDER_FORMATS)
     found = _names(children) if children else "an empty folder"
     return f"{path} holds nothing that opens. Looked for: a .ply file; {looked_for}. Found: {found}."

@@ -23,11 +23,19 @@ from PIL.PngImagePlugin import PngInfo
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.json_fields import SIZE_LIMIT
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
 from splatscope.kernels.errors import InputError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"})  # photographs
+UNREAD = frozenset(  # photographs of kinds that are not read
+    f".{ending}"
+    for ending in (
+        *("heic", "heif", "avif", "jxl", "gif", "exr", "hdr"),
+        *("dng", "cr2", "cr3", "nef", "arw", "raf", "orf", "rw2", "pef", "srw", "x3f", "3fr"),
+    )
+)
 
 # Other formats that Pillow knows never come from cameras, and for some of them it would start other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "JPEG2000", "GIF", "PPM")
@@ -294,6 +302,8 @@ def _opened(path: Path | str) -> Iterator[Image.Image]:
     except (PermissionError, IsADirectoryError) as error:
         raise InputError(f"The image {path} cannot be read: {error.strerror}.") from error
     except UnidentifiedImageError as error:
+        if lfs_pointer(starts(Path(path), 100)):
+            raise InputError(f"The image {path} cannot be read: {LFS_SENTENCE}") from error
         if Path(path).suffix.lower() in (".tif", ".tiff"):
             raise InputError(f"{path} is damaged, or a kind of TIFF that is not read; convert it to PNG.") from error
         raise InputError(f"{path} is not an image, or is damaged from its first bytes on. Copy it again.") from error

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.assets.capture import Census, Mask, View
-from splatscope.assets.images import EXTENSIONS, ImageHeader, read_header
+from splatscope.assets.capture_paths import walk_below
+from splatscope.assets.images import EXTENSIONS, UNREAD, ImageHeader, read_header
 from splatscope.assets.lens import Lens
 from splatscope.assets.turns import Candidate, decided, proof_by_shape, same_shape
 from splatscope.kernels.errors import InputError
@@ -29,13 +30,6 @@ from splatscope.kernels.words import counted
 MASK_FOLDERS = ("masks", "mask")  # `masks.py`
 _DYNAMIC_MASK = "dynamic_mask_"  # before the name of the photograph beside it
 _NAMED = 3  # photographs named in a warning
-_UNREAD = frozenset(
-    f".{ending}"
-    for ending in (
-        *("heic", "heif", "avif", "jxl", "gif", "exr", "hdr"),
-        *("dng", "cr2", "cr3", "nef", "arw", "raf", "orf", "rw2", "pef", "srw", "x3f", "3fr"),
-    )
-)
 _ENDING = re.compile(r"\.(?=[0-9]?[a-z])[0-9a-z]{3,5}$")  # of a picture or film; `.0001` is the number of a frame
 _LONE = re.compile(
     "[\\ud800-\\udc7f\\udd00-\\udfff]"
@@ -70,16 +64,14 @@ class Photographs:
         self.unread: Counter[str] = Counter()  # how many pictures there are of kinds that are not read
         self.proofs: dict[str, bool] = {}  # photographs known so far to prove that EXIF tags were applied, or not
         self._headers: dict[str, ImageHeader] = {}
-        seen = {os.path.realpath(folder)}
-        for parent, folders, files in os.walk(folder, followlinks=True):  # large sets are often linked to
-            folders[:] = [name for name in sorted(folders) if _is_new(os.path.join(parent, name), seen)]
-            if Path(parent) == folder and not with_masks:
+        for parent, folders, files in walk_below(folder):
+            if parent == Path(folder) and not with_masks:
                 folders[:] = [name for name in folders if name.casefold() not in MASK_FOLDERS]
-            for name in sorted(files):
-                path = Path(parent, name)
+            for name in files:
+                path = parent / name
                 if path.suffix.lower() in EXTENSIONS and not name.startswith("."):
                     self.paths[path.relative_to(folder).as_posix()] = path
-                if path.suffix.lower() in _UNREAD:
+                if path.suffix.lower() in UNREAD:
                     self.unread[path.suffix[1:].upper()] += 1
         self._find_dynamic_masks(with_masks)
         self._deepest = max((name.count("/") + 1 for name in self.paths), default=0)  # parts of a path
@@ -317,13 +309,6 @@ def readable(name: str) -> str:
 def all_have_alpha(views: Sequence[View]) -> bool:
     """True for a set of cut-out pictures: then the background is a choice, white unless asked otherwise."""
     return all(view.has_alpha for view in views)
-
-
-def _is_new(folder: str, seen: set[str]) -> bool:
-    """False for a folder that was there before by another name: links may lead round in a circle."""
-    real, before = os.path.realpath(folder), len(seen)
-    seen.add(real)
-    return len(seen) > before
 
 
 def _once(spelled: Mapping[str, str]) -> dict[str, str]:

@@ -212,7 +212,9 @@ def _what_it_is(start: bytes) -> str:
         return "it is a gzip or ZIP archive. Unpack it first."
     if lfs_pointer(start):
         return LFS_SENTENCE
-    return f"it should begin with the line 'ply', but begins with {start[:12]!r}."
+    first = text.splitlines()[0][:40] if text else ""
+    begins = f"with '{first}'" if first.isprintable() and first else "with bytes that are no text"
+    return f"it should begin with the line 'ply', but begins {begins}. Give a PLY file."
 
 
 def _binary_offset(path: Path, header: Header, position: int, size: int) -> int:

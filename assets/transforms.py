@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import IMAGES, Capture, Census, PointCloud, View
+from splatscope.assets.capture import IMAGES, Capture, Census, Kind, PointCloud, View
+from splatscope.assets.capture_paths import file_below, lies_outside
 from splatscope.assets.colmap_model import model_suffix, points
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import check_rigid, matrix, read_json, require
@@ -44,28 +45,52 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
     found.
     """
     path = Path(path)
+    if not (path / TRAIN).is_file():
+        if not (path / SINGLE).is_file():
+            raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
+        return read_frames(path / SINGLE, images)
     names = _Names(Photographs(path, with_masks=True), images)
     test: Shots = {}
-    if (path / TRAIN).is_file():
-        content = _read_file(path / TRAIN)
-        training, warnings = _shots(content, path / TRAIN, names)
-        if (path / TEST).is_file():
-            try:
-                test, test_warnings = _shots(_read_file(path / TEST), path / TEST, names)
-                warnings += _of_tests(test_warnings)
-            except InputError as error:
-                warnings.append(f"Test views ignored: {error}")
-        training, test, split_warnings = held_apart(training, test, f"{TRAIN} and {TEST}")
-    elif (path / SINGLE).is_file():
-        content = _read_file(path / SINGLE)
-        shots, warnings = _shots(content, path / SINGLE, names)
-        training, test, split_warnings = listed_split(shots, content, names.photograph, SINGLE)
-    else:
-        raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
+    content = _read_file(path / TRAIN)
+    training, warnings = _shots(content, path / TRAIN, names)
+    if (path / TEST).is_file():
+        try:
+            test, test_warnings = _shots(_read_file(path / TEST), path / TEST, names)
+            warnings += _of_tests(test_warnings)
+        except InputError as error:
+            warnings.append(f"Test views ignored: {error}")
+    training, test, split_warnings = held_apart(training, test, f"{TRAIN} and {TEST}")
+    return _capture(path, names, content, training, test, [*warnings, *split_warnings])
+
+
+def read_frames(
+    where: Path,
+    images: str = IMAGES,
+    content: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    kind: Kind | None = None,
+) -> Capture:
+    """Reads the capture that one file of frames describes, whatever the file is called.
+
+    A file of another format comes with its `content` as this format has it, with the capture's `folder` if the file
+    does not lie right in it, and with the `kind`. Raises InputError as `read_blender` does.
+    """
+    folder = where.parent if folder is None else folder
+    names = _Names(Photographs(folder, with_masks=True), images)
+    content = _read_file(where) if content is None else content
+    shots, warnings = _shots(content, where, names)
+    training, test, split_warnings = listed_split(shots, content, names.photograph, where.name)
+    capture = _capture(folder, names, content, training, test, [*warnings, *split_warnings])
+    return capture if kind is None else replace(capture, kind=kind)
+
+
+def _capture(
+    path: Path, names: _Names, content: Mapping[str, Any], training: Shots, test: Shots, warnings: list[str]
+) -> Capture:
     masks = Masks(names.photographs)
     note_proofs(names.photographs, [*training.values(), *test.values()], names.keys({**training, **test}))
     views, found_warnings, census = names.views(training, masks)
-    warnings += [*split_warnings, *found_warnings]
+    warnings += found_warnings
     test_views: tuple[View, ...] = ()
     if test:
         try:
@@ -113,9 +138,20 @@ class _Names:
         return self.photographs.find(path) or self.photographs.find(_in_images(path)) or lost
 
     def views(self, shots: Shots, masks: Masks) -> tuple[tuple[View, ...], list[str], Census]:
-        """As `pair_views` has it."""
-        looked_in = str(self.photographs.folder)
-        return pair_views(self.photographs, list(shots.values()), self.keys(shots), looked_in, masks.of)
+        """As `pair_views` has it, with a sentence about photographs that lie outside the capture's folder."""
+        folder, keys = self.photographs.folder, self.keys(shots)
+        outside = [name for name, key in keys.items() if key is None and lies_outside(folder, name)]
+        said = (
+            f"Paths of {counted(len(outside), 'photograph')} lead out of {folder}, for example {outside[0]}, and "
+            "files of a capture are read only below its folder. Move its JSON file above the photographs, or link the "
+            "photographs into the folder."
+            if outside
+            else ""
+        )
+        if outside and not any(keys.values()):
+            raise InputError(f"Not one photograph was found. {said}")
+        views, warnings, census = pair_views(self.photographs, list(shots.values()), keys, str(folder), masks.of)
+        return views, [said, *warnings] if said else warnings, census
 
     def keys(self, shots: Shots) -> dict[str, str | None]:
         """The photograph of each name; None if it is not there."""
@@ -182,15 +218,20 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     names = [named] if isinstance(named, str) and named else []
     warnings, remarks = [], []
     for name in (*names, *_POINT_FILES):
-        if _is_file(folder / name):
+        if (file := file_below(folder, name)) is not None:
             try:
-                cloud = read_point_cloud(folder / name)
+                cloud = read_point_cloud(file)
             except InputError as error:
                 return None, [f"Points ignored: {error}"]
             remarks += cloud.remarks
             if len(cloud.positions):
                 return cloud, remarks
             remarks.append(f"There are no points in {name}.")
+        elif name in names and lies_outside(folder, name):
+            warnings.append(
+                f"The points {name} lie outside {folder} and are not read: files of a capture are read only below its "
+                "folder. Copy the points there."
+            )
         elif name in names:
             warnings.append(f"The points {name} that the file names are not there.")
     for model in (folder / name for name in _COLMAP_MODELS):
@@ -201,14 +242,6 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
             except InputError as error:
                 return None, [*warnings, *remarks, f"Points ignored: {error}"]
     return None, warnings + remarks
-
-
-def _is_file(path: Path) -> bool:
-    """False also for what cannot be a path."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _moved_points(cloud: PointCloud | None, content: Mapping[str, Any], folder: Path) -> PointCloud | None:

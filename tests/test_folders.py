@@ -27,14 +27,20 @@ def test_rows_are_folders_by_what_they_hold_then_splat_files(tmp_path: Path) -> 
          "garden/sparse/0/cameras.bin", "phone/colmap/sparse/0/", "auto/dense/0/sparse/", "nerf/transforms.json",
          "trained/cfg_args", "inria/point_cloud/iteration_7/", "holiday/1.jpg", "holiday/2.JPG", "holiday/3.png",
          "albums/1.jpg", "albums/2.jpg", "albums/3.jpg", "albums/more/", "two/1.jpg", "two/2.jpg")  # fmt: skip
+    make(tmp_path, "sog/meta.json", "sog/means_l.webp", "sog/quats.webp", "sog/sh0.webp", "phone2/metadata",
+         "phone2/rgbd/0.jpg", "poly/keyframes/cameras/", "misnamed/transform_train.json", "noise")  # fmt: skip
+    for name in ("bare", "scene.ply.txt"):
+        (tmp_path / name).write_bytes(b"ply\nformat")
     listing = list_folder(tmp_path)
     assert [(row.path.name, row.kind) for row in listing.rows] == [
         ("albums", "folder"), ("auto", "capture"), ("garden", "capture"), ("holiday", "photographs"),
-        ("inria", "model"), ("Lego", "capture"), ("nerf", "capture"), ("phone", "capture"), ("plain", "folder"),
-        ("trained", "model"), ("two", "folder"), ("Alpha.PLY", "splats"), ("zoo.ply", "splats"),
+        ("inria", "model"), ("Lego", "capture"), ("misnamed", "capture"), ("nerf", "capture"), ("phone", "capture"),
+        ("phone2", "capture"), ("plain", "folder"), ("poly", "capture"), ("sog", "folder"), ("trained", "model"),
+        ("two", "folder"), ("Alpha.PLY", "splats"), ("bare", "splats"), ("scene.ply.txt", "splats"),
+        ("zoo.ply", "splats"),
     ]  # fmt: skip
     assert listing.rows[-1].size == 10
-    assert [row.path.name for row in listing.rows if not row.opens] == ["albums", "plain", "two"]
+    assert [row.path.name for row in listing.rows if not row.opens] == ["albums", "plain", "sog", "two"]
     assert (listing.left_out, listing.problem) == (0, "")
 
 

@@ -1,7 +1,8 @@
-"""What a folder holds that can be opened, for the file browser: names, kinds, sizes. Reads nothing but folders.
+"""What a folder holds that can be opened, for the file browser: names, kinds, sizes.
 
 No GUI. What is really in a file is found out when it is opened (`assets/formats.py`); here names must do, because a
-folder may hold thousands. `panels/browser.py` shows the rows.
+folder may hold thousands. Only of a file without a telling ending the first bytes are read. `panels/browser.py` shows
+the rows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from splatscope.assets.formats import is_splat_file
 from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.recognise import is_sog_folder
 from splatscope.kernels.errors import InputError
 
 Kind = Literal["folder", "photographs", "capture", "model", "splats"]
@@ -22,7 +25,9 @@ MOST = 2000  # rows; a longer folder is cut, and says so
 _CAPTURE_SIGNS = (
     *("transforms.json", "transforms_train.json", "sparse", "cameras.bin", "cameras.txt"),
     *("colmap/sparse", "dense/sparse", "dense/0/sparse"),
+    *("keyframes/corrected_cameras", "keyframes/cameras"),  # Polycam
 )
+_RECORD3D_SIGNS = (("metadata.json", "rgb"), ("metadata", "rgbd"))
 _MODEL_SIGNS = ("point_cloud", "cfg_args")
 _LOOKED_AT = 40  # names in a folder, to see whether it holds photographs and nothing else
 _FEWEST = 3  # photographs
@@ -66,20 +71,26 @@ def list_folder(folder: Path) -> Listing:
 def kind_of(path: Path) -> Kind | None:
     """What a path looks like by its name and, for a folder, by the names in it; None for what cannot be opened."""
     if not path.is_dir():
-        return "splats" if path.suffix.lower() == ".ply" and path.is_file() else None
+        return "splats" if path.is_file() and is_splat_file(path) else None
     if any((path / sign).exists() for sign in _MODEL_SIGNS):
         return "model"
     if any((path / sign).exists() for sign in _CAPTURE_SIGNS):
         return "capture"
-    return "photographs" if _holds_photographs(path) else "folder"
+    if any(all((path / sign).exists() for sign in signs) for signs in _RECORD3D_SIGNS):
+        return "capture"
+    return _kind_by_names(path)
 
 
-def _holds_photographs(path: Path) -> bool:
-    """Judged by its first names: pictures, and no folder that one might want to enter."""
+def _kind_by_names(path: Path) -> Kind:
+    """Returns the kind of a folder by the first names in it."""
     with os.scandir(path) as entries:
         some = list(islice(entries, _LOOKED_AT))
-    pictures = sum(Path(entry.name).suffix.lower() in EXTENSIONS for entry in some)
-    return pictures >= _FEWEST and not any(entry.is_dir() for entry in some)
+    names = [entry.name.lower() for entry in some]
+    if any(name.startswith("transform") and name.endswith(".json") for name in names):
+        return "capture"  # frames under another name than usual
+    pictures = sum(Path(name).suffix in EXTENSIONS for name in names)
+    holds_folders = any(entry.is_dir() for entry in some)  # which one might want to enter
+    return "photographs" if pictures >= _FEWEST and not holds_folders and not is_sog_folder(names) else "folder"
 
 
 def folder_of(text: str, current: Path) -> Path:

@@ -1,0 +1,182 @@
+"""Names files that do not open, by what they are, and says what to do with them.
+
+`KNOWN` is the table: exports of other programs, archives, videos, meshes, photographs of kinds that are not read. A new
+kind is one row. What opens is decided in `formats.py`, which asks here last.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from splatscope.assets.images import EXTENSIONS, UNREAD
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
+from splatscope.kernels.words import counted
+
+_MOST = 2000  # files of a folder that are looked at
+_COLMAP = "Export as COLMAP (cameras, images and points3D as .txt or .bin)"
+_ZIP = rb"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A kind of file that does not open."""
+
+    name: str
+    endings: tuple[str, ...]  # of names, lower case; () for any
+    begins: bytes  # a regular expression for its first bytes; b"" where the ending says enough
+    advice: str  # what to do, in one sentence
+    has_cameras: bool = False  # it says where photographs were taken
+
+
+def _cameras(name: str, endings: tuple[str, ...], begins: bytes, how: str) -> Known:
+    advice = f"{_COLMAP}: {how}." if how else f"{_COLMAP}."
+    return Known(name, endings, begins, advice, has_cameras=True)
+
+
+def _mesh(name: str, endings: tuple[str, ...], begins: bytes) -> Known:
+    return Known(name, endings, begins, "Export the Gaussian splats as PLY, or the photographs and cameras.")
+
+
+_TO_NERFSTUDIO = "Convert it to a transforms.json of nerfstudio, or to COLMAP."
+_IN_METASHAPE = "in Metashape with File > Export > Export Cameras"
+_IN_REALITY = "in RealityScan (RealityCapture) with Export > Registration > COLMAP"
+
+KNOWN = (
+    _cameras("Metashape's cameras", (".xml",), rb"(?s).*<document[^>]*>\s*<chunk", _IN_METASHAPE),
+    _cameras("a Metashape project", (".psx", ".psz"), b"", _IN_METASHAPE),
+    _cameras("cameras in the XML of BlocksExchange", (".xml",), rb"(?s).*<BlocksExchange", ""),
+    _cameras("cameras of RealityScan (RealityCapture)", (".csv",), rb"#name,.*(alt|heading|yaw|f)", _IN_REALITY),
+    _cameras("cameras of RealityScan (RealityCapture)", (".xmp",), rb"(?s).*\bxcr:(Rotation|Position)", _IN_REALITY),
+    _cameras("a project of RealityScan (RealityCapture)", (".rcproj", ".rsproj"), b"", _IN_REALITY),
+    _cameras("cameras of Bundler", (".out",), rb"# Bundle file", ""),
+    _cameras("cameras of VisualSFM", (".nvm",), rb"NVM_V", ""),
+    _cameras("cameras of Meshroom", (".sfm", ".json"), rb'(?s).*"(featuresFolders|matchesFolders)"', ""),
+    _cameras("cameras of OpenMVG", (".json",), rb'\s*\{\s*"sfm_data_version"', "with openMVG_main_openMVG2Colmap"),
+    _cameras(
+        "cameras of OpenSfM or OpenDroneMap", (".json",), rb'\s*\[\s*\{\s*"cameras"', "with opensfm export_colmap"
+    ),
+    _cameras("cameras of Pix4D", ("_calibrated_camera_parameters.txt",), b"", ""),
+    Known("a camera of 3D Scanner App", (".json",), rb'(?s).*"cameraPoseARFrame"', _TO_NERFSTUDIO, has_cameras=True),
+    Known("the path of Stray Scanner", ("odometry.csv",), b"", _TO_NERFSTUDIO, has_cameras=True),
+    Known("a recording of Record3D", (".r3d",), b"", "It is a ZIP archive: unpack it and open the folder."),
+    Known("an archive", (".zip", ".7z", ".rar", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst"), b"", "Unpack it first."),
+    Known("an archive", (), rb"\x1f\x8b|Rar!|7z\xbc\xaf|" + _ZIP, "Unpack it first."),
+    Known(
+        "a video",
+        (".mp4", ".mov", ".m4v", ".avi", ".mkv", ".webm", ".insv", ".360", ".mts"),
+        b"",
+        "Take photographs from it, two a second for example: mkdir images && ffmpeg -i {file} -vf fps=2 -qscale:v 2 "
+        "images/%05d.jpg; then open the folder images.",
+    ),
+    Known(
+        "a photograph of a kind that is not read",
+        tuple(UNREAD),
+        b"",
+        "Convert all to JPEG, for example with ImageMagick: magick mogrify -format jpg {pattern}.",
+    ),
+    _mesh("a mesh", (".obj", ".fbx", ".stl", ".usdz", ".usd", ".dae", ".3mf", ".blend"), b""),
+    _mesh("a point cloud", (".las", ".laz", ".e57", ".pcd", ".pts", ".xyz"), b""),
+)
+
+
+def is_ply(start: bytes) -> bool:
+    """Returns True for a file that begins as PLY does."""
+    return re.match(rb"ply[ \t]*[\r\n]", start) is not None
+
+
+def is_spz(start: bytes) -> bool:
+    """Returns True for a gzip archive that holds the splats of an SPZ file."""
+    try:
+        return zlib.decompressobj(31).decompress(start, 4) == b"NGSP"
+    except zlib.error:
+        return start.startswith(b"NGSP")
+
+
+def is_sog(start: bytes) -> bool:
+    """Returns True for a ZIP archive whose first member is one of a SOG scene."""
+    return re.match(_ZIP + rb"(?s:.{26})(meta\.json|means_[lu]|quats|scales|sh0|shN)", start) is not None
+
+
+def is_glb(start: bytes) -> bool:
+    """Returns True for a binary glTF file."""
+    return start.startswith(b"glTF")
+
+
+def is_sog_folder(names: Sequence[str]) -> bool:
+    """Returns True for the names in a folder that holds an unpacked SOG scene."""
+    return "meta.json" in names and any(name.startswith("means") for name in names)
+
+
+def known(file: Path, start: bytes | None = None) -> Known | None:
+    """Returns the first row of the table that fits a file, None if none does."""
+    name = file.name.lower()
+    rows = [row for row in KNOWN if not row.endings or name.endswith(row.endings)]
+    if start is None:
+        start = starts(file) if any(row.begins for row in rows) else b""
+    return next((row for row in rows if re.match(row.begins, start)), None)
+
+
+def said_of(file: Path) -> str:
+    """Returns a sentence or two about a file that does not open; empty if it is not known."""
+    start = starts(file)
+    if lfs_pointer(start):
+        return f"{file} does not open: {LFS_SENTENCE}"
+    row = known(file, start)
+    return f"{file} is {row.name}, which is not read. {_advice(row, file)}" if row else ""
+
+
+def other_cameras(folder: Path) -> str:
+    """Returns a sentence about cameras in a folder of photographs that another program wrote; empty if none are there.
+
+    Its files are looked at and those of its folders, not what lies deeper.
+    """
+    for place in (folder, *_folders(folder)):
+        for file in _files(place):
+            row = known(file)
+            if row is not None and row.has_cameras:
+                return (
+                    f"{folder} holds photographs and {row.name} ({file.relative_to(folder).as_posix()}), which are "
+                    f"not read. {_advice(row, file)} To have cameras found from the photographs alone, move that file "
+                    "away."
+                )
+    return ""
+
+
+def nothing_else(folder: Path) -> str:
+    """Returns a sentence about the kinds of files in a folder where nothing opens; empty if none is known."""
+    found: dict[Known, list[Path]] = {}
+    for file in _files(folder):
+        row = known(file)
+        if row is not None:
+            found.setdefault(row, []).append(file)
+    if not found:
+        return ""
+    row = max(found, key=lambda row: len(found[row]))
+    first, more = found[row][0], len(found[row]) - 1
+    others = f" and {counted(more, 'other file')}" if more else ""
+    return f"{folder} holds nothing that opens: {first.name}{others} is {row.name}. {_advice(row, first)}"
+
+
+def _advice(row: Known, file: Path) -> str:
+    quoted = f'"{file.name}"' if re.search(r"[^\w.-]", file.name) else file.name
+    return row.advice.replace("{file}", quoted).replace("{pattern}", f"*{file.suffix}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Returns the first files of a folder that are no photographs, in the order of their names."""
+    try:
+        inside = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    except OSError:
+        return []
+    return [child for child in inside if child.suffix.lower() not in EXTENSIONS and child.is_file()][:_MOST]
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())[:50]
+    except OSError:
+        return []
