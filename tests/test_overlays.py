@@ -103,6 +103,13 @@ def test_the_legend_shows_the_whole_colour_map_upright() -> None:
     assert len(set(shown)) > 200
 
 
+def test_a_sheet_has_the_signs_that_the_window_has() -> None:
+    font = overlays.sheet_font(16)
+    unknown = bytes(font.getmask("\uffff"))
+    for sign in "µ–×°±":
+        assert bytes(font.getmask(sign)) != unknown, sign
+
+
 @pytest.mark.parametrize(("width", "height"), [(640, 360), (90, 40), (1920, 1080)])
 def test_a_heatmap_sheet_holds_the_picture_at_exact_pixels_beside_legend_and_facts(width: int, height: int) -> None:
     frame = some_frame(width, height)
