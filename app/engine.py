@@ -282,7 +282,7 @@ class Engine:
         self._stop_hunt()
         self._publish(busy=f"opening {path.name}…")
         try:
-            scene, factory = open_for(self._make_trainer, path, self._config.images)
+            scene, factory = open_for(self._make_trainer, path, self._config.images, command.activated)
         except NoCamerasError as error:
             self._hunt = CameraHunt(command, error)
             return

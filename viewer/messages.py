@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.assets.activated import Activated
 from splatscope.assets.checkup import Finding
 from splatscope.kernels.policy import Filter, Policy
 from splatscope.kernels.schedule import CostModel, Machine
@@ -264,6 +265,7 @@ class OpenScene:
 
     path: Path
     then_train: bool = False  # start training if it could be opened
+    activated: Activated = "auto"  # values that a splat file holds without logarithm and logit
 
 
 @dataclass(frozen=True)

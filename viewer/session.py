@@ -80,7 +80,8 @@ class Session(TrainingVerbs):
         self.camera_index = 0  # the training camera last stood at
         self.status: EngineStatus = client.status()
         self.picture: Picture | None = None
-        self.log: list[LogLine] = []  # all lines since the window opened, oldest first
+        # All lines since the window opened, oldest first. The engine's are counted from 1.
+        self.log = [LogLine("warning", self.memory.remark, 0)] if self.memory.remark else []
         self.error: LogLine | None = None  # the newest one the user has not dismissed
         self.pace = Pace()
         self._resolution = Resolution()
