@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from splatscope.assets.model_folder import model_of
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -19,10 +21,16 @@ class Provenance:
     device: str
 
     @property
+    def name(self) -> str:
+        """The scene's name: that of its model's folder, if it is one, since all their splats have the same name."""
+        model = model_of(self.scene)
+        return (model[0] if model else self.scene).name or "scene"
+
+    @property
     def caption(self) -> str:
         """One line for a picture: "garden, iteration 7,000, cuda, NVIDIA H200"."""
         at = [] if self.iteration is None else [f"iteration {self.iteration:,}"]
-        return ", ".join([self.scene.name, *at, self.backend, self.device])
+        return ", ".join([self.name, *at, self.backend, self.device])
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -36,7 +44,7 @@ class Provenance:
 
     def stamped(self) -> str:
         """Returns the scene's name and the time, for files."""
-        return f"{self.scene.stem or 'scene'}-{datetime.now():%Y%m%d-%H%M%S}"
+        return f"{self.name.removesuffix('.ply')}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def saved_in_words(paths: Sequence[Path]) -> str:

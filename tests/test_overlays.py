@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 
 from splatscope.kernels.types import Camera, Frame
 from splatscope.viewer import overlays
@@ -101,6 +102,15 @@ def test_the_legend_shows_the_whole_colour_map_upright() -> None:
     assert shown[0] == tuple(overlays.TURBO[255])
     assert shown[-1] == tuple(overlays.TURBO[0])
     assert len(set(shown)) > 200
+
+
+def test_a_sheet_has_the_signs_that_the_window_has() -> None:
+    def drawn(sign: str) -> np.ndarray:
+        paper = Image.new("L", (30, 30))
+        ImageDraw.Draw(paper).text((2, 2), sign, fill=255, font=overlays.sheet_font(16))
+        return np.asarray(paper)
+
+    assert [sign for sign in "µ–×°±" if np.array_equal(drawn(sign), drawn("\uffff"))] == []
 
 
 @pytest.mark.parametrize(("width", "height"), [(640, 360), (90, 40), (1920, 1080)])

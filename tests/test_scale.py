@@ -10,12 +10,14 @@ import pytest
 
 from splatscope.app.pictures import compose, save_screenshot
 from splatscope.app.provenance import Provenance
+from splatscope.app.scene import open_scene
 from splatscope.assets.images import read_image
 from splatscope.kernels.types import Camera
 from splatscope.viewer import overlays
 from splatscope.viewer.messages import ViewRequest
 from splatscope.viewer.scale import HeatScale, apart
 from splatscope.viewer.tile_values import make_legend
+from tests.test_open_path import make_model
 from tests.test_overlays import some_frame
 
 
@@ -76,7 +78,7 @@ def test_a_saved_heatmap_is_the_one_on_the_screen_with_its_counts_beside(tmp_pat
     camera = Camera.from_matrix(np.eye(4), 333, 200, 200, 200, 166, 100)
     request = ViewRequest(camera, overlay="tiles", overlay_opacity=0.8, scale=scale)
     on_screen = compose(frame, request)
-    about = Provenance(Path("garden"), 3064, "cpu", "2 threads")
+    about = Provenance(Path("/captures/garden"), 3064, "cpu", "2 threads")
     picture, sheet, counts, table = save_screenshot(frame, request, tmp_path, "here", about)
     assert np.array_equal(read_image(sheet)[:200, :333, :3], on_screen[..., :3])
     assert np.array_equal(np.load(counts), frame.tile_counts)
@@ -88,3 +90,13 @@ def test_a_saved_heatmap_is_the_one_on_the_screen_with_its_counts_beside(tmp_pat
     assert len(rows) == frame.tile_counts.size
     linear = compose(frame, ViewRequest(camera, overlay="tiles", overlay_opacity=0.8))
     assert not np.array_equal(on_screen, linear)
+
+
+def test_a_file_is_named_after_its_scene_and_a_caption_tells_what_it_is_of(tmp_path: Path) -> None:
+    splats = open_scene(make_model(tmp_path / "garden.v1") / "point_cloud" / "iteration_7").info
+    about = Provenance(splats.path, splats.iteration, "cuda", "NVIDIA H200")
+    assert about.caption == "garden.v1, iteration 7, cuda, NVIDIA H200"
+    assert about.stamped().startswith("garden.v1-20")
+    cup = Provenance(Path("cup.ply"), None, "cpu", "2 threads")
+    assert cup.caption == "cup.ply, cpu, 2 threads"
+    assert cup.stamped().startswith("cup-20")

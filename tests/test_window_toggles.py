@@ -119,3 +119,18 @@ def test_a_view_that_is_still_is_drawn_until_figures_hold_and_again_after_a_togg
         program.wait_for("figures of them", lambda facts: (facts["shown"]["pictures"] or 0) >= LEAST)
     finally:
         program.end()
+
+
+def test_the_tooltip_of_a_hidden_control_does_not_show_with_that_of_the_one_before_it(display: str) -> None:
+    program = Program(display, SCRIPT.with_name("tooltip_window.py"))
+    try:
+        window = program.find_window("splatscope")
+        for name in ("shown", "disabled"):
+            left, top = program.wait_for("buttons", lambda facts: facts["places"]["disabled"][0])["places"][name]
+            for nudge in (2, 0):
+                program.xdotool("mousemove", "--window", window, left + 8 + nudge, top + 8)
+            program.wait_for("its tooltip", lambda facts, name=name: name in facts["seen"])
+            program.rest(0.5)
+            assert program.facts["seen"] == [name]
+    finally:
+        program.end()

@@ -84,6 +84,7 @@ def tell_places() -> None:
         lambda panel: {
             "record frame": panel._record,
             "save frame": panel._save,
+            "machine": panel._machine,
             "source": panel._source,
             "gantt": panel._gantt.item,
         },

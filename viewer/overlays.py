@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from importlib.resources import files
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,7 @@ TURBO_FIT = (
     (0.09140261, 2.19418839, 4.84296658, -14.18503333, 4.27729857, 2.82956604),
     (0.10667330, 12.64194608, -60.58204836, 110.36276771, -89.90310912, 27.34824973),
 )
+FONT = "SourceSansPro-Regular.ttf"
 PAPER, INK, FAINT = (20, 22, 27, 255), (232, 235, 240, 255), (150, 156, 168, 255)
 
 
@@ -88,7 +91,7 @@ def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, scale: He
 
 def legend(words: Legend, height: int, size: float = 1.0) -> Rgba:
     """A vertical colour bar with its numbers, on dark paper; as wide as its text needs at `size`."""
-    font, pad, bar = _font(round(14 * size)), round(10 * size), round(18 * size)
+    font, pad, bar = sheet_font(round(16 * size)), round(10 * size), round(18 * size)
     head = [words.title] + [words.note] * bool(words.note)
     widest = max(math.ceil(font.getlength(text)) for text, _ in words.labels)
     line = _line_height(font)
@@ -152,7 +155,7 @@ def _facts(frame: Frame, request: ViewRequest, values: Int32, backend: str, capt
 
 def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
     """Parts set one after the other, broken between parts where a line is full."""
-    font, pad = _font(round(13 * scale)), round(10 * scale)
+    font, pad = sheet_font(round(15 * scale)), round(10 * scale)
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]}   |   {part}" if lines[-1] else part
@@ -169,11 +172,11 @@ def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
 
 
 @lru_cache(maxsize=8)
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font: the same sheet on every machine."""
-    return ImageFont.load_default(size)
+def sheet_font(size: int) -> ImageFont.FreeTypeFont:
+    """The window's own font, so that sheets are the same on every machine and have every sign that the window has."""
+    return ImageFont.truetype(BytesIO((files("splatscope.assets") / "fonts" / FONT).read_bytes()), size)
 
 
-def _line_height(font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> int:
+def _line_height(font: ImageFont.FreeTypeFont) -> int:
     box = font.getbbox("Ag|")
     return math.ceil(box[3] - box[1])

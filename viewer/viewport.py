@@ -309,7 +309,7 @@ class Viewport:
             ("instances", count(frame.instances)),
             *((("imbalance", ratio_text(ratio_of(frame.tile_counts, on.machine))),) if (on := status.blending) else ()),
             ("resolution", f"{width} x {height}  {self.session.shown_share:4.0%}"),
-            ("window", f"{self.session.pace.ms:.1f} ms a frame"),
+            ("UI", f"{self.session.pace.ms:.1f} ms per frame"),
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]
         if frame.skipped:

@@ -69,7 +69,8 @@ class SchedulePanel(Panel):
         self._nothing = dpg.add_text("No picture yet.", color=DIM)
         with inside(dpg.add_group(show=False)) as self._whole:
             self._build_buttons()
-            self._recording = self._build_facts("On this device, recorded", ("Activity", "Simulator error"), 100)
+            recorded = ("Activity", "Simulator error", "Live activity")
+            self._recording = self._build_facts("On this device, recorded", recorded, 100)
             self._of_view = self._build_facts("This view", ("Heaviest tile", "Max / mean", "Gini", "Empty tiles"), 84)
             self._build_machine()
             labels = ("Concurrent blocks", "Fair share per block", "Imbalance", "Idle area", "Activity")
@@ -145,11 +146,8 @@ class SchedulePanel(Panel):
                 "Share of the machine's time that no order of whole tiles can use: it waits for the heaviest one.",
             ),
             (self._simulated, "Activity", f"{activity}by the model, as tiles are scheduled now."),
-            (
-                self._recording,
-                "Activity",
-                f"{activity}of this picture while a heatmap records it, else of the recorded frame.",
-            ),
+            (self._recording, "Activity", f"{activity}of the recorded frame."),
+            (self._recording, "Live activity", f"{activity}of this picture, while a heatmap records it."),
             (
                 self._recording,
                 "Simulator error",
@@ -212,8 +210,8 @@ class SchedulePanel(Panel):
         is_new = self._analyst.ask(picture.serial, counts, on, self._shown)
         if picture.serial != self._serial or (self._recorded is not status.recorded):
             self._show_recorded(status.recorded)
-            newest = picture.frame.recording or (status.recorded.recording if status.recorded else None)
-            self._recording.show("Activity", f"{newest.activity:.1%}" if newest else "")
+            live = picture.frame.recording
+            self._recording.show("Live activity", f"{live.activity:.1%}" if live else "")
             self._serial = picture.serial
             self._history.add(0, ratio_of(counts, on.machine))
         figures = self._analyst.newest
@@ -232,6 +230,7 @@ class SchedulePanel(Panel):
         dpg.set_value(self._source, PREDICTED if recorded is None else RECORDED)
         dpg.set_value(self._check_text, "" if recorded is None else spoken_checks(recorded))
         error = None if recorded is None else simulator_error(recorded)
+        self._recording.show("Activity", "" if recorded is None else f"{recorded.recording.activity:.1%}")
         self._recording.show("Simulator error", "" if error is None else f"{error:+.1%}")
 
     def _show_machine(self, on: BlendMachine) -> None:
