@@ -48,8 +48,8 @@ def test_activated_values_are_recognised_read_as_such_and_told_with_the_option(t
     write_ply(path, activated(raw), text=text)
     opened = read_splat_file(path)
     assert_close(opened.gaussians, raw)
-    assert "was written without logarithms and logits" in opened.reading
-    assert "--activated none reads them as usual" in opened.reading
+    assert opened.reading.startswith("Read as scales and opacities, not as logarithms and logits: ")
+    assert opened.reading.endswith("--activated none reads the file as usual.")
     assert open_scene(path).info.warnings == opened.warnings == (opened.reading,)
     assert read_splat_file(path, "none").warnings == ()
     np.testing.assert_array_equal(read_splat_file(path, "none").gaussians.log_scales, activated(raw).log_scales)
@@ -104,7 +104,7 @@ def test_converting_writes_the_usual_values_and_says_so(tmp_path: Path, capsys: 
     source, target, raw = tmp_path / "a.ply", tmp_path / "b.ply", raw_splats()
     write_ply(source, activated(raw))
     main(["convert", str(source), str(target)])
-    assert "warning: Every scale in" in capsys.readouterr().err
+    assert "warning: Read as scales and opacities" in capsys.readouterr().err
     assert_close(read_ply(target), raw)
     main(["convert", str(source), str(target), "--overwrite", "--activated", "none"])
     assert capsys.readouterr().err == ""
@@ -118,4 +118,4 @@ def test_real_splats_are_taken_for_what_they_are(tmp_path: Path, name: str) -> N
     raw = read_splat_file(path)
     assert raw.reading == ""
     write_ply(tmp_path / "a.ply", activated(raw.gaussians))
-    assert "without logarithms and logits" in read_splat_file(tmp_path / "a.ply").reading
+    assert "not as logarithms and logits" in read_splat_file(tmp_path / "a.ply").reading
