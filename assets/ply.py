@@ -21,6 +21,7 @@ from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
+from splatscope.kernels.words import counted
 
 _POSITION = ["x", "y", "z"]
 _NORMAL = ["nx", "ny", "nz"]  # written as zero, as others expect them; never read
@@ -116,7 +117,7 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     """Positions and colours of a point cloud or mesh; grey where the file has no colours.
 
     Colours may be integers (0..255, or 0..65535 as some scanners' software writes them) or floats (0..1). Points that
-    are not finite are left out. Raises InputError.
+    are not finite are left out with a remark. Raises InputError.
     """
     table = open_vertices(path)
     missing = [name for name in _POSITION if name not in table.names]
@@ -125,14 +126,18 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     colors = next((names for names in _COLORS if set(names) <= set(table.names)), [])
     blocks = [values for _, values in table.blocks([*_POSITION, *colors], np.float64)]
     values = np.concatenate(blocks) if blocks else np.zeros((0, 3 + len(colors)))
-    values = values[np.isfinite(values).all(axis=1)]
+    finite = np.isfinite(values).all(axis=1)
+    bad = f"{(~finite).sum():,} of {counted(len(values), 'point')} in {table.path}"
+    remarks = () if finite.all() else (f"Left out: {bad}, whose numbers are not finite.",)
+    values = values[finite]
     rgb = values[:, 3:] if colors else np.full((len(values), 3), 128.0)
     brightest = rgb.max(initial=0.0)
     if colors and table.is_float(colors[0]):
         rgb = rgb * 255 if brightest <= 1 else rgb
     elif brightest > 255:
         rgb = rgb / 257  # 65535 becomes 255
-    return PointCloud(np.ascontiguousarray(values[:, :3]), np.clip(np.round(rgb), 0, 255).astype(np.uint8))
+    rgb = np.clip(np.round(rgb), 0, 255).astype(np.uint8)
+    return PointCloud(np.ascontiguousarray(values[:, :3]), rgb, remarks)
 
 
 def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.ndarray:
