@@ -234,11 +234,12 @@ def _open_folder(path: Path, images: str, masks: Sequence[MaskUse]) -> SplatFile
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
         return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images, masks)
+    if not below:
+        refuse_half_a_model(path)
     refused = [child for child in children if child.is_file() and _file_format(child)]
     if refused and not below:
         return _open_file(refused[0], images)  # which says what that file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
-        refuse_half_a_model(path)
         return _open_bare(path, *bare, masks)
     raise InputError(_nothing_to_open(path, children, below))
 
@@ -270,7 +271,7 @@ def _can_open(child: Path) -> bool:
 
 def _is_readable(file: Path) -> bool:
     file_format = _file_format(file)
-    return file_format is not None and file_format.read is not None
+    return file_format is not None and file_format.read is not None and file.name != "points3D.ply"  # COLMAP's points
 
 
 def _nothing_to_open(path: Path, children: list[Path], below: list[Path]) -> str:

@@ -24,6 +24,7 @@ from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
+from splatscope.kernels.words import counted
 
 _POSITION = ["x", "y", "z"]
 _NORMAL = ["nx", "ny", "nz"]  # written as zero, as others expect them; never read
@@ -119,7 +120,7 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     """Positions and colours of a point cloud or mesh; grey where the file has no colours.
 
     Colours may be integers (0..255, or 0..65535 as some scanners' software writes them) or floats (0..1). Points that
-    are not finite are left out and counted. Raises InputError.
+    are not finite are left out with a remark. Raises InputError.
     """
     table = open_vertices(path)
     missing = [name for name in _POSITION if name not in table.names]
@@ -141,7 +142,9 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     if not is_narrow:
         is_float = table.type_of(names[0]).kind == "f"
         colors = _eight_bits(colors, _measure(is_float, brightest))
-    return PointCloud(positions[:kept], colors[:kept], dropped=table.count - kept)
+    bad = f"{table.count - kept:,} of {counted(table.count, 'point')} in {table.path}"
+    remarks = (f"Left out: {bad}, whose numbers are not finite.",) if kept < table.count else ()
+    return PointCloud(positions[:kept], colors[:kept], remarks)
 
 
 def _measure(is_float: bool, brightest: float) -> float:

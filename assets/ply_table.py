@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer
 from splatscope.assets.ply_header import HEADER_LIMIT, Element, Header, is_ply, parse_header, shortened
 from splatscope.kernels.errors import InputError
 
@@ -209,8 +210,8 @@ def _what_it_is(start: bytes) -> str:
         return "it is a web page or XML, often a failed download. Download it again."
     if start[:2] == b"\x1f\x8b" or start[:4] == b"PK\x03\x04":
         return "it is a gzip or ZIP archive. Unpack it first."
-    if text.startswith("version https://git-lfs"):
-        return "it is a Git LFS pointer, not the file itself. Fetch the file with 'git lfs pull'."
+    if lfs_pointer(start):
+        return LFS_SENTENCE
     return f"it should begin with the line 'ply', but begins with {start[:12]!r}."
 
 

@@ -180,24 +180,27 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     """The points that the file names or that lie beside it, if any. Damaged ones are a warning, never a failure."""
     named = content.get("ply_file_path")
     names = [named] if isinstance(named, str) and named else []
-    warnings = []
+    warnings, remarks = [], []
     for name in (*names, *_POINT_FILES):
         if _is_file(folder / name):
             try:
                 cloud = read_point_cloud(folder / name)
             except InputError as error:
                 return None, [f"Points ignored: {error}"]
+            remarks += cloud.remarks
             if len(cloud.positions):
-                return cloud, []
+                return cloud, remarks
+            remarks.append(f"There are no points in {name}.")
         elif name in names:
             warnings.append(f"The points {name} that the file names are not there.")
     for model in (folder / name for name in _COLMAP_MODELS):
         if model_suffix(model):
             try:
-                return _moved_points(points(model), content, folder), warnings
+                cloud, more = points(model)
+                return _moved_points(cloud, content, folder), [*warnings, *remarks, *more]
             except InputError as error:
-                return None, [*warnings, f"Points ignored: {error}"]
-    return None, warnings
+                return None, [*warnings, *remarks, f"Points ignored: {error}"]
+    return None, warnings + remarks
 
 
 def _is_file(path: Path) -> bool:
