@@ -45,6 +45,8 @@ def plan_training(options: cli.Train, also_over: bool = False) -> TrainingPlan:
             f"The capture is given twice: {options.dataset} and --source-path {options.source_path}; give one."
         )
     begin = None if options.resume is None else _beginning(options.resume, options.activated)
+    if options.activated != "auto" and (begin is None or begin.splats is None):
+        raise InputError("--activated says how a .ply given to --resume is read, and there is none; leave it out.")
     named = options.dataset or options.source_path
     source, recipe = _own_run(options, begin, named)
     config = _with_options(recipe, options)

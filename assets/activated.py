@@ -41,8 +41,8 @@ def with_raw_values(path: Path, gaussians: Gaussians, activated: Activated = "au
     opacities, scales = _opacities_look_activated(gaussians), _scales_look_activated(gaussians)
     if opacities and scales:
         return _read_as(path, gaussians, "both"), (
-            f"Every scale in {path} is positive and every opacity lies between 0 and 1, so it was written without "
-            "logarithms and logits. Its values are read as scales and opacities; --activated none reads them as usual."
+            f"Read as scales and opacities, not as logarithms and logits: every scale in {path} is positive and every "
+            "opacity lies between 0 and 1. --activated none reads the file as usual."
         )
     if opacities:
         return gaussians, (

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from splatscope.app.cli import Train
 from splatscope.app.main import main
 from splatscope.app.scene import open_scene
+from splatscope.app.training_setup import plan_training
 from splatscope.assets.activated import Activated
 from splatscope.assets.formats import read_splat_file
 from splatscope.assets.ply import read_ply, write_ply
@@ -48,8 +50,8 @@ def test_activated_values_are_recognised_read_as_such_and_told_with_the_option(t
     write_ply(path, activated(raw), text=text)
     opened = read_splat_file(path)
     assert_close(opened.gaussians, raw)
-    assert "was written without logarithms and logits" in opened.reading
-    assert "--activated none reads them as usual" in opened.reading
+    assert opened.reading.startswith("Read as scales and opacities, not as logarithms and logits: ")
+    assert opened.reading.endswith("--activated none reads the file as usual.")
     assert open_scene(path).info.warnings == opened.warnings == (opened.reading,)
     assert read_splat_file(path, "none").warnings == ()
     np.testing.assert_array_equal(read_splat_file(path, "none").gaussians.log_scales, activated(raw).log_scales)
@@ -104,11 +106,23 @@ def test_converting_writes_the_usual_values_and_says_so(tmp_path: Path, capsys: 
     source, target, raw = tmp_path / "a.ply", tmp_path / "b.ply", raw_splats()
     write_ply(source, activated(raw))
     main(["convert", str(source), str(target)])
-    assert "warning: Every scale in" in capsys.readouterr().err
+    assert "warning: Read as scales and opacities" in capsys.readouterr().err
     assert_close(read_ply(target), raw)
     main(["convert", str(source), str(target), "--overwrite", "--activated", "none"])
     assert capsys.readouterr().err == ""
     np.testing.assert_array_equal(read_ply(target).logit_opacities, activated(raw).logit_opacities)
+
+
+def test_a_run_begins_with_raw_values_and_tells_so(tmp_path: Path) -> None:
+    path, raw = tmp_path / "a.ply", raw_splats()
+    write_ply(path, activated(raw))
+    begin = plan_training(Train(dataset=tmp_path, resume=path)).begin
+    assert begin is not None
+    assert begin.splats is not None
+    assert_close(begin.splats, raw)
+    assert begin.changes == (read_splat_file(path).reading,)
+    with pytest.raises(InputError, match=r"--activated says how a .ply given to --resume is read, and there is none"):
+        plan_training(Train(dataset=tmp_path, activated="both"))
 
 
 @pytest.mark.skipif(not SPLATS.exists(), reason="the shared test data is not here")
@@ -118,4 +132,4 @@ def test_real_splats_are_taken_for_what_they_are(tmp_path: Path, name: str) -> N
     raw = read_splat_file(path)
     assert raw.reading == ""
     write_ply(tmp_path / "a.ply", activated(raw.gaussians))
-    assert "without logarithms and logits" in read_splat_file(tmp_path / "a.ply").reading
+    assert "not as logarithms and logits" in read_splat_file(tmp_path / "a.ply").reading

@@ -144,7 +144,7 @@ def test_a_splat_that_no_picture_shows_is_said_beside_the_scores(
     write_ply(tmp_path / "odd.ply", splats)
     dataset = ("--dataset", run.parent / "small set")
     splatscope("eval", tmp_path / "odd.ply", *dataset, "--out", tmp_path, "--backend", "cpu")
-    assert f"warning: Not usable: 1 splat of {tmp_path / 'odd.ply'} has a number" in capsys.readouterr().out
+    assert f"warning: Not usable: 1 splat of {tmp_path / 'odd.ply'} with a number" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------ convert
