@@ -51,7 +51,8 @@ def open_for(maker: Maker, path: Path, images: str) -> tuple[Scene, Maker | RunP
 
 def _open_with(plan: RunPlan, path: Path, images: str) -> Scene:
     try:
-        return open_scene(path, images, uses_of_masks(plan.config.data.masks, plan.begin is not None))
+        data = plan.config.data
+        return open_scene(path, images, uses_of_masks(data.masks, plan.begin is not None), data.axes)
     except NoCamerasError as error:
         if plan.begin is None:
             raise

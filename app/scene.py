@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from splatscope.app.run_folder import held_out
-from splatscope.assets.capture import NO_OFFSET, Capture, Offset, View
+from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path
 from splatscope.assets.model_folder import model_of
 from splatscope.assets.recentre import camera_less
@@ -40,9 +40,11 @@ class Scene:
     remark: str = ""  # a sentence about the run whose folder was opened
 
 
-def open_scene(path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> Scene:
+def open_scene(
+    path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES, axes: AxesChoice = "auto"
+) -> Scene:
     """Reads whatever lies at `path`. Raises InputError with a sentence for the user."""
-    opened = open_path(path, images, masks)
+    opened = open_path(path, images, masks, axes)
     if isinstance(opened, SplatFile):
         return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
     return Scene(_describe_capture(opened), None, opened, opened.offset)

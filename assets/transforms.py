@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import IMAGES, Capture, Census, PointCloud, View
+from splatscope.assets.agreement import fitted
+from splatscope.assets.capture import IMAGES, AxesChoice, Capture, Census, PointCloud, View
 from splatscope.assets.colmap_model import model_suffix, points
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import check_rigid, matrix, read_json, require
@@ -36,12 +37,12 @@ _COLMAP_MODELS = ("colmap/sparse/0", "colmap/sparse")  # where nerfstudio leaves
 _OPENGL_FROM_OPENCV = np.diag([1.0, -1.0, -1.0, 1.0])
 
 
-def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
+def read_blender(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads `transforms_train.json` and `transforms_test.json`, or else `transforms.json`, of a folder.
 
     What a file has in `images`, or in no folder, is taken from the folder that `images` names, for example
-    nerfstudio's `images_4`. Raises InputError if neither file is there, a frame is incomplete, or no photograph is
-    found.
+    nerfstudio's `images_4`. `axes` as `agreement.fitted` has it. Raises InputError if neither file is there, a frame is
+    incomplete, or no photograph is found.
     """
     path = Path(path)
     names = _Names(Photographs(path, with_masks=True), images)
@@ -80,7 +81,8 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
     all_warnings = (*warnings, *masks.sentences(), *point_warnings)
     # Blender's own files give an angle of view; a focal length in pixels comes from a calibrated camera.
     kind = "transforms" if any("fl_x" in entry for entry in (content, *content["frames"])) else "blender"
-    return recentred(Capture(path, kind, views, test_views, cloud, all_have_alpha(views), all_warnings, census=census))
+    capture = Capture(path, kind, views, test_views, cloud, all_have_alpha(views), all_warnings, census=census)
+    return recentred(fitted(capture, "opengl", axes))
 
 
 def _read_file(where: Path) -> Mapping[str, Any]:
@@ -181,7 +183,7 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     named = content.get("ply_file_path")
     names = [named] if isinstance(named, str) and named else []
     warnings, remarks = [], []
-    for name in (*names, *_POINT_FILES):
+    for name in dict.fromkeys((*names, *_POINT_FILES)):
         if _is_file(folder / name):
             try:
                 cloud = read_point_cloud(folder / name)
