@@ -52,6 +52,13 @@ ActivatedChoice = Annotated[
         "opacities; auto reads both so if all scales are positive and all opacities lie between 0 and 1, and says so."
     ),
 ]
+Axes = Annotated[
+    Literal["auto", "opencv", "opengl"],
+    arg(
+        help="Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind). auto: as the "
+        "format has them, unless the points leave no doubt that they are the other ones."
+    ),
+]
 WindowSize = Annotated[str, arg(metavar="WxH", help="Size of the window in pixels.")]
 UiScale = Annotated[float, arg(help="Scale of text and controls in the window; 0 follows the screen.")]
 
@@ -64,6 +71,7 @@ class View:
     """A splat file (.ply), a model folder, a run's folder, a capture (COLMAP, transforms.json or
     transforms_train.json), or a folder of photographs."""
     activated: ActivatedChoice = "auto"
+    axes: Axes = "auto"
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where an NVIDIA GPU can be used, else the CPU."""
     size: WindowSize = "1600x1000"
@@ -103,6 +111,9 @@ class Train:
     masks: Annotated[Literal["use", "invert", "ignore"] | None, optional("{use,invert,ignore}")] = None
     """Masks beside photographs (masks/NAME.png, mask_path, dynamic_mask_NAME.png): leave out what is black, or in
     dynamic ones what is not (default); or the rest; or nothing. A search for cameras looks at what is left."""
+    axes: Annotated[Literal["auto", "opencv", "opengl"] | None, optional("{auto,opencv,opengl}")] = None
+    """Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind). auto, the default: as the
+    format has them, unless the points leave no doubt that they are the other ones."""
     eval: bool = False
     """Hold out every 8th view (every Nth by --set data.holdout_interval=N) and measure PSNR on those.
     A test split of the set's own (transforms_test.json, or nerfstudio's test_filenames) is always held out instead."""
@@ -259,6 +270,7 @@ class Doctor:
     """The capture: a COLMAP folder or a folder with transforms.json or transforms_train.json."""
     images: Annotated[str, arg(aliases=["-i"], metavar="NAME")] = "images"
     """Folder of photographs inside a COLMAP capture."""
+    axes: Axes = "auto"
     resolution: Annotated[int, arg(aliases=["-r"])] = -1
     """Size of the photographs that time and memory are told for, as for train."""
     iterations: int = 30_000

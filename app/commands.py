@@ -62,7 +62,7 @@ def display_is_present() -> bool:
 def _view(options: cli.View) -> None:
     from splatscope.app.policy_options import choose_policy
     from splatscope.app.window import open_window
-    from splatscope.training.config import TrainConfig
+    from splatscope.training.config import DataConfig, TrainConfig
 
     toggles = choose_policy(options.step, options.toggle)
     size = cli.parse_size(options.size, "--size")
@@ -74,7 +74,7 @@ def _view(options: cli.View) -> None:
         size=size,
         ui_scale=options.ui_scale,
         nvtx=options.nvtx,
-        training=lambda: TrainConfig(),
+        training=lambda: TrainConfig(data=DataConfig(axes=options.axes)),
         images="images",
         out=None,
         autostart=False,

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from splatscope.assets.checkup import Checkup, Finding, check_up
+from splatscope.assets.checkup import Checkup, Finding, check_up, check_up_bare
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:  # the window shows the page without loading the command line
@@ -27,13 +27,18 @@ def run_doctor(options: cli.Doctor) -> None:
     """Prints the page. Raises InputError if the capture does not open."""
     from splatscope.app.terminal import say
     from splatscope.assets.formats import open_capture
+    from splatscope.assets.sfm import NoCamerasError
     from splatscope.kernels.api import make_backend
     from splatscope.training.config import DataConfig, TrainConfig
 
-    data = DataConfig(images=options.images, resolution=options.resolution)
+    data = DataConfig(images=options.images, resolution=options.resolution, axes=options.axes)
     config = TrainConfig(iterations=options.iterations, data=data)
     config.check()
-    capture = open_capture(options.dataset, options.images)
+    try:
+        capture = open_capture(options.dataset, options.images, axes=options.axes)
+    except NoCamerasError as error:
+        print("\n".join(check_up_bare(error.path, error.folder, decode=not options.quick).lines()))
+        return
     backend = None if options.quick else make_backend(options.backend)
     say(examine(capture, config, backend, decode=not options.quick).lines())
 

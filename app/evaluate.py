@@ -56,7 +56,7 @@ def run_eval(options: cli.Eval) -> None:
     model = model_of(splats.path)
     out = options.out or (model[0] if model else default_out(splats.path.stem))
     capture_path, data, is_known = _capture_and_data(options, splats, model[0] if model else splats.path.parent)
-    capture = open_capture(capture_path, data.images, (data.masks, *MASK_USES))
+    capture = open_capture(capture_path, data.images, (data.masks, *MASK_USES), data.axes)
     protocol = choose_views(capture, data, options.split, is_known)
     if is_known and options.dataset is None and options.split == "test":
         protocol = protocol.but_for_trained(listed_held_out(model[0] if model else splats.path.parent))

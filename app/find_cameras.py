@@ -29,12 +29,12 @@ def open_or_find(path: Path, data: DataConfig, begun: Path | None = None) -> Cap
     """
     masks = uses_of_masks(data.masks, begun is not None)
     try:
-        return open_capture(path, data.images, masks)
+        return open_capture(path, data.images, masks, data.axes)
     except NoCamerasError as error:
         if begun is not None:
             raise error.lost(begun) from error
         _search_in_terminal(error)
-    return open_capture(path, data.images, masks)
+    return open_capture(path, data.images, masks, data.axes)
 
 
 def uses_of_masks(wanted: MaskUse, has_begun: bool) -> tuple[MaskUse, ...]:

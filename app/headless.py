@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskID, TimeRemainingColumn
@@ -18,6 +18,7 @@ from splatscope.app.sentences import back_label, sentence
 from splatscope.app.session import way_back
 from splatscope.app.stop_request import StopRequest
 from splatscope.app.terminal import Terminal, column
+from splatscope.assets.checkup import check_up
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted, duration
 from splatscope.training import events
@@ -50,6 +51,9 @@ def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
             trainer.use(policy)
         except InputError as error:  # for want of memory; it goes on with what it says
             console.print(f"warning: {error}")
+    odd = [f"{finding.text} {finding.advice}".rstrip() for finding in check_up(trainer.capture).oddities]
+    for warning in odd:
+        console.print(f"warning: {warning}")
     if foreseen := memory_use(trainer).text:
         console.print(f"Memory: {foreseen}")
     if short := schedules_in_words(trainer.config):
@@ -66,7 +70,7 @@ def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
     )
     with StopRequest() as stop, progress:
         task = progress.add_task("Training", total=trainer.config.iterations, figures="")
-        line = _Line(console, progress, task, first, lambda: trainer.seconds["training"])
+        line = _Line(console, progress, task, first, lambda: trainer.seconds["training"], odd)
         problem = _pull_events(trainer, line, stop)
     if problem is not None:
         _save_at_standstill(trainer, problem, console)
@@ -115,9 +119,17 @@ class _Line:
     PLAIN_SECONDS = 10.0
 
     def __init__(
-        self, console: Terminal, progress: Progress, task: TaskID, first: int, trained: Callable[[], float]
+        self,
+        console: Terminal,
+        progress: Progress,
+        task: TaskID,
+        first: int,
+        trained: Callable[[], float],
+        told: Sequence[str],
     ) -> None:
-        """`first`: the iteration the run begins or goes on from; `trained`: seconds of training so far."""
+        """`first`: the iteration the run begins or goes on from; `trained`: seconds of training so far; `told`:
+        warnings that were printed already."""
+        self._told = told
         self._console, self._progress, self._task = console, progress, task
         self._trained = trained
         self.unsaved: events.SaveFailed | None = None  # the newest
@@ -138,7 +150,7 @@ class _Line:
             case events.Evaluated():
                 self._psnr = f"  PSNR {event.psnr:.2f}"
             case events.Prepared():
-                for warning in event.warnings:
+                for warning in (warning for warning in event.warnings if warning not in self._told):
                     self._console.print(f"warning: {warning}")
             case events.SaveFailed():
                 self.unsaved = event

@@ -53,7 +53,8 @@ def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto
 
 def _open_with(plan: RunPlan, path: Path, images: str, activated: Activated = "auto") -> Scene:
     try:
-        return open_scene(path, images, uses_of_masks(plan.config.data.masks, plan.begin is not None), activated)
+        data = plan.config.data
+        return open_scene(path, images, uses_of_masks(data.masks, plan.begin is not None), data.axes, activated)
     except NoCamerasError as error:
         if plan.begin is None:
             raise

@@ -14,7 +14,7 @@ import numpy as np
 
 from splatscope.app.run_folder import held_out
 from splatscope.assets.activated import Activated
-from splatscope.assets.capture import NO_OFFSET, Capture, Offset, View
+from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.model_folder import model_of
 from splatscope.assets.recentre import FARTHEST, camera_less
@@ -42,13 +42,17 @@ class Scene:
 
 
 def open_scene(
-    path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES, activated: Activated = "auto"
+    path: Path,
+    images: str = "images",
+    masks: Sequence[MaskUse] = MASK_USES,
+    axes: AxesChoice = "auto",
+    activated: Activated = "auto",
 ) -> Scene:
-    """Reads whatever lies at `path`; `activated` says how the values of splats are read.
+    """Reads whatever lies at `path`; `activated` says how the values of splats are read, `axes` those of cameras.
 
     Raises InputError with a sentence for the user.
     """
-    opened = reread(open_path(path, images, masks), activated)
+    opened = reread(open_path(path, images, masks, axes), activated)
     if isinstance(opened, SplatFile):
         return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
     return Scene(_describe_capture(opened), None, opened, opened.offset)

@@ -27,7 +27,7 @@ _OFTEN = (
     "antialiasing", "data.masks", "data.alpha", "data.white_background", "exposure.enabled", "initial.source",
     "test_interval", "save_iterations", "plateau.patience",
 )  # fmt: skip
-_ELSEWHERE = ("data.images",)  # chosen when the capture was opened
+_ELSEWHERE = ("data.images", "data.axes")  # chosen when the capture was opened
 _LABELS = {
     "data.eval": "Hold out views",
     "data.alpha": "Alpha channel",

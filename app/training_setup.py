@@ -223,6 +223,7 @@ def _with_options(config: TrainConfig, options: cli.Train) -> TrainConfig:
             "eval": options.eval or None,
             "alpha": options.alpha,
             "masks": options.masks,
+            "axes": options.axes,
         },
         "initial": {"source": options.init},
         "densify": {"start": warm_up, "max_splats": most},

@@ -1,7 +1,7 @@
 """A capture: photographs with cameras, as read from disk before anything is trained.
 
 Readers (`colmap.py`, `transforms.py`) fill these; `view_image.py` turns a view into pixels and
-`training/dataset.py` a capture into a training set. Nothing here decodes a picture.
+`training/dataset.py` a capture into a training set. `agreement.py` judges whether cameras and points fit each other.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ NO_OFFSET = (0.0, 0.0, 0.0)
 Offset = tuple[float, float, float]
 # blender: synthetic sets, built around the origin; transforms: JSON with calibrated cameras
 Kind = Literal["colmap", "blender", "transforms", "polycam", "record3d"]
+Axes = Literal["opencv", "opengl"]  # of a camera: x right, y down, z ahead; or x right, y up, z behind
+AxesChoice = Literal["auto", "opencv", "opengl"]  # auto: as the format has them, unless points say otherwise
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,14 @@ class Mask:
     path: Path
     orientation: int = 1  # EXIF's number of the turn that makes its stored pixels fit the photograph as that is read
     is_dynamic: bool = False  # instant-ngp's: what is not black moves, and only what is black shows the scene
+
+
+@dataclass(frozen=True, eq=False)
+class Sightings:
+    """Some points of a reconstruction, and where a photograph shows them by what the reconstruction says."""
+
+    ids: NDArray[np.int64]  # [K] those of `PointCloud.ids`
+    rays: NDArray[np.float64]  # [K, 2] x / z and y / z in the frame of the camera
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class View:
     turned: bool = False  # the photograph is turned as its EXIF tag says, which is what its camera speaks of
     has_alpha: bool = False
     mask: Mask | None = None
+    sightings: Sightings | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +64,7 @@ class PointCloud:
     positions: NDArray[np.float64]  # [P, 3] world units
     colors: NDArray[np.uint8]  # [P, 3]
     remarks: tuple[str, ...] = ()  # a sentence about points of the file that are not among these
+    ids: NDArray[np.int64] | None = None  # [P] ascending, in the reconstruction; None: it is not one of COLMAP's
 
     @property
     def lack(self) -> str:

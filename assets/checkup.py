@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from splatscope.assets.capture import NO_OFFSET, Capture, Kind, View
 from splatscope.assets.extent import FAR_CAMERA, depth_from_one_place
 from splatscope.assets.images import check_decodes
 from splatscope.assets.lens import Lens, as_colmap, straightened
-from splatscope.assets.masks import problem_of
-from splatscope.assets.photographs import left_out
+from splatscope.assets.masks import Masks, problem_of
+from splatscope.assets.photographs import Photographs, Unreadable, left_out
 from splatscope.assets.undistort import seen
 from splatscope.assets.upright import guess_up
+from splatscope.assets.witnesses import seen_by
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 from splatscope.kernels.words import counted
@@ -31,8 +32,14 @@ from splatscope.kernels.words import counted
 FEW_VIEWS = 10
 SURE_UP = 0.5  # confidence below which the guessed up direction is only a guess
 _POINTS_LOOKED_AT = 2000
-_FEW_SEEN = 0.01  # share of the points; a view that sees fewer looks away from the scene
+_FEW_SEEN = 0.01  # share of the points; a view that sees no more looks away from the scene
+_FEW_SEEN_OF_MEDIAN = 0.1  # of the share that other views see; of a large scene all see few
+_NEAR_MIDDLE = 0.02  # of the width
+_SEARCHED = "a search for cameras looks at what they leave"
+_SEARCH_TIME = "a search takes seconds for tens of photographs and minutes for hundreds; it can be stopped and resumed"
 _ODD_ANGLES = (10.0, 150.0)  # degrees; horizontal angles of view outside are rare and mostly mistakes
+_POSE_DIGITS = 9  # of poses that are compared
+_ROUNDING = 1e-9  # of coordinates; differences below it are none
 _NAMED = 5  # examples in a line
 _KINDS: dict[Kind, str] = {
     "colmap": "COLMAP",
@@ -85,8 +92,8 @@ def check_up(capture: Capture, decode: bool = False) -> Checkup:
     views = (*capture.views, *capture.test_views)
     findings = [
         *_files(capture),
-        *_sizes(views),
-        *(_damage(views) if decode else ()),
+        *_sizes([(view.camera.width, view.camera.height) for view in views]),
+        *(_damage({view.name: view.image_path for view in views}) if decode else ()),
         *_lenses(views),
         *_alpha(capture, views),
         *_masks(views, decode),
@@ -96,6 +103,33 @@ def check_up(capture: Capture, decode: bool = False) -> Checkup:
     ]
     findings += [Finding("opening", warning, is_odd=True) for warning in capture.warnings]
     return Checkup(capture.path, tuple(findings))
+
+
+def check_up_bare(path: Path, folder: Path, decode: bool = False) -> Checkup:
+    """Looks over photographs in `folder` that have no cameras yet. With `decode` each is read to its last byte."""
+    photographs = Photographs(folder)
+    sizes, unreadable = [], []
+    for name in photographs.paths:
+        try:
+            header = photographs.header(name)
+            sizes.append((header.width, header.height))
+        except InputError as error:
+            unreadable.append((name, str(error)))
+    count, where = len(photographs.paths), f" in {folder.name}" if folder != path else ""
+    masks = len(Masks(photographs, beside=folder != path).all())
+    damage = _damage(photographs.paths) if decode else _unreadable("photographs", unreadable)
+    findings = [
+        Finding("capture", "photographs without cameras"),
+        Finding("photographs", f"{count}{where}"),
+        *(_sizes(sizes) if sizes else ()),
+        *damage,
+        Finding("masks", f"{masks} of {count} have one; {_SEARCHED}" if masks else "none"),
+        Finding("cameras", f"none yet; splatscope train {quote(str(path))}, or opening it in the window, finds them"),
+        Finding("time", _SEARCH_TIME),
+        Finding("points", "none yet; they are found with the cameras"),
+        *_few(count),
+    ]
+    return Checkup(path, tuple(findings))
 
 
 def _files(capture: Capture) -> Iterator[Finding]:
@@ -111,33 +145,42 @@ def _files(capture: Capture) -> Iterator[Finding]:
     yield Finding("photographs", f"{found}{unused}{tests}")
     if census.missing:
         yield Finding("missing", _some(census.missing))
-    if len(capture.views) < FEW_VIEWS:
+    yield from _few(len(capture.views))
+
+
+def _few(count: int) -> Iterator[Finding]:
+    if count < FEW_VIEWS:
+        text = f"Only {counted(count, 'photograph')} can be trained on."
         advice = "A scene is covered by about 50 to 300; what only one of them sees has no depth."
-        yield Finding(
-            "photographs", f"Only {counted(len(capture.views), 'photograph')} can be trained on.", True, advice
-        )
+        yield Finding("photographs", text, True, advice)
 
 
-def _sizes(views: Sequence[View]) -> Iterator[Finding]:
-    sizes = Counter((view.camera.width, view.camera.height) for view in views).most_common()
+def _sizes(of_each: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    sizes = Counter(of_each).most_common()
     shown = ", ".join(f"{count} of {width} x {height}" for (width, height), count in sizes[:_NAMED])
     yield Finding("sizes", shown + (f" and {counted(len(sizes) - _NAMED, 'more size')}" if len(sizes) > _NAMED else ""))
 
 
-def _damage(views: Sequence[View]) -> Iterator[Finding]:
-    def problem(view: View) -> str:
+def _damage(paths: Mapping[str, Path]) -> Iterator[Finding]:
+    """Reads photographs, by their names, to their ends."""
+
+    def problem(path: Path) -> str:
         try:
-            check_decodes(view.image_path)
+            check_decodes(path)
         except InputError as error:
             return str(error)
         return ""
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="checkup") as pool:
-        problems = list(pool.map(problem, views))
-    unreadable = [(view.name, reason) for view, reason in zip(views, problems, strict=True) if reason]
-    yield Finding("decoding", f"{len(views) - len(unreadable)} of {len(views)} can be decoded to the end")
+        problems = list(pool.map(problem, paths.values()))
+    unreadable = [(name, reason) for name, reason in zip(paths, problems, strict=True) if reason]
+    yield Finding("decoding", f"{len(paths) - len(unreadable)} of {len(paths)} can be decoded to the end")
+    yield from _unreadable("decoding", unreadable)
+
+
+def _unreadable(topic: str, unreadable: Sequence[Unreadable]) -> Iterator[Finding]:
     if unreadable:
-        yield Finding("decoding", left_out(unreadable), True)
+        yield Finding(topic, left_out(unreadable), True)
 
 
 def _lenses(views: Sequence[View]) -> Iterator[Finding]:
@@ -174,6 +217,35 @@ def _lenses(views: Sequence[View]) -> Iterator[Finding]:
             f"{counted(len(skewed), 'photograph')}, {skewed[0].name}."
         )
         yield Finding("lenses", text, True, "Check that the cameras were computed from photographs of this shape.")
+    yield from _principal_points(views)
+
+
+def _principal_points(views: Sequence[View]) -> Iterator[Finding]:
+    lying = [view for view in views if _is_middle_if_turned(view.camera)]
+    outside = [v for v in views if not (0 <= v.camera.cx <= v.camera.width and 0 <= v.camera.cy <= v.camera.height)]
+    outside = [view for view in outside if view not in lying]
+    for odd, where, advice in (
+        (
+            lying,
+            "is the middle of a picture turned by a quarter",
+            "Portrait and landscape are mixed up: export again.",
+        ),
+        (
+            outside,
+            "lies outside the picture",
+            "Right only where a side was cropped off; else export again.",
+        ),
+    ):
+        if odd:
+            camera, count = odd[0].camera, counted(len(odd), "photograph")
+            text = f"The principal point of {count} {where}: ({camera.cx:.0f}, {camera.cy:.0f}) on {camera.width} x "
+            yield Finding("lenses", f"{text}{camera.height} pixels, for example {odd[0].name}.", True, advice)
+
+
+def _is_middle_if_turned(camera: Camera) -> bool:
+    """True if the principal point is in the middle only of a picture whose width and height are exchanged."""
+    from_middle = abs(camera.cx - camera.height / 2) + abs(camera.cy - camera.width / 2)
+    return from_middle < _NEAR_MIDDLE * camera.width < abs(camera.width - camera.height) / 4
 
 
 def _largest_bend(lens: Lens) -> float:
@@ -245,20 +317,14 @@ def _points(capture: Capture) -> Iterator[Finding]:
     if capture.points.lack:
         return  # the reader has said so
     sample = positions[:: 1 + len(positions) // _POINTS_LOOKED_AT]
-    shares = [_share_seen(sample, view.camera) for view in capture.views]
-    away = [view.name for view, share in zip(capture.views, shares, strict=True) if share < _FEW_SEEN]
+    # What a reconstruction saw in a photograph tells more of its pose, and is a reader's warning (`agreement.py`).
+    views = [view for view in capture.views if view.sightings is None or capture.points.ids is None]
+    shares = np.array([seen_by(sample, view.camera).mean() for view in views])
+    few = min(_FEW_SEEN, _FEW_SEEN_OF_MEDIAN * float(np.median(shares))) if views else 0.0
+    away = [view.name for view, share in zip(views, shares, strict=True) if share <= few]
     if away:
         text = f"Hardly any of the points are seen by {counted(len(away), 'photograph')}: {_some(away)}."
         yield Finding("points", text, True, "Their poses are wrong, or they show something else; leave them out.")
-
-
-def _share_seen(points: NDArray[np.float64], camera: Camera) -> float:
-    in_view = points @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
-    ahead = in_view[:, 2] > camera.near
-    depth = np.where(ahead, in_view[:, 2], 1.0)
-    x = in_view[:, 0] / depth * camera.fx + camera.cx
-    y = in_view[:, 1] / depth * camera.fy + camera.cy
-    return float(np.mean(ahead & (x >= 0) & (x < camera.width) & (y >= 0) & (y < camera.height)))
 
 
 def _cameras(capture: Capture) -> Iterator[Finding]:
@@ -273,9 +339,24 @@ def _cameras(capture: Capture) -> Iterator[Finding]:
         advice = "They do not count for the extent of the scene; leave them out if their poses are wrong."
         yield Finding("cameras", text, True, advice)
     cameras = [view.camera for view in capture.views]
-    if len(cameras) > 2 and depth_from_one_place(cameras, capture.points) is not None:
+    yield from _same_poses(capture.views)
+    is_one_place = distances.max() <= _ROUNDING * np.abs(positions).max()
+    if len(cameras) > 2 and (is_one_place or depth_from_one_place(cameras, capture.points) is not None):
         text = "All photographs were taken from nearly one place, so depths cannot be told."
         yield Finding("cameras", text, True, "Walk around the scene instead of turning on the spot.")
+
+
+def _same_poses(views: Sequence[View]) -> Iterator[Finding]:
+    first: dict[bytes, View] = {}
+    pairs = []
+    for view in views:
+        earlier = first.setdefault(np.round(view.camera.matrix, _POSE_DIGITS).tobytes(), view)
+        if earlier is not view:
+            pairs.append((view.name, earlier.name))
+    if pairs:
+        of = f"all {len(views)} photographs" if len(first) == 1 else counted(len(pairs), "photograph")
+        text = f"The pose of {of} is that of another one, for example of {pairs[0][0]} that of {pairs[0][1]}."
+        yield Finding("cameras", text, True, "Unless the camera stood still, one of each pair is wrong; export again.")
 
 
 def _place(capture: Capture) -> Iterator[Finding]:

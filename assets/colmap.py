@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import IMAGES, Capture, Census, View
+from splatscope.assets.agreement import fitted
+from splatscope.assets.capture import IMAGES, AxesChoice, Capture, Census, View
 from splatscope.assets.colmap_model import model_suffix, points, read_model, registered_count
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.masks import Masks
@@ -67,12 +68,13 @@ def _half_models(folders: Iterable[Path]) -> Iterator[str]:
                 yield f"{folder} is not a whole COLMAP model: {has}."
 
 
-def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
+def read_colmap(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads a dataset folder (`sparse/0`, `sparse`) or a model folder, with photographs from `images`.
 
     Of several models the one with most registered photographs is taken. Undistorted copies in `dense` are read where
     there is no other model, or no photographs of it. Lenses are scaled to the real size
-    of each photograph. Raises InputError for damaged files and where there are no photographs.
+    of each photograph. `axes` as `agreement.fitted` has it. Raises InputError for damaged files and where there are no
+    photographs.
     """
     path = Path(path)
     models = find_models(path)
@@ -123,7 +125,7 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
         )
     ordered = [model, *(m for m in models if m != model)]
     census = replace(census, models=tuple((names[m], counts[m]) for m in ordered))
-    return _capture(path, views, model, str(model), warnings, census)
+    return _capture(path, views, model, str(model), warnings, census, axes)
 
 
 def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
@@ -139,14 +141,20 @@ def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
 
 
 def _capture(
-    path: Path, views: tuple[View, ...], model: Path, where: str, warnings: list[str], census: Census
+    path: Path,
+    views: tuple[View, ...],
+    model: Path,
+    where: str,
+    warnings: list[str],
+    census: Census,
+    axes: AxesChoice = "auto",
 ) -> Capture:
     cloud, remarks = points(model)
     warnings += remarks
     if lack := "no 3D points" if cloud is None else cloud.lack:
         warnings.append(f"{where} has {lack}, so splats will start at random positions.")
     capture = Capture(path, "colmap", views, (), cloud, all_have_alpha(views), warnings=tuple(warnings), census=census)
-    return recentred(capture)
+    return recentred(fitted(capture, "opencv", axes))
 
 
 def _models_at(path: Path) -> list[Path]:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from splatscope.assets.colmap_text import Row
+from splatscope.assets.colmap_text import PointTable, Row
 from splatscope.assets.lens import PARAMETERS
 from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer
 from splatscope.kernels.errors import InputError
@@ -52,8 +51,8 @@ def binary_image_count(path: Path) -> int:
         return min(int.from_bytes(file.read(8), "little"), file.seek(0, 2) // _SMALLEST_IMAGE)
 
 
-def binary_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64], list[str]]:
-    """Returns positions and colours [P, 3] of points3D.bin by id, their records from 1 [P], and remarks on the file.
+def binary_points(path: Path) -> PointTable:
+    """Returns the points of points3D.bin by id, with their records from 1, and remarks on the file.
 
     Objects of pycolmap would take several seconds a million. Raises InputError if the file is cut short.
     """
@@ -73,7 +72,8 @@ def binary_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8], N
     points = records.view(_POINT)[:, 0]
     order = np.argsort(points["id"], kind="stable")
     remarks = _left_over(path, len(content) - ends[-1], "point", count)
-    return points["position"][order], points["color"][order], order + 1, remarks
+    points = points[order]
+    return PointTable(points["id"].astype(np.int64), points["position"], points["color"], order + 1, remarks)
 
 
 def _rows(path: Path, noun: str, read_one: Callable[[_Walk], list[Any]]) -> tuple[list[Row], list[str]]:

@@ -26,6 +26,7 @@ from splatscope.assets.lens import PARAMETERS, Lens
 from splatscope.assets.photographs import Shot, Unreadable, left_out, readable
 from splatscope.assets.ply import read_point_cloud
 from splatscope.assets.recentre import FARTHEST
+from splatscope.assets.sightings import with_sightings
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
@@ -87,7 +88,7 @@ def read_model(model: Path) -> ColmapModel:
     if not shots:
         why = " ".join(warnings[:_KINDS]) or f"{model / f'images{suffix}'} names none; run COLMAP's mapper again."
         raise InputError(f"The COLMAP model {model} has no photograph that can be used. {why}")
-    return ColmapModel(shots, bad, warnings)
+    return ColmapModel(with_sightings(shots, model / f"images{suffix}"), bad, warnings)
 
 
 def points(model: Path) -> tuple[PointCloud | None, list[str]]:
@@ -98,7 +99,7 @@ def points(model: Path) -> tuple[PointCloud | None, list[str]]:
     suffix = model_suffix(model) or ".bin"
     file, remarks = model / f"points3D{suffix}", []
     if file.is_file() and file.stat().st_size > 0:
-        positions, colors, places, remarks = (binary_points if suffix == ".bin" else text_points)(file)
+        ids, positions, colors, places, remarks = (binary_points if suffix == ".bin" else text_points)(file)
         usable = np.all(np.abs(positions) < FARTHEST, axis=1)  # false for NaN
         if not usable.all():
             first = int(places[~usable].min())
@@ -109,7 +110,7 @@ def points(model: Path) -> tuple[PointCloud | None, list[str]]:
                 f"{_NOUNS[suffix]} {first:,}: {value}."
             )
         if usable.any():
-            return PointCloud(positions[usable], colors[usable]), remarks
+            return PointCloud(positions[usable], colors[usable], ids=ids[usable]), remarks
     if not (model / "points3D.ply").is_file():
         return None, remarks
     try:

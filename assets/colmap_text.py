@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +62,18 @@ def text_image_count(path: Path) -> int:
     return sum(fields is not None for _, _, fields in _image_lines(path))
 
 
-def text_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64], list[str]]:
-    """Returns positions and colours [P, 3] of points3D.txt by id, their lines [P], and remarks on the file.
+class PointTable(NamedTuple):
+    """The points of a model in the order of their ids."""
+
+    ids: NDArray[np.int64]  # [P]
+    positions: NDArray[np.float64]  # [P, 3]
+    colors: NDArray[np.uint8]  # [P, 3]
+    places: NDArray[np.int64]  # [P] lines or records, from 1
+    remarks: list[str]
+
+
+def text_points(path: Path) -> PointTable:
+    """Returns the points of points3D.txt by id, with their lines, and remarks on the file.
 
     The position of a line that does not begin with seven numbers is NaN. Raises InputError if it cannot be read.
     """
@@ -80,7 +90,9 @@ def text_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDA
     table = table[order]
     table[np.isnan(table[:, 4:]).any(axis=1)] = np.nan
     colors = np.clip(np.nan_to_num(table[:, 4:]), 0, 255).astype(np.uint8)
-    return table[:, 1:4].copy(), colors, np.array(places, np.int64)[order], _broken_promise(path, len(table))
+    ids = np.nan_to_num(table[:, 0], nan=-1).astype(np.int64)
+    lines = np.array(places, np.int64)[order]
+    return PointTable(ids, table[:, 1:4].copy(), colors, lines, _broken_promise(path, len(table)))
 
 
 def text_line(path: Path, number: int) -> str:

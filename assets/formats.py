@@ -17,7 +17,7 @@ import numpy as np
 
 from splatscope.assets import model_folder
 from splatscope.assets.activated import Activated, with_raw_values
-from splatscope.assets.capture import NO_OFFSET, Capture, Offset
+from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset
 from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model, undistorted_copies
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.lfs import starts
@@ -80,33 +80,37 @@ class FolderFormat:
     name: str
     contents: str  # what was looked for, in words
     matches: Callable[[Path], bool]
-    read: Callable[[Path, str], SplatFile | Capture]
+    read: Callable[[Path, str, AxesChoice], SplatFile | Capture]
 
 
-def open_path(path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> SplatFile | Capture:
+def open_path(
+    path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES, axes: AxesChoice = "auto"
+) -> SplatFile | Capture:
     """Opens a splat file, a model folder (its highest iteration) or a dataset folder.
 
     Pointing one level too deep (`images`, `sparse`, `point_cloud`) or too high (the only thing to open in a
     folder) is understood. `images` names the folder of photographs; `masks` how they may have been used where cameras
-    had to be found, the preferred way first. Raises InputError.
+    had to be found, the preferred way first; `axes` those of the cameras in the files. Raises InputError.
     """
     path = _absolute(path)
     with _system_errors_explained(path):
         if path.is_file():
-            return _open_file(path, images)
+            return _open_file(path, images, axes)
         if path.is_dir():
-            return _open_folder(path, images, masks)
+            return _open_folder(path, images, masks, axes)
         if path.exists():
             raise InputError(f"{path} is neither a regular file nor a folder but a pipe or device, which is not read.")
     raise InputError(f"There is no file or folder {path}{_nearest_existing(path)}.")
 
 
-def open_capture(path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> Capture:
+def open_capture(
+    path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES, axes: AxesChoice = "auto"
+) -> Capture:
     """Opens a dataset and nothing else; for training. Otherwise like `open_path`. Raises InputError."""
     folder = _absolute(path)
     with _system_errors_explained(folder):
         dataset = next((f for f in _DATASETS if folder.is_dir() and f.matches(folder)), None)
-        opened = dataset.read(folder, images) if dataset else open_path(folder, images, masks)
+        opened = dataset.read(folder, images, axes) if dataset else open_path(folder, images, masks, axes)
     if isinstance(opened, Capture):
         return opened
     raise InputError(
@@ -150,7 +154,7 @@ def reread(opened: SplatFile | Capture, activated: Activated) -> SplatFile | Cap
     return read_splat_file(opened.path, activated) if is_other else opened
 
 
-def _read_model(path: Path, images: str) -> SplatFile:
+def _read_model(path: Path, images: str, axes: AxesChoice) -> SplatFile:
     return read_splat_file(list(model_folder.iterations(path).values())[-1])
 
 
@@ -233,37 +237,38 @@ def _reader(path: Path) -> Callable[[Path, Offset], Gaussians]:
     return file_format.read
 
 
-def _open_file(path: Path, images: str) -> SplatFile | Capture:
+def _open_file(path: Path, images: str, axes: AxesChoice) -> SplatFile | Capture:
     if path.name in (TRAIN, TEST, SINGLE):
-        return read_blender(path.parent, images)
+        return read_blender(path.parent, images, axes)
     if path.name in _MODEL_FILES and _recognised(path.parent) is not None:
-        return _open_folder(path.parent, images, MASK_USES)
+        return _open_folder(path.parent, images, MASK_USES, axes)
     if is_frames_file(path):
-        return read_frames(path, images)
+        return read_frames(path, images, axes)
     if path.suffix.lower() in EXTENSIONS and not is_ply(starts(path)):
         raise InputError(f"{path} is a picture; open the dataset folder that it belongs to.")
     return read_splat_file(path)
 
 
-def _open_folder(path: Path, images: str, masks: Sequence[MaskUse]) -> SplatFile | Capture:
+def _open_folder(path: Path, images: str, masks: Sequence[MaskUse], axes: AxesChoice) -> SplatFile | Capture:
     folder_format = _recognised(path)
     if folder_format is not None:
-        return folder_format.read(path, images)
+        return folder_format.read(path, images, axes)
     is_images = path.name.startswith("images")  # also images_4 and the like: those photographs are meant
     above = _recognised(path.parent) if is_images or path.name in _INNER_FOLDERS else None
     if above is not None:
-        return above.read(path.parent, path.name if is_images else images)
+        return above.read(path.parent, path.name if is_images else images, axes)
     children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
     if is_sog_folder([child.name for child in children]):
         raise InputError(f"{path} is an unpacked SOG scene; only PLY opens. Convert it to PLY first.")
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
-        return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images, masks)
+        only = below[0]
+        return _open_file(only, images, axes) if only.is_file() else _open_folder(only, images, masks, axes)
     if not below:
         refuse_half_a_model(path)
     refused = [child for child in children if child.is_file() and _format_by_name(child)]
     if refused and not below:
-        return _open_file(refused[0], images)  # which says what that file is and what to do
+        return _open_file(refused[0], images, axes)  # which says what that file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
         return _open_bare(path, *bare, masks)
     raise InputError(_nothing_to_open(path, children, below))

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import IMAGES, Capture
+from splatscope.assets.capture import IMAGES, AxesChoice, Capture
 from splatscope.assets.lfs import starts
 from splatscope.assets.photographs import Photographs
 from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_frames
@@ -33,7 +33,7 @@ def has_other_frames(folder: Path) -> bool:
     return bool(_other_frames(folder)) and (not any(folder.glob("*.ply")) or bool(Photographs(folder).paths))
 
 
-def read_other_frames(folder: Path, images: str = IMAGES) -> Capture:
+def read_other_frames(folder: Path, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads the only such file of a folder, with a warning that names it. Raises InputError if there are several."""
     files = _other_frames(folder)
     if len(files) > 1:
@@ -42,7 +42,7 @@ def read_other_frames(folder: Path, images: str = IMAGES) -> Capture:
             f"{folder} has no {SINGLE}, but {len(files)} files with frames under other names: {names}. Call the one to "
             f"train on {SINGLE}; or call it {TRAIN}, and one to test with {TEST}."
         )
-    capture = read_frames(files[0], images)
+    capture = read_frames(files[0], images, axes)
     told = f"The cameras are those of {files[0].name}, for there is no {SINGLE}; call it so if that is right."
     return replace(capture, warnings=(told, *capture.warnings))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from splatscope.assets.capture import IMAGES, Capture
+from splatscope.assets.capture import IMAGES, AxesChoice, Capture
 from splatscope.assets.capture_paths import is_file
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import matrix, number, pixels, read_json, require
@@ -34,7 +34,7 @@ def is_polycam(folder: Path) -> bool:
     return _polycam_pair(folder) is not None
 
 
-def read_polycam(folder: Path, images: str = IMAGES) -> Capture:
+def read_polycam(folder: Path, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads Polycam's raw data: one JSON file for each photograph, in `keyframes`.
 
     The corrected photographs and cameras are used where both are there, else the original ones. A photograph whose
@@ -56,7 +56,7 @@ def read_polycam(folder: Path, images: str = IMAGES) -> Capture:
     told = [f"Left out: {counted(len(bad), 'photograph')} whose camera cannot be read. {bad[0]}"] if bad else []
     named = {file.stem for file in files}
     told += _without(sorted(child.name for child in _pictures(photographs) if child.stem not in named), "a camera")
-    return _told(read_frames(cameras, images, {"frames": frames}, folder, "polycam"), told)
+    return _told(read_frames(cameras, images, axes, {"frames": frames}, folder, "polycam"), told)
 
 
 def is_record3d(folder: Path) -> bool:
@@ -64,7 +64,7 @@ def is_record3d(folder: Path) -> bool:
     return _record3d_metadata(folder) is not None and _record3d_images(folder) is not None
 
 
-def read_record3d(folder: Path, images: str = IMAGES) -> Capture:
+def read_record3d(folder: Path, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads a recording of Record3D: poses and lens in `metadata`, photographs numbered from 0 in `rgb` or `rgbd`.
 
     Raises InputError if a pose or the lens makes no sense, and if no photograph is there.
@@ -92,7 +92,7 @@ def read_record3d(folder: Path, images: str = IMAGES) -> Capture:
         frames.append(frame)
     sides = {"w": content["w"], "h": content["h"]}
     told = _without([name for number, name in sorted(numbered.items()) if number >= len(frames)], "a pose")
-    return _told(read_frames(where, images, {**sides, "frames": frames}, folder, "record3d"), told)
+    return _told(read_frames(where, images, axes, {**sides, "frames": frames}, folder, "record3d"), told)
 
 
 def _polycam_pair(folder: Path) -> tuple[Path, Path] | None:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import Census, Mask, View
+from splatscope.assets.capture import Census, Mask, Sightings, View
 from splatscope.assets.capture_paths import walk_below
 from splatscope.assets.images import EXTENSIONS, UNREAD, ImageHeader, read_header
 from splatscope.assets.lens import Lens
@@ -46,6 +46,7 @@ class Shot:
     upright: bool | None = None  # its camera speaks of the photograph as its EXIF tag has it; None: shapes tell
     mask: str = ""  # the file that the capture names as its mask
     sized: bool = True  # the capture says the size of the lens; else it is that of the stored photograph
+    sightings: Sightings | None = None
 
 
 Unreadable = tuple[str, str]  # the name of a photograph, and why it cannot be read: a sentence or two
@@ -220,7 +221,8 @@ def _view(found: str, path: Path, shot: Shot, header: ImageHeader, turned: bool,
         (notes.resized if same_shape(width, height, lens) else notes.reshaped).append(sentence)
         lens = lens.resized(width, height)
     camera = lens.camera(shot.view_from_world)
-    return View(readable(found), path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
+    bent = None if lens.is_pinhole else lens
+    return View(readable(found), path, camera, bent, turned, header.has_alpha, None, shot.sightings)
 
 
 @dataclass

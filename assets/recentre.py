@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud, View
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset, View
 from splatscope.assets.extent import near_plane, scene_extent
 from splatscope.kernels.constants import NEAR
 from splatscope.kernels.errors import InputError
@@ -76,7 +76,7 @@ def recentred(capture: Capture) -> Capture:
         capture,
         views=_moved(capture.views, offset),
         test_views=_moved(capture.test_views, offset),
-        points=None if points is None else PointCloud(points.positions - offset, points.colors),
+        points=None if points is None else replace(points, positions=points.positions - offset),
         offset=offset,
         warnings=(*capture.warnings, said),
     )

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import IMAGES, Capture, Census, Kind, PointCloud, View
+from splatscope.assets.agreement import fitted
+from splatscope.assets.capture import IMAGES, AxesChoice, Capture, Census, Kind, PointCloud, View
 from splatscope.assets.capture_paths import file_below, lies_outside
 from splatscope.assets.colmap_model import model_suffix, points
 from splatscope.assets.images import EXTENSIONS
@@ -37,18 +38,18 @@ _COLMAP_MODELS = ("colmap/sparse/0", "colmap/sparse")  # where nerfstudio leaves
 _OPENGL_FROM_OPENCV = np.diag([1.0, -1.0, -1.0, 1.0])
 
 
-def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
+def read_blender(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads `transforms_train.json` and `transforms_test.json`, or else `transforms.json`, of a folder.
 
     What a file has in `images`, or in no folder, is taken from the folder that `images` names, for example
-    nerfstudio's `images_4`. Raises InputError if neither file is there, a frame is incomplete, or no photograph is
-    found.
+    nerfstudio's `images_4`. `axes` as `agreement.fitted` has it. Raises InputError if neither file is there, a frame is
+    incomplete, or no photograph is found.
     """
     path = Path(path)
     if not (path / TRAIN).is_file():
         if not (path / SINGLE).is_file():
             raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
-        return read_frames(path / SINGLE, images)
+        return read_frames(path / SINGLE, images, axes)
     names = _Names(Photographs(path, with_masks=True), images)
     test: Shots = {}
     content = _read_file(path / TRAIN)
@@ -60,12 +61,13 @@ def read_blender(path: Path | str, images: str = IMAGES) -> Capture:
         except InputError as error:
             warnings.append(f"Test views ignored: {error}")
     training, test, split_warnings = held_apart(training, test, f"{TRAIN} and {TEST}")
-    return _capture(path, names, content, training, test, [*warnings, *split_warnings])
+    return _capture(path, names, content, training, test, [*warnings, *split_warnings], axes)
 
 
 def read_frames(
     where: Path,
     images: str = IMAGES,
+    axes: AxesChoice = "auto",
     content: Mapping[str, Any] | None = None,
     folder: Path | None = None,
     kind: Kind | None = None,
@@ -80,12 +82,18 @@ def read_frames(
     content = _read_file(where) if content is None else content
     shots, warnings = _shots(content, where, names)
     training, test, split_warnings = listed_split(shots, content, names.photograph, where.name)
-    capture = _capture(folder, names, content, training, test, [*warnings, *split_warnings])
+    capture = _capture(folder, names, content, training, test, [*warnings, *split_warnings], axes)
     return capture if kind is None else replace(capture, kind=kind)
 
 
 def _capture(
-    path: Path, names: _Names, content: Mapping[str, Any], training: Shots, test: Shots, warnings: list[str]
+    path: Path,
+    names: _Names,
+    content: Mapping[str, Any],
+    training: Shots,
+    test: Shots,
+    warnings: list[str],
+    axes: AxesChoice,
 ) -> Capture:
     masks = Masks(names.photographs)
     note_proofs(names.photographs, [*training.values(), *test.values()], names.keys({**training, **test}))
@@ -105,7 +113,8 @@ def _capture(
     all_warnings = (*warnings, *masks.sentences(), *point_warnings)
     # Blender's own files give an angle of view; a focal length in pixels comes from a calibrated camera.
     kind = "transforms" if any("fl_x" in entry for entry in (content, *content["frames"])) else "blender"
-    return recentred(Capture(path, kind, views, test_views, cloud, all_have_alpha(views), all_warnings, census=census))
+    capture = Capture(path, kind, views, test_views, cloud, all_have_alpha(views), all_warnings, census=census)
+    return recentred(fitted(capture, "opengl", axes))
 
 
 def _read_file(where: Path) -> Mapping[str, Any]:
@@ -217,7 +226,7 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     named = content.get("ply_file_path")
     names = [named] if isinstance(named, str) and named else []
     warnings, remarks = [], []
-    for name in (*names, *_POINT_FILES):
+    for name in dict.fromkeys((*names, *_POINT_FILES)):
         if (file := file_below(folder, name)) is not None:
             try:
                 cloud = read_point_cloud(file)

@@ -89,7 +89,7 @@ def test_the_rate_in_the_terminal_is_that_of_steps_alone(monkeypatch: pytest.Mon
     monkeypatch.setattr(_Line, "PLAIN_SECONDS", 0.0)
     console = Console(file=out, width=200)
     progress = Progress(console=console, disable=True)
-    line = _Line(console, progress, progress.add_task("", total=3000), 0, lambda: trained)
+    line = _Line(console, progress, progress.add_task("", total=3000), 0, lambda: trained, ())
     clock.now = 30  # reading and compiling
     for iteration in range(1, 3001):
         trained += 0.001

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from splatscope.assets.capture import AxesChoice
 from splatscope.assets.view_image import AlphaUse, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter, Policy
@@ -34,6 +35,7 @@ class DataConfig:
     background: tuple[float, ...] = ()  # RGB in [0, 1] to train over instead of black or white; empty: those
     random_background: bool = False  # a new colour every step; scores and pictures keep the fixed one
     alpha: AlphaUse = "background"  # of RGBA photographs: shows the background, weighs the loss, or is ignored
+    axes: AxesChoice = "auto"  # of the cameras in the files; auto: as the format has them, unless points say otherwise
     masks: MaskUse = "use"  # files beside photographs: what they leave out counts in no loss or score; invert: the rest
 
 
