@@ -252,17 +252,16 @@ def test_growth_that_meets_no_memory_stops_with_one_message_and_the_run_goes_on(
 def test_exposures_learned_on_the_gpu_are_those_of_the_cpu(
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
 ) -> None:
-    exposure = ExposureConfig(enabled=True, rate_start=0.01, delay_steps=0)
-    config = replace(CONFIG, densify=DensifyConfig(enabled=False), exposure=exposure)
+    config = replace(CONFIG, densify=DensifyConfig(enabled=False), exposure=ExposureConfig(True, 0.01, delay_steps=0))
     trainers = [Trainer(capture, config, b, tmp_path / b.name) for b in (make_backend("cpu"), gpu())]
     for trainer in trainers:
         run(trainer)
     cpu, found = (trainer.snapshot().group("exposure") for trainer in trainers)
     assert torch.equal(found["steps"], cpu["steps"])
     assert int(found["steps"].sum()) == config.iterations
-    moved = (cpu["values"] - torch.eye(4, 3)).abs().max()
-    assert 0.005 < float(moved) < 0.02
-    assert float((found["values"] - cpu["values"]).abs().mean()) < 0.02 * float(moved)
+    moved = float((cpu["values"] - torch.eye(4, 3)).abs().max())
+    assert 0.005 < moved < 0.02
+    assert float((found["values"] - cpu["values"]).abs().mean()) < 0.02 * moved
 
 
 def test_a_resumed_run_goes_on_with_its_exposures(

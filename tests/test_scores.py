@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from rich.progress import Progress
 
 from splatscope.app.headless import _Line
+from splatscope.app.terminal import Terminal
 from splatscope.kernels.api import make_backend
 from splatscope.training import events, metrics
 from splatscope.training.stopwatch import Stopwatch, process_seconds
@@ -87,7 +87,8 @@ def test_the_rate_in_the_terminal_is_that_of_steps_alone(monkeypatch: pytest.Mon
     trained, clock, out = 0.0, Clock(), io.StringIO()
     monkeypatch.setattr(time, "perf_counter", clock)
     monkeypatch.setattr(_Line, "PLAIN_SECONDS", 0.0)
-    console = Console(file=out, width=200)
+    console = Terminal()
+    console.file = out
     progress = Progress(console=console, disable=True)
     line = _Line(console, progress, progress.add_task("", total=3000), 0, lambda: trained, ())
     clock.now = 30  # reading and compiling
