@@ -6,13 +6,13 @@ in `assets/ply.py`.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 
 from splatscope.app import cli
+from splatscope.app.terminal import say, warn
 from splatscope.assets.activated import Activated
 from splatscope.assets.formats import SplatFile, open_path, reread
 from splatscope.assets.ply import write_ply
@@ -48,15 +48,15 @@ def run_convert(options: cli.Convert) -> None:
     extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     write_ply(target, gaussians, comments, opened.offset, options.encoding == "ascii", opened.filter)
     if opened.reading:
-        print(f"splatscope: warning: {opened.reading}", file=sys.stderr)
+        warn([opened.reading])
     unusable = unusable_in_words(target, gaussians, usable_rows(gaussians))
     if unusable:
-        print(f"splatscope: warning: Not usable, but kept: {unusable}.", file=sys.stderr)
+        warn([f"Not usable, but kept: {unusable}."])
     pruned = opened.gaussians.count - gaussians.count
     words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
     words += f"; not kept: {', '.join(map(shown_name, extra[:8]))}{' …' if len(extra) > 8 else ''}" if extra else ""
-    print(f"Wrote {target}: {words}.")
+    say([f"Wrote {target}: {words}."])
 
 
 def _open(path: Path, activated: Activated) -> SplatFile:

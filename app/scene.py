@@ -137,6 +137,7 @@ def _describe_splats(file: SplatFile) -> SceneInfo:
         cameras=cameras,
         background=file.background,
         filter=file.filter,
+        iteration=file.iteration,
         warnings=file.warnings,
     )
 

@@ -6,6 +6,7 @@ Nothing is trained here. `commands.py` takes the plan to the window or to the te
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -147,7 +148,7 @@ def _edited_settings(begin: Beginning | None) -> str:
     try:
         said = _flat(config_to_dict(run_settings(folder)[1]))
     except InputError:
-        return f"{folder / SETTINGS} cannot be understood; the checkpoint's settings are used, and it is written anew."
+        return f"{folder / SETTINGS} cannot be understood; the checkpoint's settings are used and written there again."
     used = _flat(config_to_dict(config_from_dict(begin.checkpoint.info["settings"])))
     other = [name for name in used if used[name] != said[name]]
     if not other:
@@ -247,32 +248,39 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_settings(folder: Path) -> tuple[Path, TrainConfig]:
-    """Capture and settings of the run that wrote `folder`. Raises InputError if its settings.json cannot be used."""
-    from splatscope.training.config import config_from_dict
-
+    """Returns capture and settings of the run that wrote `folder`. Raises InputError if its settings.json cannot be
+    used."""
     path = folder / SETTINGS
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return Path(stored["source"]), config_from_dict(stored["training"])
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} has no {SETTINGS}, so the capture is not known; give --dataset.") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged, so the capture is not known; give --dataset.") from error
+        stored, config = _stored_settings(path)
+        source = stored.get("source")
+        if not isinstance(source, str) or not source or "\0" in source:
+            raise InputError(f"{path} does not name the capture of its run: source must be a path.")
+    except InputError as error:
+        raise InputError(f"{error} Give the capture: eval --dataset CAPTURE, train CAPTURE --preset NAME.") from error
+    return Path(source), config
 
 
 def settings_in(path: Path) -> TrainConfig:
     """The settings in a run's settings.json, or in that of its folder, as a recipe for another run: without what they
     say of where its photographs lie. Raises InputError."""
-    from splatscope.training.config import DataConfig, config_from_dict
+    from splatscope.training.config import DataConfig
 
-    file = path / SETTINGS if path.is_dir() else path
+    _, config = _stored_settings(path / SETTINGS if path.is_dir() else path)
+    return replace(config, data=replace(config.data, images=DataConfig.images))
+
+
+def _stored_settings(file: Path) -> tuple[Mapping[str, Any], TrainConfig]:
+    """Returns all that a settings.json holds, and the settings among it. Raises InputError."""
+    from splatscope.assets.json_fields import read_json
+    from splatscope.training.config import config_from_dict
+
+    stored = read_json(file)
+    settings = stored.get("training") if isinstance(stored, Mapping) else None
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{file} does not hold the settings of a run; give a run's {SETTINGS}, or its folder.")
     try:
-        config = config_from_dict(json.loads(file.read_text(encoding="utf-8"))["training"])
+        config = config_from_dict(settings)
     except InputError as error:
         raise InputError(f"The settings in {file} are not those of this version. {error}") from error
-    except OSError as error:
-        reason = error.strerror or "the system refused it"
-        raise InputError(f"{file} cannot be read: {reason}. Give a run's {SETTINGS}, or its folder.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file} does not hold the settings of a run; give a run's {SETTINGS}.") from error
-    return replace(config, data=replace(config.data, images=DataConfig.images))
+    return stored, config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.app.stop_request import StopRequest
+from splatscope.app.terminal import say
 from splatscope.assets.activated import Activated
 from splatscope.kernels.api import BackendName
 from splatscope.kernels.errors import InputError
@@ -70,7 +70,7 @@ def open_window(
                 run_window(engine, window, lambda: stop.asked)
         finally:
             if said := engine.close():
-                print(said)
+                say([said])
     if stop.asked:
         raise KeyboardInterrupt
 
@@ -83,8 +83,6 @@ def _end_without_display(engine: Engine) -> NoReturn:
             said = engine.close()
         except InputError as error:
             said = str(error)
-        with contextlib.suppress(OSError):  # a terminal may have gone with the display
-            print(f"splatscope: {DISPLAY_GONE} {said}".rstrip(), file=sys.stderr)
-            sys.stdout.flush()
+        print(f"splatscope: {DISPLAY_GONE} {said}".rstrip(), file=sys.stderr)
     finally:
         os._exit(2)

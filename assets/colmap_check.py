@@ -39,7 +39,7 @@ def binary_cameras(path: Path) -> tuple[list[Row], list[str]]:
 
 
 def binary_images(path: Path) -> tuple[list[Row], list[str]]:
-    """Returns the photographs of images.bin, fields as in images.txt with the name as bytes, and remarks on the file.
+    """Returns the photographs of images.bin, fields as in images.txt, and remarks on the file.
 
     Raises InputError if the file is cut short.
     """
@@ -154,12 +154,12 @@ class _Walk:
         if self.position > self._size:
             raise _EndOfFile
 
-    def take_name(self) -> bytes:
+    def take_name(self) -> str:
         start, end = self.position, self._content.find(b"\0", self.position)
         if end < 0:
             raise _EndOfFile
         self.position = end + 1
-        return self._content[start:end]
+        return self._content[start:end].decode("utf-8", "surrogateescape")
 
 
 def _camera(walk: _Walk) -> list[Any]:

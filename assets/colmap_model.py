@@ -23,7 +23,7 @@ from splatscope.assets.colmap_check import binary_cameras, binary_image_count, b
 from splatscope.assets.colmap_text import Row, text_cameras, text_image_count, text_images, text_line, text_points
 from splatscope.assets.json_fields import number, pixels
 from splatscope.assets.lens import PARAMETERS, Lens
-from splatscope.assets.photographs import Shot, Unreadable, left_out
+from splatscope.assets.photographs import Shot, Unreadable, left_out, readable
 from splatscope.assets.ply import read_point_cloud
 from splatscope.assets.recentre import FARTHEST
 from splatscope.kernels.errors import InputError
@@ -76,7 +76,7 @@ def read_model(model: Path) -> ColmapModel:
     shots: list[Shot] = []
     bad: list[Unreadable] = []
     for where, fields in rows:
-        name = _name(fields[-1])
+        name = readable(fields[-1])
         try:
             if not name:
                 raise InputError(f"{where} has no name. {_AGAIN}")
@@ -193,15 +193,6 @@ def _pose(fields: Sequence[Any], where: str) -> NDArray[np.float64]:
     ]
     view_from_world[:3, 3] = translation
     return view_from_world
-
-
-def _name(field: str | bytes) -> str:
-    """Returns the name of a photograph; what is not UTF-8 is taken for Latin-1, as programs for Windows write it."""
-    raw = field if isinstance(field, bytes) else field.encode("utf-8", "surrogateescape")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
 
 
 def _id(field: Any, where: str) -> int:

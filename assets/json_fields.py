@@ -118,5 +118,8 @@ def _as_float(value: Any) -> float | None:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "brackets within brackets"
     return text if len(text) <= 40 else text[:37] + "..."

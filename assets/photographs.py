@@ -37,6 +37,9 @@ _UNREAD = frozenset(
     )
 )
 _ENDING = re.compile(r"\.(?=[0-9]?[a-z])[0-9a-z]{3,5}$")  # of a picture or film; `.0001` is the number of a frame
+_LONE = re.compile(
+    "[\\ud800-\\udc7f\\udd00-\\udfff]"
+)  # halves of letters, which JSON may hold; the rest stands for bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +228,7 @@ def _view(found: str, path: Path, shot: Shot, header: ImageHeader, turned: bool,
         (notes.resized if same_shape(width, height, lens) else notes.reshaped).append(sentence)
         lens = lens.resized(width, height)
     camera = lens.camera(shot.view_from_world)
-    return View(found, path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
+    return View(readable(found), path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
 
 
 @dataclass
@@ -299,6 +302,18 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def readable(name: str) -> str:
+    """Returns the name with letters for bytes that are not UTF-8, which Python holds as surrogates.
+
+    They are taken for Latin-1, as programs for Windows write it.
+    """
+    raw = _LONE.sub("?", name).encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
 def all_have_alpha(views: Sequence[View]) -> bool:
     """True for a set of cut-out pictures: then the background is a choice, white unless asked otherwise."""
     return all(view.has_alpha for view in views)
@@ -323,7 +338,7 @@ def _bare(name: str) -> str:
 
 def _folded(name: str) -> str:
     # macOS stores é as two characters, other systems as one.
-    return unicodedata.normalize("NFC", name).casefold()
+    return unicodedata.normalize("NFC", readable(name)).casefold()
 
 
 def _without_extension(name: str) -> str:

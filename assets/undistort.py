@@ -14,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
 from splatscope.assets.images import read_image, write_png
 from splatscope.assets.lens import Lens, as_colmap, colmap_library, straightened
+from splatscope.kernels.caches import cache_folder
 from splatscope.kernels.errors import InputError
 
 CACHE_LIMIT = 10 << 30  # bytes; at the start of a run the oldest files beyond are removed
@@ -131,9 +131,8 @@ def _cache_path(path: Path, lens: Lens, variant: str) -> Path | None:
 @lru_cache(maxsize=1)
 def _cache_folder() -> Path | None:
     """The folder, once a process emptied down to its limit; None where it cannot be made."""
-    folder = Path(platformdirs.user_cache_dir("splatscope", appauthor=False)) / "undistorted"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder("undistorted")
         remove_oldest(folder, CACHE_LIMIT)
     except OSError:
         return None

@@ -230,7 +230,7 @@ def test_an_orbit_keeps_the_distance_and_looks_at_the_middle() -> None:
 def test_what_a_gpu_told_survives_the_disk_and_nonsense_is_kept_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stored_calibration.cache_clear()
     assert stored_calibration("NVIDIA H200") == Calibration()
     store_calibration("NVIDIA H200", Calibration(saturating_warps=9.0, chunk=77.0))

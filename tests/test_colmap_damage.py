@@ -3,6 +3,7 @@ and why."""
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -390,13 +391,23 @@ def test_paths_of_other_machines_are_understood(tmp_path: Path, written: str) ->
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_names_in_the_letters_of_windows_are_read(tmp_path: Path, binary: bool) -> None:
+@pytest.mark.parametrize("stored", ["café.jpg".encode(), b"caf\xe9.jpg", b"CAF\xc9.png"])
+def test_names_in_the_letters_of_windows_are_read(tmp_path: Path, binary: bool, stored: bytes) -> None:
     folder = make_colmap(tmp_path, ("wxyz.jpg", "b.jpg"))
     folder = as_binary(folder) if binary else folder
     file = folder / MODEL / ("images.bin" if binary else "images.txt")
-    file.write_bytes(file.read_bytes().replace(b"wxyz.jpg", "café.jpg".encode("latin-1")))
-    (folder / "images/wxyz.jpg").rename(folder / "images/café.jpg")
-    assert names_of(read_colmap(folder)) == ["b.jpg", "café.jpg"]
+    file.write_bytes(file.read_bytes().replace(b"wxyz.jpg", b"caf\xe9.jpg"))
+    (folder / "images/wxyz.jpg").rename(folder / "images" / os.fsdecode(stored))
+    capture = read_colmap(folder)
+    assert {view.name.casefold() for view in capture.views} == {"b.jpg", f"café.{os.fsdecode(stored)[-3:]}"}
+    assert capture.warnings == ()
+
+
+def test_halves_of_letters_are_no_names(tmp_path: Path) -> None:
+    folder = make_transforms(tmp_path, [{"file_path": name} for name in ("images/0.png", "images/\ud83d.png")])
+    capture = read_blender(folder)
+    assert names_of(capture) == ["images/0.png"]
+    assert "1 of 2 photographs found" in capture.warnings[0]
 
 
 def test_a_name_of_many_folders_takes_no_time(tmp_path: Path) -> None:

@@ -347,7 +347,10 @@ def shown(value: Any) -> str:
     """A value as an error says it, shortened."""
     if isinstance(value, int) and abs(value) >= 10**_SHOWN:  # Python writes none of more than 4,300 digits
         return f"a number of more than {_SHOWN} digits"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "brackets within brackets"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
