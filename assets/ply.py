@@ -142,9 +142,9 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     if not is_narrow:
         is_float = table.type_of(names[0]).kind == "f"
         colors = _eight_bits(colors, _measure(is_float, brightest))
-    bad = f"{table.count - kept:,} of {counted(table.count, 'point')} in {table.path}"
-    remarks = (f"Left out: {bad}, whose numbers are not finite.",) if kept < table.count else ()
-    return PointCloud(positions[:kept], colors[:kept], remarks)
+    bad = table.count - kept
+    remark = f"Left out: {bad:,} of {counted(table.count, 'point')} in {table.path}, whose numbers are not finite."
+    return PointCloud(positions[:kept], colors[:kept], (remark,) if bad else ())
 
 
 def _measure(is_float: bool, brightest: float) -> float:
