@@ -28,6 +28,7 @@ _NEARLY_ALL = 0.9  # of the points, seen by cameras that fit them
 _A_GOOD_PART = 0.05  # of the points, seen by half of those cameras
 _HARDLY_ANY = 0.1  # of the points, seen by cameras that do not
 _FEWEST_STRAYS, _LEAST_STRAYS = 3, 0.1  # views, and their share, that colours must speak against
+_GOOD_ENOUGH = 1 / 3  # of the views; if so many fit, and no other reading is better, the others are wrong one by one
 _NAMED = 5
 _TOPS_DOWN = -0.5  # z of the cameras' mean up
 _PARALLEL = 0.05  # smallest eigenvalue of the axes' mean projector, below which they meet nowhere
@@ -58,11 +59,11 @@ def fitted(capture: Capture, written: Axes, axes: AxesChoice = "auto") -> Captur
         return _warned(capture, _LOOKING_AWAY) if away else capture
     found, said = _judged(capture.views, _finite(cloud), written)
     if found is None:
-        return _warned(capture, *said)
+        return _warned(replace(capture, fits=_AT_ODDS not in said), *said)
     if found.wrong == "axes":
         return _with_other_axes(capture, written, axes)
     if found.wrong == "poses":
-        return _warned(capture, found.guess.words)
+        return _warned(replace(capture, fits=False), found.guess.words)
     told = f"The points are not in the frame of these cameras: {found.guess.words}. All {len(cloud.positions):,} are "
     told += f"left out, so splats will start at random positions. {_AGAIN}"
     return _warned(replace(capture, points=None), told)
@@ -75,14 +76,14 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
     as_read, tracked = _as_read(views), False
     for witness in _witnesses(views, cloud):
         scores = witness.scores(as_read)
-        if np.nanmedian(scores) >= witness.fits:
+        if np.nanmedian(scores) < witness.fits:
+            found = _better(views, witness, float(np.nanmedian(scores)), written)
+            if found is not None:
+                return found, ()
+        if np.count_nonzero(scores >= witness.fits) >= _GOOD_ENOUGH * np.count_nonzero(~np.isnan(scores)):
             return None, tuple(_strays(views, scores, witness))
-        tracked = tracked or isinstance(witness, Tracks)
-        found = _better(views, witness, float(np.nanmedian(scores)), written)
-        if found is not None:
-            return found, ()
-    found = _unseen(views, cloud, as_read)
-    return found, (_AT_ODDS,) if tracked else ()
+        tracked |= isinstance(witness, Tracks)
+    return _unseen(views, cloud, as_read), (_AT_ODDS,) if tracked else ()
 
 
 def _finite(cloud: PointCloud) -> PointCloud:

@@ -143,6 +143,7 @@ def test_poses_that_are_all_wrong_in_one_way_are_named_for_it(tmp_path: Path, tr
         assert len(capture.warnings) == bool(said), name
         assert said in " ".join(capture.warnings)
         assert capture.points is not None
+        assert {finding.topic for finding in check_up(capture).oddities} <= {"opening", "up"}
 
 
 def with_wrong(cameras: list[Matrix], count: int) -> list[Matrix]:
@@ -162,6 +163,8 @@ def test_single_wrong_poses_are_counted_and_named_without_decoding_a_photograph(
     )
     assert read_colmap(seven).warnings == (said,)
     assert read_colmap(as_binary(seven)).warnings == (said,)
+    most = read_colmap(write_colmap(tmp_path / "most", cameras, cloud, with_wrong(cameras, 10)))
+    assert most.warnings[0].startswith("10 of 16 photographs do not show the points where the reconstruction saw them")
     far = [cameras[0].copy(), *cameras[1:]]
     far[0][:3, 3] *= 1000
     capture = read_colmap(write_colmap(tmp_path / "far", cameras, cloud, far))
@@ -174,9 +177,10 @@ def test_single_wrong_poses_are_counted_and_named_without_decoding_a_photograph(
 
 def test_single_wrong_poses_without_tracks_are_told_by_colours(tmp_path: Path) -> None:
     cameras, cloud = around()
-    capture = read_colmap(write_colmap(tmp_path, cameras, cloud, with_wrong(cameras, 5), tracks=False))
-    (said,) = capture.warnings
-    assert said.startswith("Of 16 photographs looked at, 5 show other colours than the points that their cameras see: ")
+    for wrong in (5, 9):
+        folder = write_colmap(tmp_path / str(wrong), cameras, cloud, with_wrong(cameras, wrong), tracks=False)
+        (said,) = read_colmap(folder).warnings
+        assert said.startswith(f"Of 16 photographs looked at, {wrong} show other colours than the points that their ")
 
 
 def test_2d_points_at_another_size_than_the_cameras_are_no_fault(tmp_path: Path) -> None:
