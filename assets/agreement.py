@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from splatscope.assets.capture import Axes, AxesChoice, Capture, PointCloud, View
 from splatscope.assets.upright import guess_up
-from splatscope.assets.witnesses import Colors, Guess, Insides, Matrix, Tracks, Witness, seen_in
+from splatscope.assets.witnesses import Colors, Guess, Matrix, ScaledTracks, Tracks, Witness, seen_in
 from splatscope.kernels.types import Camera
 from splatscope.kernels.words import counted
 
@@ -28,6 +28,7 @@ _NEARLY_ALL = 0.9  # of the points, seen by cameras that fit them
 _A_GOOD_PART = 0.05  # of the points, seen by half of those cameras
 _HARDLY_ANY = 0.1  # of the points, seen by cameras that do not
 _FEWEST_STRAYS, _LEAST_STRAYS = 3, 0.1  # views, and their share, that colours must speak against
+_GOOD_ENOUGH = 1 / 3  # of the views; if so many fit, and no other reading is better, the others are wrong one by one
 _NAMED = 5
 _TOPS_DOWN = -0.5  # z of the cameras' mean up
 _PARALLEL = 0.05  # smallest eigenvalue of the axes' mean projector, below which they meet nowhere
@@ -56,36 +57,44 @@ def fitted(capture: Capture, written: Axes, axes: AxesChoice = "auto") -> Captur
     if cloud is None or cloud.lack:
         away = axes == "auto" and written == "opengl" and _look_away([view.camera for view in capture.views])
         return _warned(capture, _LOOKING_AWAY) if away else capture
-    views, as_read, found = capture.views, _as_read(capture.views), None
+    found, said = _judged(capture.views, _finite(cloud), written)
+    if found is None:
+        return _warned(replace(capture, fits=_AT_ODDS not in said), *said)
+    if found.wrong == "axes":
+        return _with_other_axes(capture, written, axes)
+    if found.wrong == "poses":
+        return _warned(replace(capture, fits=False), found.guess.words)
+    told = f"The points are not in the frame of these cameras: {found.guess.words}. All {len(cloud.positions):,} are "
+    told += f"left out, so splats will start at random positions. {_AGAIN}"
+    return _warned(replace(capture, points=None), told)
+
+
+def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_Hypothesis | None, tuple[str, ...]]:
+    """Returns what is wrong with all cameras or points, else sentences about single views and what cannot be told."""
     if len(views) < _FEWEST_VIEWS or len(cloud.positions) < _FEWEST_POINTS:
-        return capture
+        return None, ()
+    as_read, tracked = _as_read(views), False
     for witness in _witnesses(views, cloud):
         scores = witness.scores(as_read)
-        if np.nanmedian(scores) >= witness.fits:
-            return _warned(capture, *_strays(views, scores, witness))
-        found = _better(views, witness, float(np.nanmedian(scores)), written)
-        if found is not None:
-            break
-    tracks = Insides(views, cloud)  # of which 2D points at another size, as some tools leave them, are no fault
-    if found is None and tracks.can_tell and np.nanmedian(tracks.scores(as_read)) >= tracks.fits:
-        return _warned(capture, *_strays(views, tracks.scores(as_read), tracks))
-    found = found or _unseen(views, cloud, as_read)
-    if found is None:
-        return _warned(capture, _AT_ODDS) if tracks.can_tell else capture
-    if found.wrong == "points":
-        said = (
-            f"The points are not in the frame of these cameras: {found.guess.words}. All {len(cloud.positions):,} are "
-        )
-        said += f"left out, so splats will start at random positions. {_AGAIN}"
-        return _warned(replace(capture, points=None), said)
-    if found.wrong == "poses":
-        return _warned(capture, found.guess.words)
-    return _with_other_axes(capture, written, axes)
+        if np.nanmedian(scores) < witness.fits:
+            found = _better(views, witness, float(np.nanmedian(scores)), written)
+            if found is not None:
+                return found, ()
+        if np.count_nonzero(scores >= witness.fits) >= _GOOD_ENOUGH * np.count_nonzero(~np.isnan(scores)):
+            return None, tuple(_strays(views, scores, witness))
+        tracked |= isinstance(witness, Tracks)
+    return _unseen(views, cloud, as_read), (_AT_ODDS,) if tracked else ()
+
+
+def _finite(cloud: PointCloud) -> PointCloud:
+    kept = np.isfinite(cloud.positions).all(axis=1)
+    ids = None if cloud.ids is None else cloud.ids[kept]
+    return PointCloud(cloud.positions[kept], cloud.colors[kept], ids=ids)
 
 
 def _witnesses(views: Sequence[View], cloud: PointCloud) -> Iterator[Witness]:
     """Yields those that can tell, the surest first; photographs are decoded only if a second one is asked for."""
-    for kind in (Tracks, Colors):
+    for kind in (Tracks, ScaledTracks, Colors):
         witness = kind(views, cloud)
         if witness.can_tell:
             yield witness

@@ -100,3 +100,4 @@ class Capture:
     warnings: tuple[str, ...] = ()  # one sentence each: missing images, changed sizes, ...
     offset: Offset = NO_OFFSET  # world units; what was taken off every position: in the files it is added back
     census: Census = field(default_factory=Census)
+    fits: bool = True  # cameras and points do as a whole, as far as is known; else single views cannot be judged

@@ -314,7 +314,7 @@ def _points(capture: Capture) -> Iterator[Finding]:
         return
     positions = capture.points.positions
     yield Finding("points", f"{len(positions):,}")
-    if capture.points.lack:
+    if capture.points.lack or not capture.fits:
         return  # the reader has said so
     sample = positions[:: 1 + len(positions) // _POINTS_LOOKED_AT]
     # What a reconstruction saw in a photograph tells more of its pose, and is a reader's warning (`agreement.py`).

@@ -26,6 +26,7 @@ Points = NDArray[np.float64]
 
 _NEAR_ENOUGH = 0.02  # of the longer side of a picture between a point and its sighting
 _FEWEST_SIGHTINGS = 5  # of a view that is judged by them
+_SAME_SIZE = 1.1  # times; 2D points that are farther apart are stated for a larger picture
 _COLORED = 2000  # points whose colours are looked at
 _FEWEST_COLORED = 20  # of them that a view must see, and pixels that are not transparent
 _COLORLESS = 6.0  # standard deviation of colours, of 255, below which they tell nothing
@@ -78,21 +79,27 @@ class Tracks:
             return np.nan
         in_view = points @ (camera[:3, :3] @ move).T + camera[:3, 3]
         ahead = in_view[:, 2] > 0
-        off = in_view[:, :2] / np.where(ahead, in_view[:, 2], 1.0)[:, None] - rays
-        px = np.linalg.norm(off * (view.camera.fx, view.camera.fy), axis=1)
-        return float(np.mean(ahead & self._agree(view, in_view, px)))
+        shown = in_view[:, :2] / np.where(ahead, in_view[:, 2], 1.0)[:, None]
+        return self._agreement(view.camera, shown, rays, ahead)
 
-    def _agree(self, view: View, in_view: Points, px: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return px < _NEAR_ENOUGH * max(view.camera.width, view.camera.height)
+    def _agreement(self, camera: Camera, shown: Points, rays: Points, ahead: NDArray[np.bool_]) -> float:
+        px = np.linalg.norm((shown - rays) * (camera.fx, camera.fy), axis=1)
+        return float(np.mean(ahead & (px < _NEAR_ENOUGH * max(camera.width, camera.height))))
 
 
-class Insides(Tracks):
-    """Looks only whether the points that the reconstruction saw in a photograph lie inside its picture."""
+class ScaledTracks(Tracks):
+    """Compares likewise where the reconstruction's 2D points are stated for another size of the photographs: some tools
+    change that of the cameras alone."""
 
-    fits, gain, strays = 0.9, 0.3, 0.5
+    fits, gain, strays = 0.998, 0.3, 0.5  # a correlation; that of the photographs of a film with its next ones is 0.99
 
-    def _agree(self, view: View, in_view: Points, px: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return inside(in_view, view.camera)
+    def _agreement(self, camera: Camera, shown: Points, rays: Points, ahead: NDArray[np.bool_]) -> float:
+        if 2 * np.count_nonzero(ahead) <= len(ahead):
+            return 0.0
+        shown, rays = shown[ahead], rays[ahead]
+        scale = float(rays.std(axis=0).sum()) / max(float(shown.std(axis=0).sum()), 1e-12)
+        is_scaled = not 1 / _SAME_SIZE < scale < _SAME_SIZE
+        return _correlation(shown, rays) if is_scaled else 0.0
 
 
 class Colors:
@@ -108,8 +115,9 @@ class Colors:
         self._views = views
         step = 1 + len(cloud.positions) // _COLORED
         self._points, self._colors = cloud.positions[::step], cloud.colors[::step].astype(np.float64)
-        self.can_tell = len(self._points) >= _FEWEST_COLORED and float(self._colors.std(axis=0).max()) > _COLORLESS
-        self._small: dict[int, NDArray[np.uint8]] = _small_photographs(views) if self.can_tell else {}
+        has_colors = len(self._points) >= _FEWEST_COLORED and float(self._colors.std(axis=0).max()) > _COLORLESS
+        self._small: dict[int, NDArray[np.uint8]] = _small_photographs(views) if has_colors else {}
+        self.can_tell = bool(self._small)
 
     def scores(self, guess: Guess) -> NDArray[np.float64]:
         """Returns correlations; 0 for a view that sees hardly any points."""
@@ -207,7 +215,7 @@ def _in_front(depths: NDArray[np.float64], cells: NDArray[np.int64]) -> NDArray[
 
 
 def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Returns that of colours [P, 3] over all channels; 0 if there is one colour only."""
+    """Returns that of values [P, C] over all columns; 0 if all are the same."""
     a, b = a - a.mean(axis=0), b - b.mean(axis=0)
     length = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / length if length > 0 else 0.0

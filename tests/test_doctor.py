@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from splatscope.app.doctor import examine
+from splatscope.app import cli
+from splatscope.app.doctor import examine, run_doctor
 from splatscope.assets.capture import Capture, PointCloud, View
 from splatscope.assets.checkup import Checkup, check_up
 from splatscope.assets.colmap import read_colmap
@@ -94,6 +95,53 @@ def test_each_oddity_is_found_where_it_was_put(tmp_path: Path) -> None:
     close = [replace(v, camera=camera_less(v.camera, tuple(v.camera.position * 0.9999))) for v in capture.views]
     assert "nearly one place, so depths cannot be told." in oddities(replace(capture, views=tuple(close)))
     assert "something the reader saw" in oddities(replace(capture, warnings=("something the reader saw",)))
+    same = [replace(v, camera=first.camera) for v in capture.views[1:3]]
+    assert (
+        "The pose of 2 photographs is that of another one, for example of 01.jpg that of 00.jpg. Unless the camera"
+    ) in oddities(with_views(capture, first, *same))
+    one = replace(capture, points=None, views=tuple(replace(v, camera=first.camera) for v in capture.views))
+    assert "The pose of all 24 photographs is that of another one, " in oddities(one)
+    assert "All photographs were taken from nearly one place, so depths cannot be told." in oddities(one)
+    beside = replace(first, camera=replace(first.camera, cx=-300.0))
+    said = oddities(with_views(capture, beside))
+    assert "The principal point of 1 photograph lies outside the picture: (-300, 28) on 72 x 56 pixels" in said
+    upright = replace(first, camera=replace(first.camera, cx=28.0, cy=36.0))
+    said = oddities(with_views(capture, upright))
+    assert "The principal point of 1 photograph is the middle of a picture turned by a quarter: (28, 36) on 72" in said
+
+
+def test_views_of_a_large_scene_may_all_see_few_of_its_points(tmp_path: Path) -> None:
+    capture = sound_capture(tmp_path)
+    assert capture.points is not None
+    far = np.random.default_rng(1).normal((0, 0, 500), 1, (60_000, 3))  # above them all
+    positions = np.concatenate((capture.points.positions, far))
+    large = replace(capture, points=PointCloud(positions, np.full(positions.shape, 128, np.uint8)))
+    assert check_up(large).oddities == ()
+
+
+def test_photographs_without_cameras_have_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my photographs"
+    (folder / "images").mkdir(parents=True)
+    noise = np.random.default_rng(0).integers(0, 255, (30, 40, 3), np.uint8)
+    for i in range(4):
+        Image.fromarray(noise).save(folder / "images" / f"{i}.jpg")
+    broken = folder / "images/3.jpg"
+    broken.write_bytes(broken.read_bytes()[:1000])
+    run_doctor(cli.Doctor(folder))
+    page = capsys.readouterr().out.splitlines()
+    assert page[:5] == [
+        str(folder),
+        "  capture      photographs without cameras",
+        "  photographs  4 in images",
+        "  sizes        4 of 40 x 30",
+        "  decoding     3 of 4 can be decoded to the end",
+    ]
+    assert f"  cameras      none yet; splatscope train '{folder}', or opening it in the window, finds them" in page
+    assert page[-3] == "Odd:"
+    assert page[-2].startswith(f"  1. Left out: 1 photograph, 3.jpg. {broken} is damaged or cut short")
+    assert page[-1].startswith("  2. Only 4 photographs can be trained on.")
+    run_doctor(cli.Doctor(folder, quick=True))
+    assert "decod" not in capsys.readouterr().out
 
 
 def upside_down(view: View) -> tuple[tuple[float, ...], ...]:

@@ -97,6 +97,23 @@ def test_a_log_has_lines_about_reading_steps_and_scoring_and_none_before_a_rate_
     assert all(float(rate) > 0 for rate in steps)
 
 
+def test_what_the_page_finds_odd_is_printed_once_before_training(
+    capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = capture.views[3].camera
+    far = replace(away, view_from_world=((*away.view_from_world[0][:3], 500.0), *away.view_from_world[1:]))
+    views = (*capture.views[:3], replace(capture.views[3], camera=far), *capture.views[4:])
+    train_in_terminal(Trainer(replace(capture, views=views), SHORT, backend, tmp_path))
+    text = capsys.readouterr().out
+    for said in (
+        "warning: Hardly any of the points are seen by 1 photograph: 03.png. Their poses are wrong, or they show",
+        "warning: 1 photograph taken 5 times farther out than most: 03.png. They do not count for the extent",
+        "warning: 3 photographs are missing.",
+    ):
+        assert text.count(said) == 1
+        assert text.index(said) < text.index("Read 24 photographs")
+
+
 def test_a_run_shorter_than_its_schedules_says_so_once(
     capture: Capture, backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
