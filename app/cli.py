@@ -45,6 +45,13 @@ ToggleChoice = Annotated[
         "a wrong one is answered with those there are.",
     ),
 ]
+ActivatedChoice = Annotated[
+    Literal["auto", "none", "both", "scales", "opacities"],
+    arg(
+        help="Values that a splat file holds as they are, where others have logarithms of scales and logits of "
+        "opacities; auto reads both so if all scales are positive and all opacities lie between 0 and 1, and says so."
+    ),
+]
 WindowSize = Annotated[str, arg(metavar="WxH", help="Size of the window in pixels.")]
 UiScale = Annotated[float, arg(help="Scale of text and controls in the window; 0 follows the screen.")]
 
@@ -56,6 +63,7 @@ class View:
     path: Annotated[Path | None, Positional, optional("PATH")] = None
     """A splat file (.ply), a model folder, a run's folder, a capture (COLMAP, transforms.json or
     transforms_train.json), or a folder of photographs."""
+    activated: ActivatedChoice = "auto"
     backend: BackendChoice = "auto"
     """Who renders: auto is the GPU where an NVIDIA GPU can be used, else the CPU."""
     size: WindowSize = "1600x1000"
@@ -81,6 +89,7 @@ class Train:
     Capture and settings are those of the run that it lies in unless given.
     A .ply holds no moments and no iteration: it is at N if its folder is named iteration_N, else at 0, and then growth,
     opacity resets and high rates come again; --set densify.enabled=false leaves out growth and resets."""
+    activated: ActivatedChoice = "auto"
     images: Annotated[str | None, optional("NAME", "-i")] = None
     """Folder of photographs inside a COLMAP capture; images unless given."""
     resolution: Annotated[int | None, optional("INT", "-r")] = None
@@ -167,6 +176,7 @@ class Render:
 
     scene: Annotated[Path, Positional, arg(metavar="SCENE")]
     """A splat file (.ply) or a model folder."""
+    activated: ActivatedChoice = "auto"
     out: Annotated[Path | None, optional("FILE.png")] = None
     """The PNG to write."""
     npy: Annotated[Path | None, optional("FILE.npy")] = None
@@ -199,6 +209,7 @@ class Eval:
 
     model: Annotated[Path, Positional, arg(metavar="MODEL")]
     """A run's folder, a model folder, or a .ply file."""
+    activated: ActivatedChoice = "auto"
     dataset: Annotated[Path | None, optional("CAPTURE", "-s", "--source-path")] = None
     """The capture; that of the run unless given."""
     out: Annotated[Path | None, optional("FOLDER")] = None
@@ -229,6 +240,7 @@ class Convert:
     """A splat file (.ply), a model folder (its highest iteration), or a run's checkpoint (.pt)."""
     target: Annotated[Path, Positional, arg(metavar="OUT.ply")]
     """The file to write."""
+    activated: ActivatedChoice = "auto"
     encoding: Literal["binary", "ascii"] = "binary"
     """How numbers are written; both keep every bit."""
     sh_degree: Annotated[int | None, optional("INT")] = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,19 +79,21 @@ def _view(options: cli.View) -> None:
         out=None,
         autostart=False,
         toggles=toggles,
+        activated=options.activated,
     )
 
 
 def _train(options: cli.Train) -> None:
     from splatscope.app.plan import RunPlan
     from splatscope.app.policy_options import choose_policy
+    from splatscope.app.terminal import warn
     from splatscope.app.training_setup import plan_training
 
     toggles = choose_policy(options.step, options.toggle)
     size = cli.parse_size(options.size, "--size")
     plan = plan_training(options)
     RunPlan(plan.config, plan.out, plan.begin).check_folder(plan.out)  # a search for cameras takes minutes
-    _warn(filter(None, [plan.remark]))
+    warn(filter(None, [plan.remark]))
     images = plan.config.data.images
     if not options.headless and display_is_present():
         from splatscope.app.window import open_window
@@ -118,14 +118,9 @@ def _train(options: cli.Train) -> None:
 
     capture = open_or_find(plan.capture, plan.config.data, plan.begin.path if plan.begin else None)
     backend = make_backend(options.backend, nvtx=options.nvtx)
-    _warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
+    warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
     trainer = make_trainer(capture, plan.config, backend, plan.out, plan.begin)
     train_in_terminal(trainer, toggles)
-
-
-def _warn(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        print(f"splatscope: warning: {sentence}", file=sys.stderr)
 
 
 def make_trainer(
@@ -140,15 +135,18 @@ def make_trainer(
 def _render(options: cli.Render) -> None:
     from splatscope.app.pictures import save_frame_stats, save_npy
     from splatscope.app.policy_options import choose_policy, in_words
+    from splatscope.app.provenance import Provenance
     from splatscope.app.scene import camera_of_view, fit_camera, home_camera, open_scene
+    from splatscope.app.terminal import say, warn
     from splatscope.assets.cameras import read_camera
     from splatscope.assets.images import write_png
     from splatscope.assets.recentre import camera_less
+    from splatscope.assets.usable import skipped_in_words
     from splatscope.kernels.api import make_backend
     from splatscope.kernels.types import RenderSettings
     from splatscope.viewer import overlays
     from splatscope.viewer.messages import ViewRequest
-    from splatscope.viewer.tile_values import needs_recording, tile_values, title_of
+    from splatscope.viewer.tile_values import needs_recording, tile_values
 
     if options.out is None and options.npy is None:
         raise InputError("render needs somewhere to write: --out FILE.png, --npy FILE.npy or both.")
@@ -166,10 +164,10 @@ def _render(options: cli.Render) -> None:
     size = cli.parse_size(options.size, "--size") if options.size else None
     background = cli.parse_color(options.background, "--background")
     toggles = choose_policy(options.step, options.toggle)
-    scene = open_scene(options.scene)
+    scene = open_scene(options.scene, activated=options.activated)
     if scene.gaussians is None:
         raise InputError(f"{options.scene} is a capture, not splats; render takes a .ply file or a model folder.")
-    _warn(scene.info.warnings)
+    warn(scene.info.warnings)
     if options.camera is not None:
         camera = camera_less(read_camera(options.camera), scene.offset)
     elif options.dataset is not None and options.view is not None:
@@ -179,7 +177,7 @@ def _render(options: cli.Render) -> None:
     if size is not None:
         camera = fit_camera(camera, *size)
     backend = make_backend(options.backend)
-    _warn(toggles.remarks(backend.name))
+    warn(toggles.remarks(backend.name))
     policy = toggles.for_scene(scene.info.filter)
     if needs_recording(options.overlay):
         policy = policy.with_value("schedule", "record", "on")
@@ -191,14 +189,8 @@ def _render(options: cli.Render) -> None:
         if options.overlay != "none" and values is None:
             raise InputError(f"--overlay {options.overlay} needs what the {backend.name} backend does not record here.")
         if options.overlay != "none":
-            picture = overlays.heatmap_picture(
-                frame,
-                request.overlay_opacity,
-                request.policy,
-                backend=backend.name,
-                values=values,
-                title=title_of(options.overlay, frame),
-            )
+            about = Provenance(options.scene, scene.info.iteration, backend.name, backend.device)
+            picture = overlays.heatmap_picture(frame, request, backend.name, about.caption)
         else:
             picture = overlays.picture_rgba(frame.image)[..., :3]
         write_png(options.out, picture)
@@ -209,11 +201,11 @@ def _render(options: cli.Render) -> None:
     if options.stats is not None:
         save_frame_stats(options.stats, frame, request, backend.name)
         written.append(options.stats)
-    unusable = f", {frame.skipped:,} skipped: a value not finite, or no rotation" if frame.skipped else ""
-    print(
+    skipped = skipped_in_words(frame.skipped, scene.gaussians)
+    lines = [
         f"{frame.visible:,} of {counted(scene.gaussians.count, 'splat')} visible, "
-        f"{counted(frame.instances, 'instance')}{unusable}."
-    )
+        f"{counted(frame.instances, 'instance')}{', ' if skipped else ''}{skipped}."
+    ]
     if not toggles.is_default:
-        print(f"Drawn with {in_words(policy, backend.name)}.")
-    print("Wrote " + ", ".join(str(path) for path in written))
+        lines.append(f"Drawn with {in_words(policy, backend.name)}.")
+    say([*lines, "Wrote " + ", ".join(str(path) for path in written)])

@@ -12,20 +12,27 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from splatscope.app.provenance import Provenance
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.api import Backend, LiveBackend
 from splatscope.kernels.types import Float32, Frame, Gaussians
 from splatscope.viewer.messages import Compare, Comparison, StageChange
 
+Float64 = NDArray[np.float64]
+
+RESAMPLED = 500
+LEAST_PAIRS = 6  # of fewer, the smallest and the largest difference would bound a median less surely than 95%
 WARM_UP = 2  # pictures of each that do not count: the first is launched, the second captured as a graph
 
 
 class Measurement:
     """A comparison in the making."""
 
-    def __init__(self, wanted: Compare, gaussians: Gaussians) -> None:
+    def __init__(self, wanted: Compare, gaussians: Gaussians, about: Provenance) -> None:
         self.wanted = wanted
+        self.about = about
         self.result = Comparison(*wanted.names, wanted.pairs)
         self.samples: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
         self._policies = wanted.before, wanted.request.policy
@@ -84,40 +91,59 @@ class Measurement:
 
 
 def changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> tuple[StageChange, ...]:
-    """What each stage costs more or less, pair by pair; the whole picture last, as "". A stage that is not run costs 0.
+    """Returns what each stage costs on either side; the whole picture last, as "". A stage that is not run costs 0.
 
-    A pair is one picture of each, made one right after the other.
+    The k-th pictures of both sides are a pair, made one right after the other.
     """
-    stages = list(dict.fromkeys(stage for times in (*after, *before) for stage in times))
-    found = []
-    for stage in [*stages, ""]:
-        old, new = (
-            np.array([times.get(stage, 0.0) if stage else sum(times.values()) for times in side])
-            for side in (before, after)
-        )
-        low, middle, high = np.percentile(new - old, (25, 50, 75))
-        medians = float(np.median(old)), float(np.median(new))
-        found.append(StageChange(stage, *medians, float(middle), float(high - low) / 2))
-    return tuple(found)
+    stages = [*dict.fromkeys(stage for times in (*after, *before) for stage in times), ""]
+    old, new = (
+        np.array([[times.get(stage, 0.0) if stage else sum(times.values()) for times in side] for stage in stages])
+        for side in (before, after)
+    )
+    columns = np.median(old, axis=1), np.median(new, axis=1), *interval(old, new)
+    return tuple(StageChange(stage, *map(float, row)) for stage, *row in zip(stages, *columns, strict=True))
 
 
-def save_comparison(path: Path, measured: Measurement, backend: Backend, scene: str) -> None:
-    """Policies, frame, single times and results as JSON."""
+def interval(before: Float64, after: Float64) -> tuple[Float64, Float64]:
+    """Returns the 95% interval, low and high, of median(after) - median(before) for each row of [S, pairs] ms.
+
+    This is the percentile bootstrap: pairs are drawn with replacement, as many as there are, both sides together, and
+    the medians' difference is taken; of RESAMPLED such differences the middle 95% make the interval. The draws are the
+    same each time. A change whose interval has 0 in it cannot be told from noise. Fewer than LEAST_PAIRS pairs tell
+    nothing: the interval is infinite.
+    """
+    count = before.shape[1]
+    if count < LEAST_PAIRS:
+        return np.full(len(before), -np.inf), np.full(len(before), np.inf)
+    drawn = np.random.default_rng(0).integers(0, count, (RESAMPLED, count))
+    differences = np.median(after[:, drawn], axis=2) - np.median(before[:, drawn], axis=2)
+    low, high = np.percentile(differences, (2.5, 97.5), axis=1)
+    return low, high
+
+
+def save_comparison(path: Path, measured: Measurement) -> None:
+    """Writes policies, frame, single times and results as JSON."""
     result, wanted = measured.result, measured.wanted
     sides = zip(
         ("before", "after"), wanted.names, (wanted.before, wanted.request.policy), measured.samples, strict=True
     )
     psnr = result.psnr if result.psnr is not None and np.isfinite(result.psnr) else None
     content = {
-        "scene": scene,
-        "backend": backend.name,
-        "device": backend.device,
+        **measured.about.facts,
         "camera": asdict(wanted.request.camera),
         "settings": asdict(wanted.request.settings),
         **{side: {"name": name, "policy": asdict(p), "stage_ms": times} for side, name, p, times in sides},
-        "stages": [asdict(change) for change in result.stages],
+        "stages": [_row(change) for change in result.stages],
         "max_difference": result.max_difference,
         "psnr_db": psnr,  # null if the pictures are the same
     }
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _row(change: StageChange) -> dict[str, object]:
+    """Returns a stage's figures for JSON, which knows no infinity: an interval that tells nothing is null."""
+    known = np.isfinite(change.low_ms)
+    bounds = {"low_ms": change.low_ms if known else None, "high_ms": change.high_ms if known else None}
+    derived = {"change_ms": change.change_ms, "ratio": change.ratio, "within_noise": change.is_noise}
+    return {**asdict(change), **bounds, **derived}

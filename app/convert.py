@@ -6,15 +6,17 @@ in `assets/ply.py`.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 
 from splatscope.app import cli
-from splatscope.assets.formats import SplatFile, open_path
+from splatscope.app.terminal import say, warn
+from splatscope.assets.activated import Activated
+from splatscope.assets.formats import SplatFile, open_path, reread
 from splatscope.assets.ply import write_ply
+from splatscope.assets.ply_header import shown_name
 from splatscope.assets.ply_table import open_vertices, read_comments
 from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.kernels.errors import InputError
@@ -22,6 +24,7 @@ from splatscope.kernels.types import Gaussians
 from splatscope.kernels.words import counted
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which are kept and told
 def run_convert(options: cli.Convert) -> None:
     """Reads, changes what was asked for, writes and says what is there now. Raises InputError."""
     target = options.target
@@ -33,7 +36,7 @@ def run_convert(options: cli.Convert) -> None:
         raise InputError(f"--sh-degree must be from 0 to 3, got {options.sh_degree}.")
     if options.min_opacity is not None and not 0 <= options.min_opacity < 1:
         raise InputError(f"--min-opacity must be at least 0 and less than 1, got {options.min_opacity}.")
-    opened = _open(options.source)
+    opened = _open(options.source, options.activated)
     gaussians = opened.gaussians
     if options.min_opacity is not None:
         gaussians = without_faint(gaussians, options.min_opacity)
@@ -44,17 +47,19 @@ def run_convert(options: cli.Convert) -> None:
     # Before anything is written: the file may be the target.
     extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     write_ply(target, gaussians, comments, opened.offset, options.encoding == "ascii", opened.filter)
-    unusable = unusable_in_words(target, usable_rows(gaussians))
+    if opened.reading:
+        warn([opened.reading])
+    unusable = unusable_in_words(target, gaussians, usable_rows(gaussians))
     if unusable:
-        print(f"splatscope: warning: Not usable, but kept: {unusable}.", file=sys.stderr)
+        warn([f"Not usable, but kept: {unusable}."])
     pruned = opened.gaussians.count - gaussians.count
     words = f"{counted(gaussians.count, 'splat')}, SH degree {gaussians.sh_degree}"
     words += f", {pruned:,} fainter than {options.min_opacity:g} left out" if pruned else ""
-    words += f"; not kept: {', '.join(extra[:8])}{' …' if len(extra) > 8 else ''}" if extra else ""
-    print(f"Wrote {target}: {words}.")
+    words += f"; not kept: {', '.join(map(shown_name, extra[:8]))}{' …' if len(extra) > 8 else ''}" if extra else ""
+    say([f"Wrote {target}: {words}."])
 
 
-def _open(path: Path) -> SplatFile:
+def _open(path: Path, activated: Activated) -> SplatFile:
     if path.suffix.lower() == ".pt":
         from splatscope.training.checkpoint import read_checkpoint
 
@@ -65,7 +70,7 @@ def _open(path: Path) -> SplatFile:
         return SplatFile(
             path, "splats", gaussians, (), black, checkpoint.iteration, offset=(x, y, z), filter=checkpoint.filter
         )
-    opened = open_path(path)
+    opened = reread(open_path(path), activated)
     if not isinstance(opened, SplatFile):
         raise InputError(f"{path} is a capture, not splats; convert takes a .ply, a model folder or a checkpoint.")
     return opened
@@ -73,8 +78,7 @@ def _open(path: Path) -> SplatFile:
 
 def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
     """The splats of that opacity and above. Raises InputError if none is left."""
-    with np.errstate(over="ignore"):
-        kept = 1 / (1 + np.exp(-gaussians.logit_opacities.astype(np.float64))) >= opacity
+    kept = 1 / (1 + np.exp(-gaussians.logit_opacities.astype(np.float64))) >= opacity
     if not kept.any():
         raise InputError(f"--min-opacity {opacity:g} leaves no splat; all {gaussians.count:,} are fainter.")
     return Gaussians(**{f.name: getattr(gaussians, f.name)[kept] for f in fields(Gaussians)})

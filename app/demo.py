@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
-
-from rich.console import Console
 
 from splatscope.app import cli
 from splatscope.app.commands import display_is_present, make_trainer
+from splatscope.app.terminal import Terminal
 from splatscope.app.training_setup import default_out
 from splatscope.assets.demo.generate import demo_capture_folder
 from splatscope.kernels.words import counted
-from splatscope.training.config import DensifyConfig, TrainConfig
+from splatscope.training.config import TrainConfig
+from splatscope.training.recipes import preset
 
 WINDOW_ITERATIONS = 7_000
-HEADLESS_ITERATIONS = 600
+HEADLESS_ITERATIONS = 1_200
 MOST_SPLATS = 30_000
 
 
 def run_demo(options: cli.Demo) -> None:
     """Renders the capture on first use (into the user cache), then trains it."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal()
     started = time.perf_counter()
     folder = demo_capture_folder(
         lambda done, total: console.print(f"Rendering the demo scene: {done} of {total} views")
@@ -50,15 +51,16 @@ def run_demo(options: cli.Demo) -> None:
 
 
 def _config(iterations: int, test_interval: int) -> TrainConfig:
-    """The default recipe with a lid on growth: twice the splats would halve the pace for no visible gain here."""
-    return TrainConfig(
-        iterations=iterations, test_interval=test_interval, densify=DensifyConfig(max_splats=MOST_SPLATS)
-    )
+    """Returns the recipe `fast`, whose schedules fit any length, with a limit on splats: twice as many would halve the
+    pace for no visible gain here."""
+    recipe = preset("fast", iterations)
+    return replace(recipe, test_interval=test_interval, budget=replace(recipe.budget, max_splats=MOST_SPLATS))
 
 
-def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, console: Console) -> None:
+def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, console: Terminal) -> None:
     from splatscope.app.headless import train_in_terminal
     from splatscope.app.pictures import save_screenshot
+    from splatscope.app.provenance import Provenance
     from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
     from splatscope.viewer.messages import ViewRequest
@@ -73,7 +75,8 @@ def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, consol
     settings = trainer.settings
     request = ViewRequest(view.camera, settings, overlay="tiles")
     frame = backend.render(trainer.gaussians, view.camera, settings)
-    written = save_screenshot(frame, request, out, "demo", backend.name)
+    about = Provenance(folder, trainer.iteration, backend.name, backend.device)
+    written = save_screenshot(frame, request, out, "demo", about)
     total = sum(frame.stage_ms.values())
     stages = ", ".join(f"{name} {ms:.1f}" for name, ms in frame.stage_ms.items())
     console.print(

@@ -25,6 +25,7 @@ _GIB = 2**30
 
 def run_doctor(options: cli.Doctor) -> None:
     """Prints the page. Raises InputError if the capture does not open."""
+    from splatscope.app.terminal import say
     from splatscope.assets.formats import open_capture
     from splatscope.kernels.api import make_backend
     from splatscope.training.config import DataConfig, TrainConfig
@@ -34,7 +35,7 @@ def run_doctor(options: cli.Doctor) -> None:
     config.check()
     capture = open_capture(options.dataset, options.images)
     backend = None if options.quick else make_backend(options.backend)
-    print("\n".join(examine(capture, config, backend, decode=not options.quick).lines()))
+    say(examine(capture, config, backend, decode=not options.quick).lines())
 
 
 def examine(capture: Capture, config: TrainConfig, backend: Backend | None = None, decode: bool = False) -> Checkup:

@@ -14,12 +14,11 @@ import traceback
 from collections import deque
 from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from splatscope.app.desk import CaptureDesk, TrainerFactory
 from splatscope.app.feed import Asked, PictureFeed
 from splatscope.app.governor import Governor
-from splatscope.app.instruments import Instruments, stamped
+from splatscope.app.instruments import Instruments
 from splatscope.app.journal import PICTURE, TRAINING, Journal, kind_of
 from splatscope.app.live import LivePolicy
 from splatscope.app.opening import NEWS_SECONDS, CameraHunt, open_for
@@ -27,6 +26,7 @@ from splatscope.app.photographs import PhotographShelf
 from splatscope.app.pictures import save_screenshot
 from splatscope.app.plan import RunPlan
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
+from splatscope.app.provenance import Provenance, saved_in_words
 from splatscope.app.scene import Scene
 from splatscope.app.session import TrainingSession
 from splatscope.app.survey import ViewSurvey, survey_of
@@ -249,9 +249,11 @@ class Engine:
                 write_ply(command.path, self._need_gaussians(), offset=offset, filter=own)
                 self._note("info", f"Saved {command.path}.")
             case messages.Compare() | messages.RecordTrace() | messages.RecordFrame():
-                self._instruments.begin(command, self._need_backend(), self._splats_to_view())
+                self._instruments.begin(command, self._need_backend(), self._splats_to_view(), self._provenance)
             case messages.SaveComparison() | messages.SaveRecordedFrame():
-                self._instruments.save(command, self._need_backend(), self._path)
+                self._instruments.save(command)
+            case messages.DrawAgain():
+                self._feed.shown = None
             case messages.SetViewShare():
                 self._governor.share, self._governor.rate = command.share, command.rate
             case messages.SurveyViews():
@@ -280,7 +282,7 @@ class Engine:
         self._stop_hunt()
         self._publish(busy=f"opening {path.name}…")
         try:
-            scene, factory = open_for(self._make_trainer, path, self._config.images)
+            scene, factory = open_for(self._make_trainer, path, self._config.images, command.activated)
         except NoCamerasError as error:
             self._hunt = CameraHunt(command, error)
             return
@@ -354,8 +356,11 @@ class Engine:
         return self._backend
 
     @property
-    def _path(self) -> Path:
-        return self._scene.info.path if self._scene else Path("scene")
+    def _provenance(self) -> Provenance:
+        assert self._scene is not None
+        backend, session, info = self._need_backend(), self._session, self._scene.info
+        iteration = session.trainer.iteration if session else info.iteration
+        return Provenance(info.path, iteration, backend.name, backend.device)
 
     # Pictures ---------------------------------------------------------------------------------------
 
@@ -412,13 +417,13 @@ class Engine:
     def _screenshot(self, command: messages.SaveScreenshot) -> None:
         backend, request = self._need_backend(), self._with_policy(command.request) or command.request
         frame = backend.render(self._splats_to_view(), request.camera, request.settings, request.policy)
-        paths = save_screenshot(frame, request, command.folder, stamped(self._path), backend.name)
-        self._note("info", "Saved " + ", ".join(str(p) for p in paths))
+        about = self._provenance
+        self._note("info", saved_in_words(save_screenshot(frame, request, command.folder, about.stamped(), about)))
 
     def _measure(self) -> bool:
         if self._backend is None:
             return False
-        if self._instruments.finish_recording(self._path):
+        if self._instruments.finish_recording():
             self._publish()
         if self._survey and self._survey.active:
             self._survey.step(self._backend)

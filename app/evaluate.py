@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from splatscope.app import cli
 from splatscope.app.policy_options import choose_policy, in_words
 from splatscope.app.run_folder import listed_held_out
+from splatscope.app.terminal import Terminal
 from splatscope.app.training_setup import default_out, run_settings
 from splatscope.assets.capture import Capture, View
-from splatscope.assets.formats import SplatFile, open_capture, open_path
+from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.model_folder import iterations, model_of
 from splatscope.assets.recentre import rebased
 from splatscope.assets.view_image import MASK_USES
@@ -51,7 +50,7 @@ class Protocol:
 
 def run_eval(options: cli.Eval) -> None:
     """Scores, prints a line a view and the means, writes pictures and JSON. Raises InputError."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal()
     toggles = choose_policy(options.step, options.toggle)
     splats = _open_splats(options)
     model = model_of(splats.path)
@@ -66,7 +65,8 @@ def run_eval(options: cli.Eval) -> None:
     background = fixed_background(capture, data)
     rounding = "rendered to 8 bits" if options.precision == "8bit" else "float render, not rounded"
     first = f"{protocol.words}; over RGB {', '.join(f'{c:g}' for c in background)}; {rounding}"
-    console.print(f"{splats.path}: {counted(splats.gaussians.count, 'splat')}\n{first}")
+    console.print(f"{splats.path}: {counted(splats.gaussians.count, 'splat')}")
+    console.print(first)
     for warning in splats.warnings:
         console.print(f"warning: {warning}")
     _, missing = find_lpips()
@@ -104,7 +104,8 @@ def run_eval(options: cli.Eval) -> None:
     }
     write_results(out, method, scores, details, folder)
     words = _figures(means["PSNR"], means["SSIM"], means.get("LPIPS"))
-    console.print(f"Mean of {counted(len(scores), 'view')}: {words}\nWrote {out / 'results.json'}, {folder}")
+    console.print(f"Mean of {counted(len(scores), 'view')}: {words}")
+    console.print(f"Wrote {out / 'results.json'}, {folder}")
 
 
 def masks_in_words(scores: Sequence[ViewScore], views: int) -> str:
@@ -149,7 +150,7 @@ def _open_splats(options: cli.Eval) -> SplatFile:
             known = ", ".join(map(str, stored)) or "none"
             raise InputError(f"{path} has no iteration {options.iteration}; it has {known}.")
         path = stored[options.iteration]
-    opened = open_path(path)
+    opened = reread(open_path(path), options.activated)
     if not isinstance(opened, SplatFile):
         raise InputError(f"{path} is a capture, not splats; eval takes a run's folder, a model folder or a .ply file.")
     return opened
@@ -157,12 +158,16 @@ def _open_splats(options: cli.Eval) -> SplatFile:
 
 def _capture_and_data(options: cli.Eval, splats: SplatFile, folder: Path) -> tuple[Path, DataConfig, bool]:
     """Where the photographs are and how they are read; True if that is what the run itself did."""
+    capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
     is_known = (folder / "settings.json").is_file()
     if is_known:
-        capture, config = run_settings(folder)
-        data = config.data
-    else:
-        capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
+        try:
+            capture, config = run_settings(folder)
+            data = config.data
+        except InputError:
+            if options.dataset is None:
+                raise
+            is_known = False
     if options.dataset is not None:
         capture = options.dataset
     if capture is None:

@@ -6,11 +6,12 @@ The search itself is `assets/sfm.py`; in the window `opening.py` does the same b
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID
 
+from splatscope.app.terminal import Terminal, column
 from splatscope.assets.capture import Capture
 from splatscope.assets.formats import open_capture
 from splatscope.assets.sfm import FoundCameras, NoCamerasError, SearchProgress
@@ -50,20 +51,20 @@ def found_sentence(found: FoundCameras, seconds: float) -> str:
 
 
 def _search_in_terminal(error: NoCamerasError) -> None:
-    console = Console(stderr=False, highlight=False, soft_wrap=True)
+    console = Terminal()
     start, search = time.perf_counter(), error.search()
     masks = f", in what masks leave of {search.masked} of them" if search.masked else ""
     console.print(
         f"Finding where the photographs in {error.folder} were taken{masks}; Ctrl-C stops, and what is done is kept."
     )
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), console=console, disable=not console.is_terminal)
+    bar = Progress(column("{task.description}"), BarColumn(), console=console, disable=not console.is_terminal)
     try:
         with bar:
             line = _Line(console, bar, bar.add_task("", total=None))
             while not search.wait(POLL_SECONDS):
-                line.show(search.poll())
+                line.show(search.reached())
             found = search.result()
-            line.show(search.poll())
+            line.show(search.reached())
             line.end()
     finally:
         search.close()
@@ -71,21 +72,32 @@ def _search_in_terminal(error: NoCamerasError) -> None:
 
 
 class _Line:
-    """The bar, and a line whenever a stage is over."""
+    """The bar, and a line whenever a stage is over; where there is no bar, one every few seconds too."""
 
-    def __init__(self, console: Console, bar: Progress, task: TaskID) -> None:
+    PLAIN_SECONDS = 5.0
+
+    def __init__(self, console: Terminal, bar: Progress, task: TaskID) -> None:
         self._console, self._bar, self._task = console, bar, task
-        self._newest: SearchProgress | None = None
+        self._newest = SearchProgress()
+        self._over = 0  # stages that a line has told of
+        self._last_plain = time.monotonic()
 
-    def show(self, progress: SearchProgress) -> None:
-        if self._newest is not None and self._newest.stage != progress.stage:
-            self.end()
-        self._newest = progress
+    def show(self, reached: Sequence[SearchProgress]) -> None:
+        """Takes how far each stage has come, the last of which is not over."""
+        *over, progress = reached
+        for stage in over[self._over :]:
+            self._say(stage, ".")
+        self._over, self._newest = len(over), progress
         self._bar.update(
             self._task, description=progress.sentence(), completed=progress.done, total=progress.total or None
         )
+        if not self._console.is_terminal and time.monotonic() - self._last_plain >= self.PLAIN_SECONDS:
+            self._say(progress, "…")
 
     def end(self) -> None:
-        """The line about the stage that is over."""
-        if self._newest is not None:
-            self._console.print(f"{self._newest.sentence()}.")
+        """Prints the line about the last stage."""
+        self._say(self._newest, ".")
+
+    def _say(self, progress: SearchProgress, end: str) -> None:
+        self._last_plain = time.monotonic()
+        self._console.print(f"{progress.sentence()}{end}")

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TimeRemainingColumn
 
 from splatscope.app.memory import memory_use
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice, in_words
 from splatscope.app.sentences import back_label, sentence
 from splatscope.app.session import way_back
 from splatscope.app.stop_request import StopRequest
+from splatscope.app.terminal import Terminal, column
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted, duration
 from splatscope.training import events
@@ -41,7 +41,7 @@ def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> No
 
 
 def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
-    console = Console(stderr=False, highlight=False, markup=False, soft_wrap=True)  # paths may have brackets
+    console = Terminal()
     console.print(f"Writing to {trainer.out_dir}")
     if not toggles.is_default:
         policy = toggles.for_training(trainer.config.antialiasing)
@@ -56,10 +56,10 @@ def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
         console.print(short)
     start, trained_before, first = time.perf_counter(), trainer.seconds["training"], trainer.iteration
     progress = Progress(
-        TextColumn("{task.description}"),
+        column("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TextColumn("{task.fields[figures]}"),
+        column("{task.completed:,.0f}/{task.total:,.0f}"),
+        column("{task.fields[figures]}"),
         TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
@@ -79,14 +79,13 @@ def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
     trained, whole = trainer.seconds["training"] - trained_before, time.perf_counter() - start
     done = counted(trainer.iteration - first, "iteration") + (f", up to {trainer.iteration:,}," if first else "")
     console.print(f"Trained {done} in {duration(whole)}, {duration(trained)} of it in steps; {trainer.out_dir}")
-    sys.stdout.flush()
     if (lost := line.unsaved) is not None and lost.iteration == trainer.iteration:
         is_lost = "splats" in lost.what
         what = "The result is not on disk." if is_lost else f"Not all is on disk: no {' and '.join(lost.what)}."
         raise InputError(f"{what} {lost.reason} {newest_on_disk(trainer.out_dir)}")
 
 
-def _save_at_standstill(trainer: Trainer, problem: StandstillError, console: Console) -> None:
+def _save_at_standstill(trainer: Trainer, problem: StandstillError, console: Terminal) -> None:
     """Says why the run cannot go on, before anything else can go wrong, and what there is to go on from."""
     print(f"splatscope: {problem}", file=sys.stderr)
     back = way_back(trainer)
@@ -116,7 +115,7 @@ class _Line:
     PLAIN_SECONDS = 10.0
 
     def __init__(
-        self, console: Console, progress: Progress, task: TaskID, first: int, trained: Callable[[], float]
+        self, console: Terminal, progress: Progress, task: TaskID, first: int, trained: Callable[[], float]
     ) -> None:
         """`first`: the iteration the run begins or goes on from; `trained`: seconds of training so far."""
         self._console, self._progress, self._task = console, progress, task

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from pathlib import Path
 
 from splatscope.app.compare import Measurement, save_comparison
 from splatscope.app.live import one_sentence
+from splatscope.app.provenance import Provenance, saved_in_words
 from splatscope.app.schedule_view import blending_of, record_frame, save_recorded_frame, spoken
 from splatscope.app.trace import TRAINING, TraceRecorder, laid_out
 from splatscope.kernels.api import Backend, LiveBackend
@@ -43,27 +43,30 @@ class Instruments:
         self._pictures = 0
         self.blending: BlendMachine | None = None  # as the newest picture found it
         self.recorded: RecordedFrame | None = None  # the newest
+        self._recorded_about: Provenance | None = None
 
-    def begin(self, wanted: Compare | RecordTrace | RecordFrame, backend: Backend, gaussians: Gaussians) -> None:
+    def begin(
+        self, wanted: Compare | RecordTrace | RecordFrame, backend: Backend, gaussians: Gaussians, about: Provenance
+    ) -> None:
         """Begins what is wanted, on these splats. Raises InputError where it cannot be had."""
         match wanted:
             case Compare():  # one that runs is dropped
-                self._measurement = Measurement(wanted, gaussians)
+                self._measurement = Measurement(wanted, gaussians, about)
             case RecordTrace():
-                self._record(wanted, backend)
+                self._record(wanted, backend, about)
             case RecordFrame():  # a frame whose units write down when they ran
-                self.recorded = record_frame(backend, gaussians, wanted.request)
+                self.recorded, self._recorded_about = record_frame(backend, gaussians, wanted.request), about
                 self._note("info", spoken(self.recorded))
 
-    def save(self, wanted: SaveComparison | SaveRecordedFrame, backend: Backend, scene: Path) -> None:
+    def save(self, wanted: SaveComparison | SaveRecordedFrame) -> None:
         """Writes the newest of what was begun. Raises InputError if there is none."""
         if isinstance(wanted, SaveComparison):
-            self._save_comparison(wanted.folder, backend, scene)
-        elif self.recorded is None:
+            self._save_comparison(wanted.folder)
+        elif self.recorded is None or self._recorded_about is None:
             raise InputError("There is no recorded frame to save; record one first.")
         else:
-            paths = save_recorded_frame(self.recorded, wanted.folder, stamped(scene))
-            self._note("info", "Saved " + ", ".join(str(path) for path in paths))
+            paths = save_recorded_frame(self.recorded, wanted.folder, self._recorded_about)
+            self._note("info", saved_in_words(paths))
 
     # Two policies -----------------------------------------------------------------------------------
 
@@ -101,13 +104,13 @@ class Instruments:
             self._note("error", f"The measurement was given up. {reason}")
         return True
 
-    def _save_comparison(self, folder: Path, backend: Backend, scene: Path) -> None:
+    def _save_comparison(self, folder: Path) -> None:
         """Writes the newest comparison. Raises InputError if there is none or it is not finished."""
         if self._measurement is None or self._measurement.active or self._measurement.result.problem:
             raise InputError("There is no finished measurement to save; measure against another setting first.")
-        path = folder / f"{stamped(scene)}-comparison.json"
-        save_comparison(path, self._measurement, backend, str(scene))
-        self._note("info", f"Saved {path}.")
+        path = folder / f"{self._measurement.about.stamped()}-comparison.json"
+        save_comparison(path, self._measurement)
+        self._note("info", saved_in_words([path]))
 
     # What ran when ----------------------------------------------------------------------------------
 
@@ -116,12 +119,12 @@ class Instruments:
         """True while pictures are to be drawn without a rest."""
         return self._recorder is not None
 
-    def _record(self, wanted: RecordTrace, backend: Backend) -> None:
+    def _record(self, wanted: RecordTrace, backend: Backend, about: Provenance) -> None:
         """Begins a recording, unless one runs."""
         if self._recorder is None:
             if isinstance(backend, LiveBackend):
                 backend.start_clock()
-            self._recording, self._recorder = wanted, TraceRecorder(f"{backend.name}, {backend.device}")
+            self._recording, self._recorder = wanted, TraceRecorder(about)
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Names what the engine does inside."""
@@ -141,18 +144,13 @@ class Instruments:
         if self._recorder is not None:
             self._recorder.add_stages("training step", laid_out(stage_ms, start), TRAINING)
 
-    def finish_recording(self, scene: Path) -> bool:
+    def finish_recording(self) -> bool:
         """Writes the file once the time is over. True if it did."""
         recorder, wanted = self._recorder, self._recording
         if recorder is None or wanted is None or time.perf_counter() - recorder.start < wanted.seconds:
             return False
         self._recorder = self._recording = None
-        path = wanted.folder / f"{stamped(scene)}-trace.json"
+        path = wanted.folder / f"{recorder.about.stamped()}-trace.json"
         recorder.write(path)
-        self._note("info", f"Saved {path}; chrome://tracing and ui.perfetto.dev open it.")
+        self._note("info", f"{saved_in_words([path])} chrome://tracing and ui.perfetto.dev open it.")
         return True
-
-
-def stamped(scene: Path) -> str:
-    """The scene's name and the time, for files."""
-    return f"{scene.stem or 'scene'}-{datetime.now():%Y%m%d-%H%M%S}"

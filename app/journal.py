@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from splatscope.kernels.words import printable
 from splatscope.viewer import messages
 from splatscope.viewer.messages import Command, LogLine
 
@@ -29,7 +30,7 @@ class Journal:
         """A line more; an error is about what went wrong last."""
         self._serial += 1
         about, self._failed = (self._failed, "") if level == "error" else ("", self._failed)
-        self.lines.append(LogLine(_LEVELS.get(level, "info"), text, self._serial, about))
+        self.lines.append(LogLine(_LEVELS.get(level, "info"), printable(text), self._serial, about))
 
     @contextmanager
     def doing(self, kind: str) -> Iterator[None]:

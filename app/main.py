@@ -1,53 +1,92 @@
-"""The command `splatscope`: parse, dispatch, and turn an InputError into one sentence and exit status 2.
+"""The command `splatscope`: parse, dispatch, and turn whatever ends it into a status and at most one sentence.
 
 This is the page to read first. `cli.py` declares the options of each subcommand, `commands.py` carries
 them out; `engine.py` is the thread that owns the model while a window is open.
+
+| status | ending |
+|---|---|
+| 0 | everything is done, also where nobody was left to read what was printed |
+| 1 | the output was all that was asked for (doctor, --help, --version) and could not be written |
+| 2 | an InputError: the sentence on standard error says what is wrong and what to do |
+| 130 | stopped by Ctrl-C, a terminate signal or the end of the terminal; a run is saved |
 """
 
 from __future__ import annotations
 
-import io
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from typing import NoReturn
 
-from splatscope.kernels.errors import InputError
+from splatscope.app.stop_request import (
+    SENTENCE,
+    STOPPED,
+    ignore_requests,
+    leave_when_asked,
+    raise_when_asked,
+    was_asked,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command line; returns normally on success and raises SystemExit otherwise."""
-    for stream in (sys.stdout, sys.stderr):  # names of files may be in no encoding; they are shown as far as possible
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    ends = [signal.SIGTERM]
-    if sys.platform != "win32":
-        ends.append(signal.SIGHUP)  # a terminal was closed; nohup has it ignored
-    for number in ends if threading.current_thread() is threading.main_thread() else ():
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what was begun is cleared away
+    """Runs one command line; returns normally on success and raises SystemExit otherwise.
+
+    Without arguments this is the program, which sees to its streams and signals.
+    """
+    status = _program(sys.argv[1:]) if arguments is None else _ended(arguments)
+    if status:
+        raise SystemExit(status)
+
+
+def _program(arguments: Sequence[str]) -> int:
+    leave_when_asked()  # nothing has begun, and as little as possible is imported above
+    import atexit
+
+    from splatscope.app.lasting import keep_output, tell_remarks
+
+    atexit.register(ignore_requests)  # while Python takes itself down, which it would do with a traceback
+    output = keep_output()
+    tell_remarks()
+    status = _ended(arguments, is_program=True)
+    leave_when_asked(status)  # everything is said
+    if status == 0 and output.trouble is not None and _is_told(arguments):
+        if not isinstance(output.trouble, BrokenPipeError):  # `| head` has read what it wanted
+            _say(f"The output cannot be written: {output.trouble.strerror}.")
+        return 1
+    return status
+
+
+def _is_told(arguments: Sequence[str]) -> bool:
+    """True of a command line whose output is all that it makes."""
+    return arguments[:1] == ["doctor"] or not {"--version", "--help", "-h"}.isdisjoint(arguments)
+
+
+def _ended(arguments: Sequence[str], is_program: bool = False) -> int:
+    """Runs the command line; returns the status of its ending, once that is said."""
+    from splatscope.kernels.errors import InputError
+    from splatscope.kernels.words import printable
+
     try:
-        _run(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()  # a full disk under `> file` is noticed here
+        _run(list(arguments), is_program)
+    except SystemExit as end:  # help, a usage error, the end of a run that is saved
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     except InputError as error:
-        _give_up(str(error))
+        return _say(str(error))
     except MemoryError as error:
         detail = f" ({error})" if str(error) else ""
-        _give_up(f"There is not enough memory for this{detail}; use a smaller size.")
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        raise SystemExit(1) from None
+        return _say(f"There is not enough memory for this{detail}; use a smaller size.")
     except OSError as error:  # whatever the system refuses, wherever that is noticed
-        where = f"{str(error.filename)[:300]} cannot be used: " if error.filename else ""
+        where = f"{error.filename} cannot be used: " if error.filename else ""
         reason = error.strerror or "the system refused it"
-        _give_up(f"{where}{reason}. Give another path, or see to its permissions and its disk.")
-    except KeyboardInterrupt:
-        print("splatscope: stopped.", file=sys.stderr)
-        raise SystemExit(130) from None
+        return _say(printable(f"{where}{reason}. Give another path, or see to its permissions and its disk."))
+    except BaseException as error:
+        # A library that is interrupted while it loads may say so by an error of its own.
+        if not isinstance(error, KeyboardInterrupt) and not was_asked():
+            raise
+        print(SENTENCE, file=sys.stderr)
+        return STOPPED
+    return 0
 
 
-def _run(arguments: list[str]) -> None:
-    # Nothing is imported above but the error: `--version` and `--help` must answer at once.
+def _run(arguments: list[str], is_program: bool) -> None:
     if arguments == ["--version"]:
         from importlib.metadata import version
 
@@ -58,9 +97,12 @@ def _run(arguments: list[str]) -> None:
     options = parse(arguments)
     from splatscope.app.commands import run
 
+    if is_program:
+        raise_when_asked()
     run(options)
 
 
-def _give_up(sentence: str) -> NoReturn:
+def _say(sentence: str) -> int:
+    """Says what is wrong; returns the status of a command line that cannot be carried out."""
     print(f"splatscope: {sentence}", file=sys.stderr)
-    raise SystemExit(2) from None
+    return 2

@@ -15,6 +15,7 @@ from splatscope.app.find_cameras import found_sentence, uses_of_masks
 from splatscope.app.plan import RunPlan
 from splatscope.app.run_folder import plan_from, run_at
 from splatscope.app.scene import Scene, open_scene
+from splatscope.assets.activated import Activated
 from splatscope.assets.model_folder import iterations
 from splatscope.assets.sfm import NoCamerasError
 from splatscope.kernels.errors import InputError
@@ -25,18 +26,19 @@ Maker = TypeVar("Maker")
 NEWS_SECONDS = 0.2  # between two looks at how far it is
 
 
-def open_for(maker: Maker, path: Path, images: str) -> tuple[Scene, Maker | RunPlan]:
+def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto") -> tuple[Scene, Maker | RunPlan]:
     """What lies at `path`, and what makes the run on it: `maker`, unless that has no run of its own to make and the
     path is the folder of one, which is opened as its capture, to go on; or as splats, if it cannot.
+    `activated` says how the values of a splat file are read.
 
     Raises InputError, and where a search would help NoCamerasError.
     """
     if not isinstance(maker, RunPlan):
-        return open_scene(path, images), maker
+        return open_scene(path, images, activated=activated), maker
     is_free = maker.out is None and maker.begin is None
     folder = run_at(path) if is_free else None
     if folder is None:
-        return _open_with(maker, path, images), maker
+        return _open_with(maker, path, images, activated), maker
     try:
         plan = plan_from(folder)
         run = RunPlan(plan.config, plan.out, plan.begin)
@@ -44,14 +46,14 @@ def open_for(maker: Maker, path: Path, images: str) -> tuple[Scene, Maker | RunP
     except InputError as error:
         if not iterations(folder):
             raise
-        return replace(open_scene(folder), remark=f"Nothing can be trained here: {error}"), maker
+        return replace(open_scene(folder, activated=activated), remark=f"Nothing can be trained here: {error}"), maker
     info, done = replace(scene.info, path=folder), plan.begin.iteration if plan.begin else 0
     return replace(scene, info=info, remark=f"It is iteration {done:,} of a run on {plan.capture}."), run
 
 
-def _open_with(plan: RunPlan, path: Path, images: str) -> Scene:
+def _open_with(plan: RunPlan, path: Path, images: str, activated: Activated = "auto") -> Scene:
     try:
-        return open_scene(path, images, uses_of_masks(plan.config.data.masks, plan.begin is not None))
+        return open_scene(path, images, uses_of_masks(plan.config.data.masks, plan.begin is not None), activated)
     except NoCamerasError as error:
         if plan.begin is None:
             raise

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.app.provenance import Provenance
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.images import write_png
 from splatscope.kernels.types import Float32, Frame
 from splatscope.viewer import overlays
 from splatscope.viewer.messages import ViewRequest
-from splatscope.viewer.tile_values import tile_values, title_of
+from splatscope.viewer.tables import write_table
+from splatscope.viewer.tile_values import column_of, tile_values
 
 
 def compose(frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:
@@ -31,8 +33,8 @@ def lay_over(rgba: NDArray[np.uint8], frame: Frame, request: ViewRequest) -> Non
         overlays.blend_tile_heatmap(rgba, values, request.overlay_opacity, request.scale)
 
 
-def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str, backend: str) -> list[Path]:
-    """Writes the picture at its exact pixels; with an overlay also heatmap, legend and counts.
+def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str, about: Provenance) -> list[Path]:
+    """Writes the picture at its exact pixels; with an overlay also heatmap, legend and figures of tiles.
 
     Returns the files. Raises InputError if the folder cannot be written.
     """
@@ -41,19 +43,11 @@ def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str,
     values = tile_values(request.overlay, frame)
     if values is not None:
         paths += [folder / f"{stem}-{request.overlay}.{kind}" for kind in ("png", "npy", "csv")]
-        sheet = overlays.heatmap_picture(
-            frame,
-            request.overlay_opacity,
-            request.policy,
-            backend=backend,
-            scale=request.scale,
-            values=values,
-            title=title_of(request.overlay, frame),
-        )
-        write_png(paths[1], sheet)
+        write_png(paths[1], overlays.heatmap_picture(frame, request, about.backend, about.caption))
         save_npy(paths[2], values)
-        with atomic_path(paths[3]) as temporary:
-            np.savetxt(temporary, values, fmt="%d", delimiter=",")
+        rows, columns = np.indices(values.shape)
+        table = np.stack([columns, rows, values], -1).reshape(-1, 3).tolist()
+        write_table(paths[3], ("tile_column", "tile_row", column_of(request.overlay, frame)), table)
     return paths
 
 

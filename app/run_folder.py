@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from splatscope.assets.json_fields import read_json
 from splatscope.assets.model_folder import iterations
 from splatscope.kernels.errors import InputError
 from splatscope.training.folder import FOLDER, checkpoints, newest_iteration, resume_line
@@ -51,8 +51,8 @@ def plan_from(folder: Path) -> TrainingPlan:
 def listed_held_out(folder: Path) -> list[str] | None:
     """The names of the views that the run in a folder held out; None if its settings do not list them."""
     try:
-        names: Any = json.loads((folder / SETTINGS).read_text(encoding="utf-8")).get("held_out")
-    except (OSError, ValueError, AttributeError, RecursionError):
+        names: Any = read_json(folder / SETTINGS).get("held_out")
+    except (InputError, AttributeError):
         return None
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
@@ -62,10 +62,10 @@ def held_out(folder: Path, names: Iterable[str]) -> frozenset[str]:
     try:
         if (listed := listed_held_out(folder)) is not None:
             return frozenset(listed)
-        stored: Any = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        stored: Any = read_json(folder / SETTINGS)
         data = stored["training"]["data"]
         # Before they were listed: of a set without a split of its own, as `split_views` in training/dataset.py has it.
         every = data["holdout_interval"] if data["eval"] is True and stored["kind"] == "colmap" else 0
         return frozenset(sorted(names)[::every]) if every else frozenset()
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (InputError, KeyError, TypeError, ValueError):
         return frozenset()

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from splatscope.app.run_folder import held_out
+from splatscope.assets.activated import Activated
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset, View
-from splatscope.assets.formats import SplatFile, open_capture, open_path
+from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.model_folder import model_of
-from splatscope.assets.recentre import camera_less
+from splatscope.assets.recentre import FARTHEST, camera_less
 from splatscope.assets.upright import guess_up, guess_up_of_splats
 from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
@@ -40,9 +41,14 @@ class Scene:
     remark: str = ""  # a sentence about the run whose folder was opened
 
 
-def open_scene(path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES) -> Scene:
-    """Reads whatever lies at `path`. Raises InputError with a sentence for the user."""
-    opened = open_path(path, images, masks)
+def open_scene(
+    path: Path, images: str = "images", masks: Sequence[MaskUse] = MASK_USES, activated: Activated = "auto"
+) -> Scene:
+    """Reads whatever lies at `path`; `activated` says how the values of splats are read.
+
+    Raises InputError with a sentence for the user.
+    """
+    opened = reread(open_path(path, images, masks), activated)
     if isinstance(opened, SplatFile):
         return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
     return Scene(_describe_capture(opened), None, opened, opened.offset)
@@ -61,9 +67,10 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def middle_box(positions: Float32) -> tuple[Vector, Vector]:
-    """5th and 95th percentile of finite positions [N, 3]: the box a scene is framed on."""
+    """5th and 95th percentile of positions [N, 3]: the box a scene is framed on. Those nothing can be drawn at do not
+    count."""
     sample = positions[:: max(1, len(positions) // PERCENTILE_SAMPLE)]
-    sample = sample[np.isfinite(sample).all(axis=1)]
+    sample = sample[(np.abs(sample) < FARTHEST).all(axis=1)]  # NaN is not
     if len(sample) == 0:
         return (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0)
     low, high = np.percentile(sample, (5, 95), axis=0)
@@ -112,6 +119,7 @@ def camera_of_view(path: Path, name: str, offset: Offset = NO_OFFSET) -> Camera:
     raise InputError(f"--view {name!r} is not a photograph of {path}; it has {len(views)}, for example {some}.")
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which `file.warnings` tells of
 def _describe_splats(file: SplatFile) -> SceneInfo:
     low, high = middle_box(file.gaussians.means)
     model = model_of(file.path)
@@ -129,6 +137,7 @@ def _describe_splats(file: SplatFile) -> SceneInfo:
         cameras=cameras,
         background=file.background,
         filter=file.filter,
+        iteration=file.iteration,
         warnings=file.warnings,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from splatscope.app.provenance import Provenance
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.images import write_png
 from splatscope.kernels.api import Backend, BlendingBackend
@@ -72,25 +73,25 @@ def spoken(recorded: RecordedFrame) -> str:
     recording, timeline = recorded.recording, recorded.recording.timeline
     return (
         f"Recorded {counted(len(recording), 'unit')} in {timeline.makespan / 1e6:.3f} ms: {recording.place} activity "
-        f"{recording.activity:.1%}, idle tail {recording.idle_tail:.1%}; recording adds {spoken_overhead(recorded)} to "
-        "blending."
+        f"{recording.activity:.1%}, idle tail {recording.idle_tail:.1%}; {spoken_overhead(recorded)}."
     )
 
 
 # ---- Files -----------------------------------------------------------------------------------------------------------
 
 
-def save_recorded_frame(recorded: RecordedFrame, folder: Path, stem: str) -> list[Path]:
+def save_recorded_frame(recorded: RecordedFrame, folder: Path, about: Provenance) -> list[Path]:
     """Writes trace, CSV, figures and two pictures; returns the files. Raises InputError if that cannot be done."""
+    stem = about.stamped()
     trace, table, figures, gantt, ranked = (
         folder / f"{stem}-{name}"
         for name in ("timeline.json", "units.csv", "schedule.json", "gantt.png", "tile-counts.png")
     )
-    write_trace(trace, recorded.recording)
+    write_trace(trace, recorded.recording, about)
     write_units(table, recorded.recording)
     with atomic_path(figures) as temporary:
-        temporary.write_text(json.dumps(describe(recorded), indent=2) + "\n")
-    caption = ", ".join([recorded.on.name, *settings(recorded)])
+        temporary.write_text(json.dumps({**about.facts, **describe(recorded)}, indent=2) + "\n")
+    caption = ", ".join([about.caption, *settings(recorded)])
     write_png(gantt, gantt_sheet(recorded.recording, caption)[..., :3])
     write_png(ranked, ranked_sheet(recorded.counts, recorded.on, caption)[..., :3])
     return [trace, table, figures, gantt, ranked]
@@ -144,7 +145,7 @@ def write_units(path: Path, recording: Recording) -> None:
         np.savetxt(temporary, np.stack(columns, 1), fmt="%d", delimiter=",", header=header, comments="")
 
 
-def write_trace(path: Path, recording: Recording) -> None:
+def write_trace(path: Path, recording: Recording, about: Provenance) -> None:
     """A Chrome trace: a process a multiprocessor, with as many rows as it had units at once."""
     columns = recording.tiles[1]
     events: list[dict[str, Any]] = []
@@ -168,5 +169,6 @@ def write_trace(path: Path, recording: Recording) -> None:
                 "args": facts,
             }
         )
+    content = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about.facts}
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
+        temporary.write_text(json.dumps(content))

@@ -1,6 +1,8 @@
-"""Requests to stop (Ctrl-C, a terminate signal, the end of the terminal) as a flag, so that nothing is cut in half.
+"""Requests to stop: Ctrl-C, a terminate signal, the end of the terminal. A signal that was ignored when the program
+began, as `nohup` and shell scripts have it, stays ignored.
 
-While one is open, `main.py`'s own answer to them, which ends the process wherever it is, does not hold.
+Three answers, each for a time: to leave at once while nothing has begun and after everything is said; to raise
+KeyboardInterrupt, so that what was begun is cleared away; and `StopRequest`, a flag, so that nothing is cut in half.
 """
 
 from __future__ import annotations
@@ -9,7 +11,78 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, NoReturn
+
+Answer = Callable[[int, FrameType | None], object]
+
+STOPPED = 130  # the status of a program that was asked to stop
+SENTENCE = "splatscope: stopped."
+_AGAIN_SECONDS = 0.05  # until Python has left the place where an exception is lost
+_asked = threading.Event()
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def leave_when_asked(status: int = STOPPED) -> None:
+    """From now on a request to stop ends the process at once with this status; nothing is cleared away."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        try:
+            if status == STOPPED:  # else everything is said
+                os.write(2, f"{SENTENCE}\n".encode())
+        finally:
+            os._exit(status)
+
+    _answer(leave)
+
+
+def raise_when_asked() -> None:
+    """From now on a request to stop raises KeyboardInterrupt in the main thread, and the next one ends the process."""
+    _answer(_raise)
+    sys.unraisablehook = _raise_again
+
+
+def ignore_requests() -> None:
+    """From now on requests to stop do nothing."""
+    _answer(signal.SIG_IGN)
+
+
+def was_asked() -> bool:
+    """True once KeyboardInterrupt has been raised, whatever became of it."""
+    return _asked.is_set()
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    _asked.set()
+    leave_when_asked()
+    _ignore_hang_up(number)
+    raise KeyboardInterrupt(number)
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Raises the KeyboardInterrupt that came while Python was in a place that raises nothing, as in `__del__`."""
+    if lost.exc_value is not None and issubclass(lost.exc_type, KeyboardInterrupt) and lost.exc_value.args:
+        _answer(_raise)
+        threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), lost.exc_value.args[0])).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _ignore_hang_up(number: int) -> None:
+    """The shell says it and the kernel says it again: the second must not cut short what the first began."""
+    if sys.platform != "win32" and number == signal.SIGHUP:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _answer(answer: Answer | signal.Handlers) -> dict[int, Any]:
+    """Sets the answer to every signal that is not ignored; returns the earlier ones. Only the main thread may."""
+    earlier = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                earlier[number] = signal.signal(number, answer)
+    return earlier
 
 
 class StopRequest:
@@ -17,34 +90,19 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
-        self._terminals = [number for number in (1, 2) if os.isatty(number)]
-        self._previous: dict[int, object] = {}
+        self._earlier: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            ends = [signal.SIGINT, signal.SIGTERM]
-            if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-                ends.append(signal.SIGHUP)
-            for number in ends:
-                self._previous[number] = signal.signal(number, self._take)
+        self._earlier = _answer(self._take)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+        for number, answer in self._earlier.items():
+            if signal.getsignal(number) != signal.SIG_IGN:  # the end of the terminal is told several times
+                signal.signal(number, answer)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if sys.platform != "win32" and number == signal.SIGHUP:
-            self._hang_up()
-        elif self.asked:
-            raise KeyboardInterrupt
+        _ignore_hang_up(number)
+        if self.asked:
+            raise KeyboardInterrupt(number)
         self.asked = True
-
-    def _hang_up(self) -> None:
-        """The shell says it and the kernel says it again: the second must not cut short what the first began. And
-        nobody reads on; writing would fail."""
-        if sys.platform != "win32":
-            self._previous[signal.SIGHUP] = signal.SIG_IGN
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for terminal in self._terminals:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from splatscope.app.provenance import Provenance
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.api import Span
 
@@ -21,9 +22,11 @@ ENGINE, DEVICE, TRAINING = 1, 2, 3  # tracks
 class TraceRecorder:
     """Collects spans from now on."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, about: Provenance) -> None:
+        self.about = about
         self.start = time.perf_counter()
-        self._names = {ENGINE: "engine", DEVICE: f"stages on {device}", TRAINING: "training stages"}
+        stages = f"stages on {about.backend}, {about.device}"
+        self._names = {ENGINE: "engine", DEVICE: stages, TRAINING: "training stages"}
         self._spans: list[tuple[int, str, float, float, Mapping[str, object]]] = []
 
     @contextmanager
@@ -55,8 +58,9 @@ class TraceRecorder:
         for track, name, start, end, facts in sorted(self._spans, key=lambda span: (span[0], span[2], -span[3])):
             times = {"ts": 1e6 * (start - self.start), "dur": 1e6 * (end - start)}  # microseconds
             events.append({"ph": "X", "name": name, "pid": 1, "tid": track, **times, "args": dict(facts)})
+        content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": self.about.facts}
         with atomic_path(path) as temporary:
-            temporary.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+            temporary.write_text(json.dumps(content))
 
 
 def laid_out(stage_ms: Mapping[str, float], start: float) -> list[Span]:

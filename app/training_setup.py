@@ -6,6 +6,7 @@ Nothing is trained here. `commands.py` takes the plan to the window or to the te
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -17,6 +18,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.training.folder import FOLDER, resume_line, run_of
 
 if TYPE_CHECKING:  # torch loads with the trainer
+    from splatscope.assets.activated import Activated
     from splatscope.training.checkpoint import Checkpoint
     from splatscope.training.config import TrainConfig
     from splatscope.training.trainer import Beginning
@@ -42,7 +44,9 @@ def plan_training(options: cli.Train, also_over: bool = False) -> TrainingPlan:
         raise InputError(
             f"The capture is given twice: {options.dataset} and --source-path {options.source_path}; give one."
         )
-    begin = None if options.resume is None else _beginning(options.resume)
+    begin = None if options.resume is None else _beginning(options.resume, options.activated)
+    if options.activated != "auto" and (begin is None or begin.splats is None):
+        raise InputError("--activated says how a .ply given to --resume is read, and there is none; leave it out.")
     named = options.dataset or options.source_path
     source, recipe = _own_run(options, begin, named)
     config = _with_options(recipe, options)
@@ -144,7 +148,7 @@ def _edited_settings(begin: Beginning | None) -> str:
     try:
         said = _flat(config_to_dict(run_settings(folder)[1]))
     except InputError:
-        return f"{folder / SETTINGS} cannot be understood; the checkpoint's settings are used, and it is written anew."
+        return f"{folder / SETTINGS} cannot be understood; the checkpoint's settings are used and written there again."
     used = _flat(config_to_dict(config_from_dict(begin.checkpoint.info["settings"])))
     other = [name for name in used if used[name] != said[name]]
     if not other:
@@ -163,9 +167,9 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _beginning(path: Path) -> Beginning:
+def _beginning(path: Path, activated: Activated) -> Beginning:
     """A run's folder or one of its checkpoints, or splats in a PLY or model folder without checkpoints."""
-    from splatscope.assets.formats import SplatFile, open_path
+    from splatscope.assets.formats import SplatFile, open_path, reread
     from splatscope.assets.model_folder import iterations
     from splatscope.training.checkpoint import checkpoints, newest_checkpoint, read_checkpoint
     from splatscope.training.trainer import Beginning
@@ -180,13 +184,14 @@ def _beginning(path: Path) -> Beginning:
             f"{path} was ended before it saved anything, so there is nothing to resume. Begin it anew: splatscope "
             f"train {quote(str(capture))} --settings {quote(str(path))} --out {quote(str(path))}"
         )
-    opened = open_path(path)
+    opened = reread(open_path(path), activated)
     if not isinstance(opened, SplatFile):
         raise InputError(
             f"{path} is a capture, not a run: --resume takes a run's folder, a checkpoint (.pt) or splats (.ply)."
         )
     iteration, own = opened.iteration or 0, opened.filter
-    return Beginning(opened.path, splats=opened.gaussians, iteration=iteration, offset=opened.offset, filter=own)
+    changes = (opened.reading,) if opened.reading else ()
+    return Beginning(opened.path, None, opened.gaussians, iteration, opened.offset, own, changes)
 
 
 def _at(path: Path, checkpoint: Checkpoint) -> Beginning:
@@ -243,32 +248,39 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_settings(folder: Path) -> tuple[Path, TrainConfig]:
-    """Capture and settings of the run that wrote `folder`. Raises InputError if its settings.json cannot be used."""
-    from splatscope.training.config import config_from_dict
-
+    """Returns capture and settings of the run that wrote `folder`. Raises InputError if its settings.json cannot be
+    used."""
     path = folder / SETTINGS
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return Path(stored["source"]), config_from_dict(stored["training"])
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} has no {SETTINGS}, so the capture is not known; give --dataset.") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged, so the capture is not known; give --dataset.") from error
+        stored, config = _stored_settings(path)
+        source = stored.get("source")
+        if not isinstance(source, str) or not source or "\0" in source:
+            raise InputError(f"{path} does not name the capture of its run: source must be a path.")
+    except InputError as error:
+        raise InputError(f"{error} Give the capture: eval --dataset CAPTURE, train CAPTURE --preset NAME.") from error
+    return Path(source), config
 
 
 def settings_in(path: Path) -> TrainConfig:
     """The settings in a run's settings.json, or in that of its folder, as a recipe for another run: without what they
     say of where its photographs lie. Raises InputError."""
-    from splatscope.training.config import DataConfig, config_from_dict
+    from splatscope.training.config import DataConfig
 
-    file = path / SETTINGS if path.is_dir() else path
+    _, config = _stored_settings(path / SETTINGS if path.is_dir() else path)
+    return replace(config, data=replace(config.data, images=DataConfig.images))
+
+
+def _stored_settings(file: Path) -> tuple[Mapping[str, Any], TrainConfig]:
+    """Returns all that a settings.json holds, and the settings among it. Raises InputError."""
+    from splatscope.assets.json_fields import read_json
+    from splatscope.training.config import config_from_dict
+
+    stored = read_json(file)
+    settings = stored.get("training") if isinstance(stored, Mapping) else None
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{file} does not hold the settings of a run; give a run's {SETTINGS}, or its folder.")
     try:
-        config = config_from_dict(json.loads(file.read_text(encoding="utf-8"))["training"])
+        config = config_from_dict(settings)
     except InputError as error:
         raise InputError(f"The settings in {file} are not those of this version. {error}") from error
-    except OSError as error:
-        reason = error.strerror or "the system refused it"
-        raise InputError(f"{file} cannot be read: {reason}. Give a run's {SETTINGS}, or its folder.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file} does not hold the settings of a run; give a run's {SETTINGS}.") from error
-    return replace(config, data=replace(config.data, images=DataConfig.images))
+    return stored, config

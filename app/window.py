@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
 from splatscope.app.policy_options import NO_CHOICE, PolicyChoice
 from splatscope.app.stop_request import StopRequest
+from splatscope.app.terminal import say
+from splatscope.assets.activated import Activated
 from splatscope.kernels.api import BackendName
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig
@@ -44,10 +45,12 @@ def open_window(
     nvtx: bool = False,
     begin: Beginning | None = None,
     toggles: PolicyChoice = NO_CHOICE,
+    activated: Activated = "auto",
 ) -> None:
     """Runs the window until it is closed; a live training run is saved then. `begin` is what training goes on from,
-    `toggles` what the panel shows at first. Ctrl-C, a terminate signal and the end of the terminal close it too, and
-    raise KeyboardInterrupt once the run is saved. If the display goes, the process ends here.
+    `toggles` what the panel shows at first, `activated` how splats at `path` are read. Ctrl-C, a terminate signal and
+    the end of the terminal close it too, and raise KeyboardInterrupt once the run is saved. If the display goes, the
+    process ends here.
 
     Raises InputError if there is no display or the window cannot be opened, and if the run cannot be saved.
     """
@@ -57,7 +60,7 @@ def open_window(
     engine = Engine(config, RunPlan(training(), out, begin))
     engine.start()
     if path is not None:
-        engine.send(OpenScene(path, then_train=autostart))
+        engine.send(OpenScene(path, then_train=autostart, activated=activated))
     with StopRequest() as stop:
         try:
             memory = Path(user_config_dir("splatscope")) / "window.json"
@@ -67,7 +70,7 @@ def open_window(
                 run_window(engine, window, lambda: stop.asked)
         finally:
             if said := engine.close():
-                print(said)
+                say([said])
     if stop.asked:
         raise KeyboardInterrupt
 
@@ -80,8 +83,6 @@ def _end_without_display(engine: Engine) -> NoReturn:
             said = engine.close()
         except InputError as error:
             said = str(error)
-        with contextlib.suppress(OSError):  # a terminal may have gone with the display
-            print(f"splatscope: {DISPLAY_GONE} {said}".rstrip(), file=sys.stderr)
-            sys.stdout.flush()
+        print(f"splatscope: {DISPLAY_GONE} {said}".rstrip(), file=sys.stderr)
     finally:
         os._exit(2)

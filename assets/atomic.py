@@ -85,12 +85,13 @@ def _remove_abandoned(path: Path) -> None:
         match = pattern.fullmatch(other.name)
         with suppress(OSError):
             is_old = time.time() - other.stat().st_mtime > ABANDONED_SECONDS
-            if match and is_old and not _is_running(int(match[1], 16)):
+            if match and is_old and not is_running(int(match[1], 16)):
                 other.unlink()
 
 
-def _is_running(process: int) -> bool:
-    """Asked of this machine alone; a file on a shared disk is young while another one writes it."""
+def is_running(process: int) -> bool:
+    """Returns True if this machine runs a process of that number. A file on a shared disk is young while another
+    machine writes it."""
     if sys.platform == "win32":  # where asking would end it
         return False
     try:

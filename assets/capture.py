@@ -52,6 +52,7 @@ class PointCloud:
 
     positions: NDArray[np.float64]  # [P, 3] world units
     colors: NDArray[np.uint8]  # [P, 3]
+    remarks: tuple[str, ...] = ()  # a sentence about points of the file that are not among these
 
     @property
     def lack(self) -> str:

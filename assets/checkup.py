@@ -254,7 +254,7 @@ def _points(capture: Capture) -> Iterator[Finding]:
 
 def _share_seen(points: NDArray[np.float64], camera: Camera) -> float:
     in_view = points @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
-    ahead = in_view[:, 2] > 0
+    ahead = in_view[:, 2] > camera.near
     depth = np.where(ahead, in_view[:, 2], 1.0)
     x = in_view[:, 0] / depth * camera.fx + camera.cx
     y = in_view[:, 1] / depth * camera.fy + camera.cy

@@ -7,12 +7,12 @@ This file decides which model and which photographs are meant; `colmap_model.py`
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import IMAGES, Capture, Census, PointCloud, View
-from splatscope.assets.colmap_model import model_suffix, points, read_model, registered_count, shots
+from splatscope.assets.capture import IMAGES, Capture, Census, View
+from splatscope.assets.colmap_model import model_suffix, points, read_model, registered_count
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.masks import Masks
 from splatscope.assets.photographs import MASK_FOLDERS, Photographs, Shot, all_have_alpha, match_views, pair_views
@@ -23,6 +23,7 @@ from splatscope.kernels.words import counted
 
 _INSIDE_A_DATASET = ("sparse", "distorted", "colmap")  # folders whose photographs lie in a folder above
 _UNDISTORTED = "dense"  # where COLMAP's automatic reconstruction leaves them
+_MODEL_FILES = ("cameras", "images", "points3D")  # the last is not needed
 _BEFORE_UNDISTORTION = "distorted"  # where Inria's convert.py leaves the models of the photographs in `input`
 
 
@@ -46,15 +47,24 @@ def undistorted_copies(path: Path) -> list[Path]:
 
 def refuse_half_a_model(path: Path) -> None:
     """Raises InputError where a folder has some files of a COLMAP model, but not those without which none opens."""
-    for folder in (*_subfolders(path / "sparse"), path / "sparse"):
-        for suffix in (".bin", ".txt"):
-            there = [name for name in ("cameras", "images", "points3D") if (folder / f"{name}{suffix}").is_file()]
-            lost = [f"{name}{suffix}" for name in ("cameras", "images") if name not in there]
-            if there and lost:
-                raise InputError(
-                    f"{folder} is not a whole COLMAP model: it has {there[0]}{suffix} but no {' and no '.join(lost)}. "
-                    "Copy the model again, or move that folder away to have cameras found anew."
-                )
+    roots = (path, path / _UNDISTORTED, *_subfolders(path / _UNDISTORTED), path / _BEFORE_UNDISTORTION)
+    folders = [folder for root in roots for folder in (*_subfolders(_sparse(root)), _sparse(root), root)]
+    for half in _half_models(dict.fromkeys(folders)):
+        raise InputError(
+            f"{half} Copy what is missing, or move what is there away to have cameras found from the photographs alone."
+        )
+
+
+def _half_models(folders: Iterable[Path]) -> Iterator[str]:
+    """Yields a sentence for each folder with some files of a COLMAP model that is not whole."""
+    for folder in folders:
+        for suffix in () if model_suffix(folder) else (".bin", ".txt"):
+            there = [f"{name}{suffix}" for name in _MODEL_FILES if (folder / f"{name}{suffix}").is_file()]
+            lost = [f"{name}{suffix}" for name in _MODEL_FILES[:2] if f"{name}{suffix}" not in there]
+            is_other = "sparse" not in (folder.name, folder.parent.name) and there in (["cameras.txt"], ["images.txt"])
+            if there and not is_other:  # other programs' lists may be called so
+                has = f"it has {' and '.join(there)} but no {' and no '.join(lost)}"
+                yield f"{folder} is not a whole COLMAP model: {has}."
 
 
 def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
@@ -75,6 +85,7 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
                 warnings.append(f"There is no folder {images}; the undistorted photographs in {_UNDISTORTED} are used.")
         models = [model for copy in copies for model in _models_at(copy)] or models
     if not models:
+        refuse_half_a_model(path)
         raise InputError(
             f"{path} holds no COLMAP model. Looked for cameras and images (.bin or .txt) in sparse/0, sparse and "
             "the folder itself."
@@ -88,8 +99,9 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
             f"{len(models)} COLMAP models found; using {names[model]} with {counted(counts[model], 'photograph')}, "
             f"not {others}. To use another, open its folder."
         )
-    reconstruction = read_model(model)
-    taken = shots(reconstruction, model)
+    read = read_model(model)
+    taken = read.shots
+    warnings += [*_half_models(_subfolders(_sparse(path))), *read.warnings]
     folder, looked_in, more = _find_images(path, model, images, [shot.name for shot in taken])
     photographs = Photographs(folder)
     masks = Masks(photographs, beside=folder != path)
@@ -100,6 +112,9 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
     else:
         views, found_warnings, census = match_views(photographs, taken, looked_in, True, masks.of)
     warnings += [*more, *found_warnings, *masks.sentences()]
+    poseless = {photographs.find(name) for name, _ in read.left_out} - {photographs.find(shot.name) for shot in taken}
+    registered = census.registered + len(read.left_out)
+    census = replace(census, registered=registered, unused=census.unused - len(poseless - {None}))
     if census.unused:
         warnings.append(
             f"Not used, for lack of a camera in {model}: {census.unused} of "
@@ -108,25 +123,26 @@ def read_colmap(path: Path | str, images: str = IMAGES) -> Capture:
         )
     ordered = [model, *(m for m in models if m != model)]
     census = replace(census, models=tuple((names[m], counts[m]) for m in ordered))
-    return _capture(path, views, points(model), str(model), warnings, census)
+    return _capture(path, views, model, str(model), warnings, census)
 
 
 def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
     """The photographs in `folder` with the cameras that a search found for them. Raises InputError."""
-    reconstruction = read_model(found.model)
+    read = read_model(found.model)
     upright = found.upright or None
-    taken = [replace(s, name=found.names[s.name], upright=upright) for s in shots(reconstruction, found.model)]
+    taken = [replace(s, name=found.names[s.name], upright=upright) for s in read.shots]
     photographs = Photographs(folder)
     masks = Masks(photographs, beside=folder != path)
     views, warnings, census = match_views(photographs, taken, str(folder), False, masks.of)
-    warnings = [*filter(None, [found.remark()]), *warnings, *masks.sentences()]
-    cloud = points(found.model)
-    return _capture(path, views, cloud, "The reconstruction of these photographs", warnings, census)
+    warnings = [*filter(None, [found.remark()]), *read.warnings, *warnings, *masks.sentences()]
+    return _capture(path, views, found.model, "The reconstruction of these photographs", warnings, census)
 
 
 def _capture(
-    path: Path, views: tuple[View, ...], cloud: PointCloud | None, where: str, warnings: list[str], census: Census
+    path: Path, views: tuple[View, ...], model: Path, where: str, warnings: list[str], census: Census
 ) -> Capture:
+    cloud, remarks = points(model)
+    warnings += remarks
     if lack := "no 3D points" if cloud is None else cloud.lack:
         warnings.append(f"{where} has {lack}, so splats will start at random positions.")
     capture = Capture(path, "colmap", views, (), cloud, all_have_alpha(views), warnings=tuple(warnings), census=census)
@@ -134,12 +150,16 @@ def _capture(
 
 
 def _models_at(path: Path) -> list[Path]:
-    sparse = path if path.name == "sparse" else path / "sparse"
+    sparse = _sparse(path)
     for candidates in (_subfolders(sparse), [sparse], [path]):
         models = [folder for folder in candidates if model_suffix(folder)]
         if models:
             return models
     return []
+
+
+def _sparse(path: Path) -> Path:
+    return path if path.name == "sparse" else path / "sparse"
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -1,81 +1,104 @@
-"""Walks COLMAP's binary files without interpreting them, to see that they are all there.
+"""COLMAP's binary files record by record: cameras.bin, images.bin and points3D.bin.
 
 COLMAP's own reader trusts the counts it finds: on a file cut short it loops or asks for all memory. This
-walk takes milliseconds and ends at the last byte. Reading the content is left to `colmap_model.py`, except of points:
-tracks, 2D points and what they say of each other are not needed here, and are often out of date.
+walk takes milliseconds and ends at the last byte. Tracks and 2D points are passed over: they are not needed here, and
+are often out of date. The fields of cameras and photographs are judged in `colmap_model.py`.
 """
 
 from __future__ import annotations
 
-import mmap
 import struct
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.assets.colmap_text import Row
+from splatscope.assets.lens import PARAMETERS
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.words import counted
 
 _POINT = np.dtype(  # before its track, which is an image id and a point index each
     [("id", "<u8"), ("position", "<f8", 3), ("color", "u1", 3), ("error", "<f8"), ("track_length", "<u8")]
 )
 _TRACK_LENGTH = 8 + 3 * 8 + 3 + 8  # where it stands
+_SMALLEST_IMAGE = 4 + 7 * 8 + 4 + 1 + 8  # bytes, without a name and 2D points
 _AT_ONCE = 1 << 16  # points gathered
 
 
-def check_binary_model(folder: Path) -> None:
-    """Raises InputError, naming the file and where it ends, if a binary file other than that of points is cut short."""
-    for name, (noun, walk_one) in _FILES.items():
-        path = folder / f"{name}.bin"
-        if not path.exists():
-            continue  # rigs and frames came with COLMAP 3.12
-        content = _mapped(path)
-        walk, done, count = _Walk(content), 0, None
-        try:
-            count = walk.take("<Q")[0]
-            while done < count:
-                walk_one(walk)
-                done += 1
-        except _EndOfFile as end:
-            raise _cut_short(path, len(content), noun, done, count) from end
+def binary_cameras(path: Path) -> tuple[list[Row], list[str]]:
+    """Returns the cameras of cameras.bin, fields as in cameras.txt, and remarks on the file.
 
-
-def images_without_points(path: Path) -> bytes:
-    """The content that images.bin, which `check_binary_model` has found whole, would have without its 2D points."""
-    content = _mapped(path)
-    walk = _Walk(content)
-    (count,) = walk.take("<Q")
-    parts = [content[:8]]
-    for _ in range(count):
-        start = walk.position
-        _image_head(walk)
-        parts += [content[start : walk.position], bytes(8)]
-        _image_points(walk)
-    return b"".join(parts)
-
-
-def binary_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Positions and colours [P, 3] by id, of points3D.bin. Raises InputError if it is cut short.
-
-    Objects of pycolmap would take several seconds a million.
+    Behind a camera of an unknown model none can be found. Raises InputError if the file is cut short.
     """
-    content = _mapped(path)
+    return _rows(path, "camera", _camera)
+
+
+def binary_images(path: Path) -> tuple[list[Row], list[str]]:
+    """Returns the photographs of images.bin, fields as in images.txt, and remarks on the file.
+
+    Raises InputError if the file is cut short.
+    """
+    return _rows(path, "image", _image)
+
+
+def binary_image_count(path: Path) -> int:
+    """Returns how many photographs images.bin says that it has, but no more than its bytes have place for."""
+    with open(path, "rb") as file:
+        return min(int.from_bytes(file.read(8), "little"), file.seek(0, 2) // _SMALLEST_IMAGE)
+
+
+def binary_points(path: Path) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64], list[str]]:
+    """Returns positions and colours [P, 3] of points3D.bin by id, their records from 1 [P], and remarks on the file.
+
+    Objects of pycolmap would take several seconds a million. Raises InputError if the file is cut short.
+    """
+    content = _content(path)
     if len(content) < 8:
         raise _cut_short(path, len(content), "point", 0, None)
     (count,) = _Walk(content).take("<Q")
-    places = np.array(_point_places(content, count), np.int64)
-    if len(places) < count:
-        raise _cut_short(path, len(content), "point", len(places), count)
-    records = np.empty((len(places), _POINT.itemsize), np.uint8)
+    ends = _point_ends(content, count)
+    if len(ends) <= count:
+        raise _cut_short(path, len(content), "point", len(ends) - 1, count)
+    places = np.array(ends[:-1], np.int64)
+    records = np.empty((count, _POINT.itemsize), np.uint8)
     octets = np.frombuffer(content, np.uint8)
-    for start in range(0, len(places), _AT_ONCE):
+    for start in range(0, count, _AT_ONCE):
         some = places[start : start + _AT_ONCE]
         records[start : start + _AT_ONCE] = octets[some[:, None] + np.arange(_POINT.itemsize)]
     points = records.view(_POINT)[:, 0]
-    points = points[np.argsort(points["id"], kind="stable")]
-    return points["position"].copy(), points["color"].copy()
+    order = np.argsort(points["id"], kind="stable")
+    remarks = _left_over(path, len(content) - ends[-1], "point", count)
+    return points["position"][order], points["color"][order], order + 1, remarks
+
+
+def _rows(path: Path, noun: str, read_one: Callable[[_Walk], list[Any]]) -> tuple[list[Row], list[str]]:
+    content = _content(path)
+    walk, rows, count = _Walk(content), [], None
+    try:
+        count = walk.take("<Q")[0]
+        while len(rows) < count and not walk.is_lost:
+            rows.append((f"{path}, record {len(rows) + 1} of {count:,}", read_one(walk)))
+    except _EndOfFile as end:
+        raise _cut_short(path, len(content), noun, len(rows), count) from end
+    if walk.is_lost and len(rows) < count:
+        behind = counted(count - len(rows), noun)
+        return rows, [f"Not read: {behind} of {path} behind record {len(rows)}, whose length is not known."]
+    return rows, [] if walk.is_lost else _left_over(path, len(content) - walk.position, noun, count)
+
+
+def _left_over(path: Path, size: int, noun: str, count: int) -> list[str]:
+    """Returns a remark if bytes follow the last record that a file says it has."""
+    if not size:
+        return []
+    return [
+        f"{path} is damaged: it says that it has {counted(count, noun)}, and {size:,} more bytes follow, which are not "
+        "read. Copy the model again, or export it again from COLMAP."
+    ]
 
 
 def _cut_short(path: Path, size: int, noun: str, done: int, count: int | None) -> InputError:
@@ -86,21 +109,28 @@ def _cut_short(path: Path, size: int, noun: str, done: int, count: int | None) -
     )
 
 
-def _mapped(path: Path) -> mmap.mmap | bytes:
-    with open(path, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.seek(0, 2) else b""
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()  # no map: a file that is shortened meanwhile would end the process
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    if lfs_pointer(content[:64]):
+        raise InputError(f"{path} is no file of COLMAP's: {LFS_SENTENCE}")
+    return content
 
 
-def _point_places(content: mmap.mmap | bytes, count: int) -> array[int]:
-    """Where points begin, up to the first that is not whole. There may be millions: this is a loop and no calls."""
-    places, place, size, unpack = array("q"), 8, len(content), struct.Struct("<Q").unpack_from
-    while len(places) < count and place + _POINT.itemsize <= size:
-        end = place + _POINT.itemsize + 8 * unpack(content, place + _TRACK_LENGTH)[0]
-        if end > size:
+def _point_ends(content: bytes, count: int) -> array[int]:
+    """Returns where the first point begins and where each ends, up to the first that is not whole.
+
+    There may be millions: this is a loop and no calls.
+    """
+    ends, place, size, unpack = array("q", [8]), 8, len(content), struct.Struct("<Q").unpack_from
+    while len(ends) <= count and place + _POINT.itemsize <= size:
+        place += _POINT.itemsize + 8 * unpack(content, place + _TRACK_LENGTH)[0]
+        if place > size:
             break
-        places.append(place)
-        place = end
-    return places
+        ends.append(place)
+    return ends
 
 
 class _EndOfFile(Exception):
@@ -108,12 +138,13 @@ class _EndOfFile(Exception):
 
 
 class _Walk:
-    def __init__(self, content: mmap.mmap | bytes) -> None:
+    def __init__(self, content: bytes) -> None:
         self._content = content
         self._size = len(content)
         self.position = 0
+        self.is_lost = False  # it is not known where the next record begins
 
-    def take(self, layout: str) -> tuple[int, ...]:
+    def take(self, layout: str) -> tuple[Any, ...]:
         start = self.position
         self.skip(struct.calcsize(layout))
         return struct.unpack_from(layout, self._content, start)
@@ -123,61 +154,25 @@ class _Walk:
         if self.position > self._size:
             raise _EndOfFile
 
-    def skip_name(self) -> None:
-        end = self._content.find(b"\0", self.position)
+    def take_name(self) -> str:
+        start, end = self.position, self._content.find(b"\0", self.position)
         if end < 0:
             raise _EndOfFile
         self.position = end + 1
+        return self._content[start:end].decode("utf-8", "surrogateescape")
 
 
-def _camera(walk: _Walk) -> None:
-    _, model, _, _ = walk.take("<IiQQ")
-    walk.skip(8 * _parameter_count(model))
+def _camera(walk: _Walk) -> list[Any]:
+    camera, model, width, height = walk.take("<IiQQ")
+    if not 0 <= model < len(PARAMETERS):
+        walk.is_lost = True
+        return [camera, f"with the id {model}", width, height]
+    name, parameters = list(PARAMETERS.items())[model]
+    return [camera, name, width, height, *walk.take(f"<{len(parameters)}d")]
 
 
-def _image(walk: _Walk) -> None:
-    _image_head(walk)
-    _image_points(walk)
-
-
-def _image_head(walk: _Walk) -> None:
-    walk.skip(4 + 7 * 8 + 4)  # id, rotation and translation, camera
-    walk.skip_name()
-
-
-def _image_points(walk: _Walk) -> None:
+def _image(walk: _Walk) -> list[Any]:
+    fields = [*walk.take("<I7dI"), walk.take_name()]
     (points,) = walk.take("<Q")
     walk.skip(24 * points)  # x, y, point id
-
-
-def _rig(walk: _Walk) -> None:
-    _, sensors = walk.take("<II")
-    if sensors:
-        walk.skip(8)  # the reference sensor has no pose
-    for _ in range(1, sensors):
-        walk.skip(8)
-        (has_pose,) = walk.take("<B")
-        walk.skip(7 * 8 if has_pose else 0)
-
-
-def _frame(walk: _Walk) -> None:
-    walk.skip(8 + 7 * 8)  # id, rig, pose
-    (data,) = walk.take("<I")
-    walk.skip(16 * data)
-
-
-def _parameter_count(model: int) -> int:
-    import pycolmap
-
-    try:
-        return len(pycolmap.Camera.create_from_model_id(0, pycolmap.CameraModelId(model), 1.0, 1, 1).params)
-    except (ValueError, TypeError):
-        return 0  # an unknown model: COLMAP's reader will refuse it
-
-
-_FILES: dict[str, tuple[str, Callable[[_Walk], None]]] = {
-    "cameras": ("camera", _camera),
-    "images": ("image", _image),
-    "rigs": ("rig", _rig),
-    "frames": ("frame", _frame),
-}
+    return fields

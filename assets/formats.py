@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from splatscope.assets import model_folder
+from splatscope.assets.activated import Activated, with_raw_values
 from splatscope.assets.capture import NO_OFFSET, Capture, Offset
 from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model, undistorted_copies
 from splatscope.assets.images import EXTENSIONS
@@ -57,6 +60,7 @@ class SplatFile:
     warnings: tuple[str, ...] = ()  # one sentence each
     offset: Offset = NO_OFFSET  # taken off every position and camera; `write_ply` adds it back
     filter: Filter = "plain"  # of `ProjectPolicy`: the one the splats were trained with, as far as the file says
+    reading: str = ""  # the warning among `warnings` that tells how values were read, empty if as usual
 
 
 @dataclass(frozen=True)
@@ -110,13 +114,19 @@ def open_capture(path: Path | str, images: str = "images", masks: Sequence[MaskU
     )
 
 
-def read_splat_file(path: Path) -> SplatFile:
-    """Splats from one file, with cameras and background if it lies in a model folder. Raises InputError."""
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which the warnings tell of
+def read_splat_file(path: Path, activated: Activated = "auto") -> SplatFile:
+    """Splats from one file, with cameras and background if it lies in a model folder.
+
+    `activated` says which values the file holds without logarithm and logit; "auto" judges by the values. Raises
+    InputError.
+    """
     read = _reader(path)
     gaussians = read(path, NO_OFFSET)
     offset = far_offset(gaussians.means[:: 1 + gaussians.count // _OFFSET_SAMPLE])
     if offset != NO_OFFSET:
         gaussians = read(path, offset)
+    gaussians, reading = with_raw_values(path, gaussians, activated)
     model = model_folder.model_of(path)
     folder = model[0] if model else path.parent
     cameras, warnings = model_folder.read_cameras_beside(folder)
@@ -127,10 +137,17 @@ def read_splat_file(path: Path) -> SplatFile:
         cameras = tuple((name, camera_less(camera, offset)) for name, camera in cameras)
         place = ", ".join(f"{value:,.0f}" for value in offset)
         warnings.append(f"The scene lies far from the origin, about ({place}); it is shown near the origin.")
-    unusable = unusable_in_words(path, usable_rows(gaussians))
-    told = (*warnings, *more, *([f"Not usable: {unusable}."] if unusable else []))
+    unusable = unusable_in_words(path, gaussians, usable_rows(gaussians))
+    unusable = unusable and f"Not usable: {unusable}."
+    told = tuple(text for text in (*warnings, *more, unusable, reading) if text)
     filter = read_filter(path) if read is read_ply else "plain"
-    return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, filter)
+    return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, filter, reading)
+
+
+def reread(opened: SplatFile | Capture, activated: Activated) -> SplatFile | Capture:
+    """The same with the values of splats read as `activated` says. Raises InputError."""
+    is_other = isinstance(opened, SplatFile) and activated != "auto"
+    return read_splat_file(opened.path, activated) if is_other else opened
 
 
 def _read_model(path: Path, images: str) -> SplatFile:
@@ -242,11 +259,12 @@ def _open_folder(path: Path, images: str, masks: Sequence[MaskUse]) -> SplatFile
     below = [child for child in children if _can_open(child)]
     if len(below) == 1:
         return _open_file(below[0], images) if below[0].is_file() else _open_folder(below[0], images, masks)
+    if not below:
+        refuse_half_a_model(path)
     refused = [child for child in children if child.is_file() and _format_by_name(child)]
     if refused and not below:
         return _open_file(refused[0], images)  # which says what that file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
-        refuse_half_a_model(path)
         return _open_bare(path, *bare, masks)
     raise InputError(_nothing_to_open(path, children, below))
 
@@ -292,7 +310,7 @@ def is_splat_file(file: Path) -> bool:
     file_format = _format_by_name(file)
     if file_format is None:
         return file.suffix.lower() in _ANY_ENDINGS and is_ply(starts(file, 8))
-    return file_format.read is not None
+    return file_format.read is not None and file.name != "points3D.ply"  # COLMAP's points
 
 
 def _nothing_to_open(path: Path, children: list[Path], below: list[Path]) -> str:

@@ -1,16 +1,20 @@
 """Photographs and pictures on disk, through Pillow: sizes, 8-bit pixels, PNG output.
 
 Pixels are those stored unless a caller asks for them turned as the EXIF tag says: a camera's intrinsics mostly
-speak of stored pixels (`photographs.py` decides). Nothing is composited or resized here.
+speak of stored pixels (`photographs.py` decides). Nothing is composited or resized here. Pixels leave Pillow strip by
+strip: whole copies on the way would take several times the memory of the picture.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,8 @@ from splatscope.assets.json_fields import SIZE_LIMIT
 from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
 from splatscope.kernels.errors import InputError
 
+Scalar = TypeVar("Scalar", bound=np.generic)
+
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"})  # photographs
 UNREAD = frozenset(  # photographs of kinds that are not read
     f".{ending}"
@@ -31,10 +37,27 @@ UNREAD = frozenset(  # photographs of kinds that are not read
     )
 )
 
-# Pillow's own limit would warn at 89 and refuse at 179 megapixels, which telephones reach today. Ours only
-# keeps a damaged header from asking for gigabytes.
+# Other formats that Pillow knows never come from cameras, and for some of them it would start other programs.
+_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "JPEG2000", "GIF", "PPM")
+# Pillow's own limit would warn at 89 and refuse at 179 megapixels, which telephones exceed. A picture at our limit
+# takes 2 GB while it is read; what a damaged header asks for is bounded by the size of its file (`_most_pixels`).
 Image.MAX_IMAGE_PIXELS = None
 _PIXEL_LIMIT = 1 << 28
+_FREE_PIXELS = 1 << 22  # that any file may claim: they are decoded before anybody notices
+_JPEG_PIXELS = 512  # in a byte: a block of 8 x 8 takes one bit at least
+_FLAT_PIXELS = 1 << 16  # in a byte of the other formats, which store flat pictures in hardly anything
+# Bytes that unpack from one, at most: of a PNG, and of a TIFF and a BMP by the name or number of its compression.
+_DEFLATED = 1032
+_UNPACKED = {
+    "raw": 1,
+    "packbits": 64,
+    "tiff_lzw": 1500,
+    "tiff_adobe_deflate": _DEFLATED,
+    "tiff_deflate": _DEFLATED,
+    0: 1,
+}
+_PIXEL_BITS = {"RGB": 24, "RGBA": 32, "CMYK": 32, "LA": 16, "I;16": 16}  # as stored, at least; in other modes one
+_STRIP_PIXELS = 1 << 20
 _JPEG = ("JPEG", "MPO")  # the second: with a smaller picture behind the first, as telephones write
 _ORIENTATION = 0x0112  # EXIF tag
 _CAMERA = (0x010F, 0x0110)  # make and model
@@ -42,6 +65,20 @@ _EXIF, _FOCAL_LENGTH = 0x8769, 0x920A  # a table of tags, and one in it
 QUARTER_TURNS = (5, 6, 7, 8)  # of what that tag says
 _TURNS = (2, 3, 4, *QUARTER_TURNS)
 warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
+
+
+def _quieten_libtiff() -> None:
+    """Keeps the library that decodes TIFFs for Pillow from printing; Pillow's error says that a file is damaged."""
+    folder = Path(Image.__file__).parent
+    for library in (*folder.parent.glob("pillow.libs/libtiff*"), *folder.glob(".dylibs/libtiff*")):
+        with suppress(OSError, AttributeError):  # another build of Pillow; the remarks do no harm
+            tiff = ctypes.CDLL(str(library))
+            for setter in (tiff.TIFFSetErrorHandler, tiff.TIFFSetWarningHandler):
+                setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+                setter(None)
+
+
+_quieten_libtiff()
 
 
 @dataclass(frozen=True)
@@ -95,6 +132,19 @@ def stored_upright(path: Path | str) -> bool:
         return _orientation(image) not in _TURNS
 
 
+def _most_pixels(image: Image.Image, size: int) -> int:
+    """How many pixels a file of so many bytes can hold at most, going by its format."""
+    packing = image.info.get("compression") if image.format in ("TIFF", "BMP") else None
+    unpacked = _DEFLATED if image.format == "PNG" else _UNPACKED.get(packing)
+    if image.format in _JPEG:
+        per_byte = _JPEG_PIXELS
+    elif unpacked is not None:
+        per_byte = 8 * unpacked / _PIXEL_BITS.get(image.mode, 1)
+    else:
+        per_byte = _FLAT_PIXELS
+    return max(_FREE_PIXELS, int(size * per_byte))
+
+
 def write_turned(path: Path | str, target: Path) -> None:
     """A copy turned as the photograph's EXIF tag says; a JPEG keeps its other tags. Raises InputError."""
     pixels = read_image(path, turned=True)[..., :3]
@@ -116,13 +166,46 @@ def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
     Grey, palette and CMYK become RGB; 16 bits are rounded to 8. With `turned` the picture is turned as its
     EXIF tag says. Raises InputError if the file is damaged.
     """
-    with _opened(path) as opened:
-        image = ImageOps.exif_transpose(opened) if turned else opened
-        if image.mode.startswith("I"):  # 16-bit grey, by some decoders handed over as 32-bit integers
-            wide = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
-            grey = ((wide * 255 + 32767) // 65535).astype(np.uint8)
-            return np.repeat(grey[:, :, None], 3, axis=2)
-        return np.array(image.convert("RGBA" if image.has_transparency_data else "RGB"))
+    return _turned(*_stored(path, turned))
+
+
+def _stored(path: Path | str, turned: bool) -> tuple[NDArray[np.uint8], object]:
+    """The pixels and the number of the turn that is left to do. The decoded picture goes when this returns."""
+    with _opened(path) as image:
+        image.load()  # a TIFF turns itself, and a PNG may have its EXIF behind the pixels
+        orientation = image.getexif().get(_ORIENTATION) if turned else 1
+        mode = "RGBA" if image.has_transparency_data and not _is_wide(image) else "RGB"
+        pixels = np.empty((image.height, image.width, len(mode)), np.uint8)
+        for rows, strip in _strips(image):
+            if _is_wide(strip):
+                wide = np.clip(np.asarray(strip).astype(np.int64), 0, 65535)
+                pixels[rows] = ((wide * 255 + 32767) // 65535)[..., None]
+            else:
+                pixels[rows] = np.asarray(strip if strip.mode == mode else strip.convert(mode))
+        return pixels, orientation
+
+
+def _is_wide(image: Image.Image) -> bool:
+    """True for 16-bit grey, which some decoders hand over as 32-bit integers."""
+    return image.mode.startswith("I")
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
+    """Parts of the picture from top to bottom with the rows they fill."""
+    step = max(1, _STRIP_PIXELS // image.width)
+    for top in range(0, image.height, step):
+        bottom = min(top + step, image.height)
+        yield slice(top, bottom), image.crop((0, top, image.width, bottom))
+
+
+def _turned(pixels: NDArray[Scalar], orientation: object) -> NDArray[Scalar]:
+    """The pixels [H, W, ...] after the turn or mirror that EXIF's number stands for."""
+    if orientation not in _TURNS:
+        return pixels
+    turned = pixels.swapaxes(0, 1) if orientation in QUARTER_TURNS else pixels
+    down = -1 if orientation in (3, 4, 7, 8) else 1
+    across = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(turned[::down, ::across])
 
 
 def read_mask(path: Path | str, orientation: int = 1, strictly: bool = False) -> NDArray[np.bool_]:
@@ -132,20 +215,26 @@ def read_mask(path: Path | str, orientation: int = 1, strictly: bool = False) ->
     mask that nowhere reaches it, as one of labels 0, 1, 2 does not, all that is not 0 counts; `strictly` in any mask,
     transparent or not. Raises InputError if the file is damaged.
     """
-    with _opened(path) as opened:
+    with _opened(path) as image:
         if orientation != 1:
-            opened.getexif()[_ORIENTATION] = orientation
-        image = opened if orientation == 1 else ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I"):
-            levels, half = np.asarray(image), 1 << 15
-        elif image.has_transparency_data and not strictly:
-            channels = np.asarray(image.convert("RGBA"))
-            levels, half = channels[..., :3].max(axis=2) * (channels[..., 3] >= 128), 128
-        elif image.mode in ("1", "L"):
-            levels, half = np.asarray(image.convert("L")), 128
-        else:
-            levels, half = np.asarray(image.convert("RGB")).max(axis=2), 128
-        return levels > 0 if strictly or levels.max() < half else levels >= half
+            image.getexif()[_ORIENTATION] = 1  # or a TIFF would turn itself too
+        image.load()
+        half, is_clear = 1 << 15 if _is_wide(image) else 128, image.has_transparency_data and not strictly
+        levels = np.empty((image.height, image.width), np.uint16 if _is_wide(image) else np.uint8)
+        for rows, strip in _strips(image):
+            levels[rows] = _brightness(strip, is_clear)
+    return _turned(levels > 0 if strictly or levels.max() < half else levels >= half, orientation)
+
+
+def _brightness(image: Image.Image, is_clear: bool) -> NDArray[np.generic]:
+    """The brightest channel [H, W] of each pixel; 0 where one is transparent, if the picture `is_clear` anywhere."""
+    if _is_wide(image):
+        return np.clip(np.asarray(image), 0, 65535)
+    if image.mode in ("1", "L") and not is_clear:
+        return np.asarray(image.convert("L"))
+    channels = np.asarray(image.convert("RGBA" if is_clear else "RGB"))
+    brightest = np.maximum(np.maximum(channels[..., 0], channels[..., 1]), channels[..., 2])
+    return brightest * (channels[..., 3] >= 128) if is_clear else brightest
 
 
 def read_small(path: Path | str, width: int, height: int, turned: bool = False) -> NDArray[np.uint8]:
@@ -191,11 +280,17 @@ def _opened(path: Path | str) -> Iterator[Image.Image]:
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # a pipe would never end
         raise InputError(f"{path} is not an image: it is not a regular file.")
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_FORMATS) as image:
+            size = os.path.getsize(path)
             if max(image.size) > SIZE_LIMIT or image.width * image.height > _PIXEL_LIMIT:
                 raise InputError(
                     f"{path} claims to be {image.width} x {image.height} pixels; at most {SIZE_LIMIT} along a "
                     f"side and {_PIXEL_LIMIT >> 20} megapixels are read. It is damaged, or must be made smaller first."
+                )
+            if image.width * image.height > _most_pixels(image, size):
+                raise InputError(
+                    f"{path} claims to be {image.width} x {image.height} pixels, more than its {size:,} bytes can "
+                    "hold. It is damaged or cut short; copy it again."
                 )
             if image.mode == "F":
                 raise InputError(f"{path} has floating-point pixels; 8 or 16 bits are read. Convert it to PNG first.")

@@ -157,5 +157,8 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "brackets within brackets"
     return text if len(text) <= 40 else text[:37] + "..."

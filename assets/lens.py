@@ -22,18 +22,29 @@ from splatscope.assets.json_fields import SIZE_LIMIT
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 
-# Parameters after fx, fy, cx, cy.
-_DISTORTION_COUNT = {
-    "PINHOLE": 0,
-    "OPENCV": 4,  # k1, k2, p1, p2
-    "OPENCV_FISHEYE": 4,  # k1, k2, k3, k4
-    "FULL_OPENCV": 8,  # k1, k2, p1, p2, k3, k4, k5, k6
-    "FOV": 1,
-    "THIN_PRISM_FISHEYE": 8,
-    "RAD_TAN_THIN_PRISM_FISHEYE": 12,
-    "DIVISION": 1,
-    "FISHEYE": 0,
-    "EUCM": 2,
+# The names of the parameters of each of COLMAP's models, in the order of the models' ids.
+PARAMETERS = {
+    "SIMPLE_PINHOLE": ("f", "cx", "cy"),
+    "PINHOLE": ("fx", "fy", "cx", "cy"),
+    "SIMPLE_RADIAL": ("f", "cx", "cy", "k"),
+    "RADIAL": ("f", "cx", "cy", "k1", "k2"),
+    "OPENCV": ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2"),
+    "OPENCV_FISHEYE": ("fx", "fy", "cx", "cy", "k1", "k2", "k3", "k4"),
+    "FULL_OPENCV": ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"),
+    "FOV": ("fx", "fy", "cx", "cy", "omega"),
+    "SIMPLE_RADIAL_FISHEYE": ("f", "cx", "cy", "k"),
+    "RADIAL_FISHEYE": ("f", "cx", "cy", "k1", "k2"),
+    "THIN_PRISM_FISHEYE": ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3", "k4", "sx1", "sy1"),
+    "RAD_TAN_THIN_PRISM_FISHEYE": (
+        *("fx", "fy", "cx", "cy", "k0", "k1", "k2", "k3", "k4", "k5"),
+        *("p0", "p1", "s0", "s1", "s2", "s3"),
+    ),
+    "SIMPLE_DIVISION": ("f", "cx", "cy", "k"),
+    "DIVISION": ("fx", "fy", "cx", "cy", "k"),
+    "SIMPLE_FISHEYE": ("f", "cx", "cy"),
+    "FISHEYE": ("fx", "fy", "cx", "cy"),
+    "EUCM": ("fx", "fy", "cx", "cy", "alpha", "beta"),
+    "EQUIRECTANGULAR": ("w", "h"),
 }
 # Models with one focal length are the same as these with two, and those can follow a stretched photograph.
 _WITH_TWO_FOCALS = {
@@ -45,6 +56,8 @@ _WITH_TWO_FOCALS = {
     "SIMPLE_FISHEYE": "FISHEYE",
     "SIMPLE_DIVISION": "DIVISION",
 }
+_PANORAMAS = ("EQUIRECTANGULAR", "SPHERICAL")  # the second is the name that other tools write
+_READ = tuple(model for model in PARAMETERS if model not in _PANORAMAS)
 _PINHOLE_AT_ZERO = ("PINHOLE", "OPENCV", "FULL_OPENCV", "DIVISION")  # with all distortion parameters zero
 CUT_PANORAMAS = " Cut the panoramas into perspective pictures first."  # after the sentence that refuses them
 _NEGLIGIBLE = 0.05  # px; a lens that bends nothing by more is a pinhole
@@ -64,14 +77,14 @@ class Lens:
     @staticmethod
     def from_colmap(model: str, width: int, height: int, params: Sequence[float], where: str) -> Lens:
         """A lens from COLMAP's own fields. Raises InputError for a model not known and for senseless numbers."""
+        if model not in _READ:
+            hint = CUT_PANORAMAS if model in _PANORAMAS else ""
+            known = ", ".join(_READ)
+            raise InputError(f"{where} uses the camera model {model}, which is not read; those read are {known}.{hint}")
         values = [float(v) for v in params]
         if model in _WITH_TWO_FOCALS:
             model, values = _WITH_TWO_FOCALS[model], [values[0], *values]
-        if model not in _DISTORTION_COUNT:
-            hint = CUT_PANORAMAS if model == "EQUIRECTANGULAR" else ""
-            known = ", ".join((*_WITH_TWO_FOCALS, *_DISTORTION_COUNT))
-            raise InputError(f"{where} uses the camera model {model}, which is not read; those read are {known}.{hint}")
-        values += [0.0] * (4 + _DISTORTION_COUNT[model] - len(values))
+        values += [0.0] * (len(PARAMETERS[model]) - len(values))
         fx, fy = values[:2]
         if not (np.isfinite(values).all() and fx > 0 and fy > 0):
             raise InputError(f"{where} is damaged: it has focal lengths {fx:g}, {fy:g} px.")

@@ -1,16 +1,17 @@
 """Finding the photographs that a capture names, whatever happened to their names and sizes since.
 
-A name is tried as it stands, then ignoring case, then ignoring the extension. Only if not one name of a
-capture fits are folders ignored too: otherwise a missing `test/r_0` would be taken from `train`. Nothing is
-decoded here; `colmap.py` and `transforms.py` are the callers.
+A name is tried as it stands, then ignoring case, then ignoring the extension, whatever that is in the capture. Only
+if not one name of a capture fits are folders ignored too: otherwise a missing `test/r_0` would be taken from `train`.
+Nothing is decoded here; `colmap.py` and `transforms.py` are the callers.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,10 @@ from splatscope.kernels.words import counted
 MASK_FOLDERS = ("masks", "mask")  # `masks.py`
 _DYNAMIC_MASK = "dynamic_mask_"  # before the name of the photograph beside it
 _NAMED = 3  # photographs named in a warning
+_ENDING = re.compile(r"\.(?=[0-9]?[a-z])[0-9a-z]{3,5}$")  # of a picture or film; `.0001` is the number of a frame
+_LONE = re.compile(
+    "[\\ud800-\\udc7f\\udd00-\\udfff]"
+)  # halves of letters, which JSON may hold; the rest stands for bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,7 @@ class Photographs:
                 if path.suffix.lower() in UNREAD:
                     self.unread[path.suffix[1:].upper()] += 1
         self._find_dynamic_masks(with_masks)
+        self._deepest = max((name.count("/") + 1 for name in self.paths), default=0)  # parts of a path
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
         for relative in self.paths:
@@ -98,24 +104,26 @@ class Photographs:
         candidates = [os.path.normpath(plain).replace(os.sep, "/")]
         if plain.startswith(("/", "../")) or plain[1:3] == ":/":  # written where the capture lay elsewhere
             parts = PurePosixPath(plain).parts[1:]
-            candidates += ["/".join(parts[start:]) for start in range(len(parts))]
+            candidates += ["/".join(parts[-count:]) for count in range(min(len(parts), self._deepest), 0, -1)]
         return next((found for found in map(self._find, candidates) if found is not None), None)
 
     def _find(self, plain: str) -> str | None:
         if plain in self.paths:
             return plain
         key = _folded(plain)
-        stem = _without_extension(key)
         # A name may itself lack its extension, and may have a dot of its own: r_0, IMG.0001.
-        for table, wanted in ((self._by_case, key), (self._by_stem, key), (self._by_stem, stem)):
+        for table, wanted in ((self._by_case, key), (self._by_stem, key), (self._by_stem, _stem(key))):
             if wanted in table:
                 return table[wanted]
         return None
 
     def find_ignoring_folders(self, names: Sequence[str]) -> dict[str, str]:
         """Name -> key in `paths`, for bare file names that occur once among the names and once on disk."""
-        wanted, stored = _once(names), _once(self.paths)
-        return {wanted[bare]: stored[bare] for bare in wanted.keys() & stored.keys()}
+        stored = _once({name: _without_extension(_bare(name)) for name in self.paths})
+        wanted = _once({name: _stem(_bare(name)) for name in names})
+        spelled = {name: (_without_extension(_bare(name)), stem) for stem, name in wanted.items()}
+        found = {name: next((bare for bare in ways if bare in stored), None) for name, ways in spelled.items()}
+        return {name: stored[bare] for name, bare in found.items() if bare is not None}
 
 
 def match_views(
@@ -158,8 +166,13 @@ def pair_views(
     note_proofs(photographs, shots, keys)
     opened: list[tuple[str, Shot, ImageHeader]] = []
     notes = _Notes()
+    first: dict[str, Shot] = {}
     for shot in shots:
         found = keys[shot.name]
+        if (earlier := first.setdefault(found or shot.name, shot)) is not shot:
+            same = np.allclose(shot.view_from_world, earlier.view_from_world)
+            (notes.twins if same else notes.moved).append(shot.name)
+            continue
         if found is None:
             notes.missing.append(shot.name)
             continue
@@ -173,7 +186,7 @@ def pair_views(
     for (found, shot, header), turned in zip(opened, turns, strict=True):
         view = _view(found, photographs.paths[found], shot, header, turned, notes)
         views.append(view if mask_of is None else replace(view, mask=mask_of(found, shot, header, turned)))
-    refuse_if_too_few(notes.unreadable, len(shots) - len(notes.missing))
+    refuse_if_too_few(notes.unreadable, len(first) - len(notes.missing))
     kinds = " and ".join(counted(count, f"{kind} file") for kind, count in photographs.unread.items())
     hint = f" Not read: {kinds}; convert them to JPEG." if kinds else ""
     if not views:
@@ -182,12 +195,12 @@ def pair_views(
             f"{notes.missing[0]}. Looked in {looked_in}, which holds {counted(len(photographs.paths), 'image')}.{hint}"
         )
     census = Census(
-        registered=len(shots),
+        registered=len(first),
         missing=tuple(notes.missing),
         unused=len(photographs.paths) - len({view.image_path for view in views}) - len(dict(notes.unreadable)),
         folder=photographs.folder,
     )
-    return tuple(sorted(views, key=lambda v: v.name)), notes.sentences(photographs.folder, len(shots), hint), census
+    return tuple(sorted(views, key=lambda v: v.name)), notes.sentences(photographs.folder, len(first), hint), census
 
 
 def _proof(shot: Shot, header: ImageHeader) -> bool | None:
@@ -207,13 +220,15 @@ def _view(found: str, path: Path, shot: Shot, header: ImageHeader, turned: bool,
         (notes.resized if same_shape(width, height, lens) else notes.reshaped).append(sentence)
         lens = lens.resized(width, height)
     camera = lens.camera(shot.view_from_world)
-    return View(found, path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
+    return View(readable(found), path, camera, None if lens.is_pinhole else lens, turned, header.has_alpha)
 
 
 @dataclass
 class _Notes:
     """What was noticed while matching, in the words of the warnings."""
 
+    twins: list[str] = field(default_factory=list)  # names whose photograph an earlier one has, with its pose
+    moved: list[str] = field(default_factory=list)  # the same with another pose
     missing: list[str] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     turned: list[str] = field(default_factory=list)
@@ -223,6 +238,15 @@ class _Notes:
 
     def sentences(self, folder: Path, expected: int, hint: str) -> list[str]:
         result = []
+        if self.twins:
+            count = counted(len(self.twins), "photograph")
+            result.append(f"Named more than once, with the same pose: {count}, {_some(self.twins)}.")
+        if self.moved:
+            result.append(
+                f"Named more than once, with different poses: {counted(len(self.moved), 'photograph')}, "
+                f"{_some(self.moved)}; the first pose of each is used. Look at which is right; perhaps two models were "
+                "merged."
+            )
         if self.missing:
             result.append(
                 f"{expected - len(self.missing)} of {counted(expected, 'photograph')} found in {folder}, "
@@ -270,23 +294,44 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def readable(name: str) -> str:
+    """Returns the name with letters for bytes that are not UTF-8, which Python holds as surrogates.
+
+    They are taken for Latin-1, as programs for Windows write it.
+    """
+    raw = _LONE.sub("?", name).encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
 def all_have_alpha(views: Sequence[View]) -> bool:
     """True for a set of cut-out pictures: then the background is a choice, white unless asked otherwise."""
     return all(view.has_alpha for view in views)
 
 
-def _once(names: Collection[str]) -> dict[str, str]:
-    """Bare file name -> name, for those that no other shares."""
-    bare = [PurePosixPath(_without_extension(_folded(name.replace("\\", "/")))).name for name in names]
-    count = Counter(bare)
-    return {key: name for key, name in zip(bare, names, strict=True) if count[key] == 1}
+def _once(spelled: Mapping[str, str]) -> dict[str, str]:
+    """Returns value -> key, of the values that occur once."""
+    count = Counter(spelled.values())
+    return {value: name for name, value in spelled.items() if count[value] == 1}
+
+
+def _bare(name: str) -> str:
+    return PurePosixPath(_folded(name.replace("\\", "/"))).name
 
 
 def _folded(name: str) -> str:
     # macOS stores é as two characters, other systems as one.
-    return unicodedata.normalize("NFC", name).casefold()
+    return unicodedata.normalize("NFC", readable(name)).casefold()
 
 
 def _without_extension(name: str) -> str:
     stem, extension = os.path.splitext(name)
     return stem if extension in EXTENSIONS else name
+
+
+def _stem(name: str) -> str:
+    """Returns the name without the ending of any picture or film: photographs are often converted afterwards."""
+    stem = _without_extension(name)
+    return _ENDING.sub("", name) if stem == name else stem

@@ -11,16 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from plyfile import PlyData, PlyElement
 
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import NO_OFFSET, Offset, PointCloud
+from splatscope.assets.ply_header import shown_name
 from splatscope.assets.ply_table import BLOCK_ROWS, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
+from splatscope.kernels.words import counted
 
 _POSITION = ["x", "y", "z"]
 _NORMAL = ["nx", "ny", "nz"]  # written as zero, as others expect them; never read
@@ -116,23 +120,47 @@ def read_point_cloud(path: Path | str) -> PointCloud:
     """Positions and colours of a point cloud or mesh; grey where the file has no colours.
 
     Colours may be integers (0..255, or 0..65535 as some scanners' software writes them) or floats (0..1). Points that
-    are not finite are left out. Raises InputError.
+    are not finite are left out with a remark. Raises InputError.
     """
     table = open_vertices(path)
     missing = [name for name in _POSITION if name not in table.names]
     if missing:
         raise InputError(f"{table.path} holds no points: it lacks {', '.join(missing)}.")
-    colors = next((names for names in _COLORS if set(names) <= set(table.names)), [])
-    blocks = [values for _, values in table.blocks([*_POSITION, *colors], np.float64)]
-    values = np.concatenate(blocks) if blocks else np.zeros((0, 3 + len(colors)))
-    values = values[np.isfinite(values).all(axis=1)]
-    rgb = values[:, 3:] if colors else np.full((len(values), 3), 128.0)
-    brightest = rgb.max(initial=0.0)
-    if colors and table.is_float(colors[0]):
-        rgb = rgb * 255 if brightest <= 1 else rgb
-    elif brightest > 255:
-        rgb = rgb / 257  # 65535 becomes 255
-    return PointCloud(np.ascontiguousarray(values[:, :3]), np.clip(np.round(rgb), 0, 255).astype(np.uint8))
+    names = next((names for names in _COLORS if set(names) <= set(table.names)), [])
+    stored = {table.type_of(name) for name in names}
+    positions = np.empty((table.count, 3))
+    is_narrow = stored <= {np.dtype(np.uint8)}
+    colors: NDArray[Any] = np.full((table.count, 3), 128, np.uint8 if is_narrow else np.float32)
+    kept, brightest = 0, 0.0
+    for _, values in table.blocks([*_POSITION, *names], np.float64):
+        values = values[np.isfinite(values).all(axis=1)]
+        rows = slice(kept, kept := kept + len(values))
+        positions[rows] = values[:, :3]
+        if names:
+            brightest = max(brightest, values[:, 3:].max(initial=0.0))
+            colors[rows] = values[:, 3:].clip(0, 255 if is_narrow else 1e9)
+    if not is_narrow:
+        is_float = table.type_of(names[0]).kind == "f"
+        colors = _eight_bits(colors, _measure(is_float, brightest))
+    bad = f"{table.count - kept:,} of {counted(table.count, 'point')} in {table.path}"
+    remarks = (f"Left out: {bad}, whose numbers are not finite.",) if kept < table.count else ()
+    return PointCloud(positions[:kept], colors[:kept], remarks)
+
+
+def _measure(is_float: bool, brightest: float) -> float:
+    """What colours in the measure of a file are multiplied by to lie within 0 to 255."""
+    if is_float:
+        return 255.0 if brightest <= 1 else 1.0
+    return 1 / 257 if brightest > 255 else 1.0  # 65535 becomes 255
+
+
+def _eight_bits(colors: NDArray[np.float32], measure: float) -> NDArray[np.uint8]:
+    """The colours [P, 3], rounded. By blocks: copies of all of them would take several times the file."""
+    result = np.empty(colors.shape, np.uint8)
+    for start in range(0, len(colors), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        result[rows] = np.clip(np.round(colors[rows].astype(np.float64) * measure), 0, 255)
+    return result
 
 
 def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.ndarray:
@@ -197,4 +225,4 @@ def _ranges(missing: Sequence[str]) -> str:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return ", ".join(map(shown_name, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

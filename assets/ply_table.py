@@ -1,29 +1,34 @@
-"""The vertex table of any PLY file, read safely and fast: header, byte order, columns by name.
+"""The vertex table of any PLY file, read safely and fast: rows found, columns by name.
 
-plyfile parses the header; the body is mapped here, because a header's counts are promises that must be
-checked before memory is allocated. What the columns mean is not known here: read `ply.py` next.
+A header's counts are promises: each is checked against the size of the file before memory is allocated. Rows are read,
+not mapped, because a mapped file that another program shortens ends the process. What the columns mean is not known
+here: read `ply.py` next.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from plyfile import PlyData, PlyElement, PlyListProperty, PlyParseError
 
 from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer
+from splatscope.assets.ply_header import HEADER_LIMIT, Element, Header, is_ply, parse_header, shortened
 from splatscope.kernels.errors import InputError
 
 BLOCK_ROWS = 16384  # rows handled at once: 4 MB of splats, which stays in the cache between passes
+_BLOCK_BYTES = 4 << 20  # that a block has at most, where rows are longer
+_LINE_LIMIT = 1 << 20  # characters of a row of text; one of 62 numbers has a thousand
 _TEXT_SAMPLE = 256  # bytes; by chance not one in 10^60 files consists of digits that far
-_HEADER_LIMIT = 1 << 20  # bytes; a header of 62 properties is 1.5 kB, so this is no limit for real files
+_WALK_BYTES = 16 << 20  # of rows with lists, read at once
+_NAMED = 12  # names in a sentence
+_FEW_BYTES = 1 << 18  # of rows with lists; more are worth the second that a compiler takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,61 +38,103 @@ class VertexTable:
     path: Path
     names: tuple[str, ...]  # properties, in file order
     count: int  # rows, checked against the size of the file
-    _element: PlyElement
+    _element: Element
     _byte_order: str  # "<", ">" or "=" for text
     _offset: int  # bytes before the first row (binary) or before the body (text)
     _lines_before: int  # lines of other elements before the first row (text only)
     comments: tuple[str, ...] = ()  # of the header
 
-    def is_float(self, name: str) -> bool:
-        """True if the file has that property with a floating-point type."""
-        return name in self.names and np.dtype(self._element.ply_property(name).dtype()).kind == "f"
+    def type_of(self, name: str) -> np.dtype:
+        """The type of that property's values. Raises KeyError if the file has none of that name."""
+        return np.dtype(self._element.properties[name].type)
 
     def blocks(self, names: Sequence[str], dtype: DTypeLike = np.float32) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yields (rows, values [rows, len(names)]) from first to last; values are the caller's."""
+        """Yields (rows, values [rows, len(names)]) from first to last; values are the caller's.
+
+        Raises InputError if a row is damaged, or if the file has become shorter since it was opened.
+        """
         return self._text(names, dtype) if self._byte_order == "=" else self._binary(names, dtype)
+
+    def _rows(self, row_bytes: int) -> Iterator[slice]:
+        """The rows of each block."""
+        step = max(1, min(BLOCK_ROWS, _BLOCK_BYTES // max(row_bytes, 1)))
+        return (slice(start, min(start + step, self.count)) for start in range(0, self.count, step))
 
     def _binary(self, names: Sequence[str], dtype: DTypeLike) -> Iterator[tuple[slice, NDArray[Any]]]:
         columns = [self.names.index(name) for name in names]
-        record = self._element.dtype(self._byte_order)
+        record = self._element.record(self._byte_order)
         types = {record[name] for name in self.names}
-        records = np.memmap(self.path, record, "r", self._offset, (self.count,)) if self.count else np.empty(0, record)
         # One type throughout, which is every splat file: the records are a matrix, and a block is one gather.
-        matrix = records.view(types.pop()).reshape(self.count, len(self.names)) if len(types) == 1 else None
-        for start in range(0, self.count, BLOCK_ROWS):
-            rows = slice(start, min(start + BLOCK_ROWS, self.count))
-            with np.errstate(over="ignore", invalid="ignore"):  # doubles beyond float32 become infinite
-                if matrix is not None:
-                    yield rows, matrix[rows].take(columns, axis=1).astype(dtype, copy=False)
-                else:
-                    values = np.empty((rows.stop - rows.start, len(names)), dtype)
+        single = types.pop() if len(types) == 1 else None
+        with open(self.path, "rb") as file:
+            file.seek(self._offset)
+            for rows in self._rows(record.itemsize):
+                records = np.fromfile(file, record, rows.stop - rows.start)
+                if len(records) < rows.stop - rows.start:
+                    raise _cut_short(self.path, self.count, rows.start + len(records), "whole rows")
+                with np.errstate(over="ignore", invalid="ignore"):  # doubles beyond float32 become infinite
+                    if single is not None:
+                        matrix = records.view(single).reshape(len(records), len(self.names))
+                        yield rows, matrix.take(columns, axis=1).astype(dtype, copy=False)
+                        continue
+                    values = np.empty((len(records), len(names)), dtype)
                     for column, name in enumerate(names):
-                        values[:, column] = records[name][rows]
-                    yield rows, values
+                        values[:, column] = records[name]
+                yield rows, values
 
     def _text(self, names: Sequence[str], dtype: DTypeLike) -> Iterator[tuple[slice, NDArray[Any]]]:
         columns = [self.names.index(name) for name in names]
         with open(self.path, encoding="latin-1") as file:
-            file.seek(self._offset)
-            lines = (line for line in file if not line.isspace())
-            for _ in itertools.islice(lines, self._lines_before):
-                pass
-            for start in range(0, self.count, BLOCK_ROWS):
-                rows = slice(start, min(start + BLOCK_ROWS, self.count))
-                block = list(itertools.islice(lines, rows.stop - start))
-                if len(block) < rows.stop - start:
-                    raise _cut_short(self.path, self.count, start + len(block), "lines")
-                try:
-                    if len(block[0].split()) != len(self.names):
-                        raise ValueError
-                    with np.errstate(over="ignore"):
-                        values = np.loadtxt(block, np.float64, comments=None, usecols=columns, ndmin=2).astype(dtype)
-                except ValueError as error:
-                    raise InputError(
-                        f"{self.path} is damaged: among rows {start:,} to {rows.stop - 1:,} there is one that is "
-                        f"not {len(self.names)} numbers. Export or download it again."
-                    ) from error
-                yield rows, values
+            lines = (line for _, line in self._lines(file))
+            for rows in self._rows(8 * len(self.names)):
+                block = list(itertools.islice(lines, rows.stop - rows.start))
+                if len(block) < rows.stop - rows.start:
+                    raise _cut_short(self.path, self.count, rows.start + len(block), "lines")
+                values = self._numbers(block)
+                if values is None:
+                    raise self._damaged_row(rows)
+                with np.errstate(over="ignore"):
+                    yield rows, values[:, columns].astype(dtype)
+
+    def _lines(self, file: IO[str]) -> Iterator[tuple[int, str]]:
+        """The lines of the vertices with their numbers in the body, from 0; blank ones are left out."""
+        file.seek(self._offset)
+        lines = ((number, line) for number, line in enumerate(file) if not line.isspace())
+        return itertools.islice(lines, self._lines_before, None)
+
+    def _numbers(self, block: list[str]) -> NDArray[np.float64] | None:
+        """The values [lines, len(self.names)] of lines of text; None if one of them is not that many numbers."""
+        if max(map(len, block)) > _LINE_LIMIT:
+            return None
+        try:
+            values = np.loadtxt(block, np.float64, comments=None, ndmin=2)
+        except ValueError:
+            return None
+        return values if values.shape == (len(block), len(self.names)) else None
+
+    def _damaged_row(self, rows: slice) -> InputError:
+        """The error that names the first row among `rows` that is not as many numbers as there are properties."""
+        with open(self.path, "rb") as file:
+            header_lines = len(file.read(self._offset).splitlines())
+        with open(self.path, encoding="latin-1") as file:
+            lines = itertools.islice(enumerate(self._lines(file)), rows.start, rows.stop)
+            damaged = ((row, n, self._damage(line)) for row, (n, line) in lines if self._numbers([line]) is None)
+            row, number, what = next(damaged, (rows.start, 0, "cannot be read any more"))
+        line = header_lines + number + 1
+        return InputError(
+            f"{self.path} is damaged: row {row:,} of its vertices, counted from 0, {what} (line {line:,} of the file). "
+            "Export or download it again."
+        )
+
+    def _damage(self, line: str) -> str:
+        """What is wrong with a row of text."""
+        if len(line) > _LINE_LIMIT:
+            return f"has {len(line):,} characters instead of {len(self.names)} numbers"
+        words = line.split()
+        if len(words) != len(self.names):
+            return f"has {len(words)} values instead of {len(self.names)}: {shortened(line.strip())}"
+        wrong = next(column for column, word in enumerate(words) if not _is_number(word))
+        return f"has {shortened(words[wrong])} as {shortened(self.names[wrong])}, which is not a number"
 
 
 def open_vertices(path: Path | str) -> VertexTable:
@@ -97,39 +144,36 @@ def open_vertices(path: Path | str) -> VertexTable:
     """
     path = Path(path)
     header, size = _read_header(path)
-    elements, counts, byte_order = _parse_header(path, header)
-    position = next((i for i, element in enumerate(elements) if element.name == "vertex"), None)
+    position = next((i for i, element in enumerate(header.elements) if element.name == "vertex"), None)
     if position is None:
+        others = _listed([element.name for element in header.elements])
+        only = f", only {others}" if others else ""
+        raise InputError(f"{path} has no element 'vertex'{only}; it holds no splats or points.")
+    before, vertex = header.elements[:position], header.elements[position]
+    if vertex.lists:
         raise InputError(
-            f"{path} has no element 'vertex', only {_listed(e.name for e in elements)}; it holds no splats or points."
+            f"{path} keeps lists ({_listed(vertex.lists)}) in its vertices; splats and points have numbers only."
         )
-    vertex, count = elements[position], counts[position]
-    lists = [p.name for p in vertex.properties if isinstance(p, PlyListProperty)]
-    if lists:
-        raise InputError(f"{path} keeps lists ({_listed(lists)}) in its vertices; splats and points have numbers only.")
-    names = tuple(p.name for p in vertex.properties)
-    lines = (line.strip() for line in header.decode("latin-1").splitlines())
-    comments = tuple(line.removeprefix("comment").strip() for line in lines if line.startswith("comment"))
+    names, count, byte_order = tuple(vertex.properties), vertex.count, header.byte_order
     if byte_order == "=":
-        lines_before = sum(counts[:position])
-        # Each number takes a digit and a separator, so the file's size bounds the rows.
-        if (count * len(names) + lines_before) * 2 > size - len(header) + 1:
-            raise _cut_short(path, count, (size - len(header)) // max(2 * len(names), 1), "lines at most")
-        return VertexTable(path, names, count, vertex, byte_order, len(header), lines_before, comments)
-    offset = _binary_offset(path, elements[:position], counts, byte_order, len(header), size)
-    row_bytes = vertex.dtype(byte_order).itemsize
-    if offset + count * row_bytes > size:
+        lines_before = sum(element.count for element in before)
+        # Each number takes a digit and a separator, and each line of another element too: the size bounds the rows.
+        if (count * max(len(names), 1) + lines_before) * 2 > size - header.size + 1:
+            raise _cut_short(path, count, (size - header.size) // max(2 * len(names), 1), "lines at most")
+        return VertexTable(path, names, count, vertex, byte_order, header.size, lines_before, header.comments)
+    offset = _binary_offset(path, header, position, size)
+    row_bytes = vertex.record(byte_order).itemsize
+    if offset + count * max(row_bytes, 1) > size:
         left = max(size - offset, 0)
-        raise _cut_short(path, count, left // row_bytes, f"whole rows ({left:,} of {count * row_bytes:,} bytes)")
+        found = f"whole rows ({left:,} of {count * row_bytes:,} bytes)"
+        raise _cut_short(path, count, left // max(row_bytes, 1), found)
     _refuse_text(path, offset, min(count * row_bytes, _TEXT_SAMPLE))
-    return VertexTable(path, names, count, vertex, byte_order, offset, 0, comments)
+    return VertexTable(path, names, count, vertex, byte_order, offset, 0, header.comments)
 
 
 def read_comments(path: Path | str) -> list[str]:
     """The comments in the header of a PLY file, without the word itself. Raises InputError if it has no header."""
-    header, _ = _read_header(Path(path))
-    lines = (line.strip() for line in header.decode("utf-8", "replace").splitlines())
-    return [line.removeprefix("comment").strip() for line in lines if line.split(" ")[0] == "comment"]
+    return list(_read_header(Path(path))[0].comments)
 
 
 def _refuse_text(path: Path, offset: int, length: int) -> None:
@@ -141,11 +185,11 @@ def _refuse_text(path: Path, offset: int, length: int) -> None:
         raise InputError(f"{path} is damaged: its header says binary, but its rows are text. Export it again.")
 
 
-def _read_header(path: Path) -> tuple[bytes, int]:
-    """The header with its last newline, and the size of the file in bytes."""
+def _read_header(path: Path) -> tuple[Header, int]:
+    """The header, and the size of the file in bytes."""
     try:
         with open(path, "rb") as file:
-            start = file.read(_HEADER_LIMIT)
+            start = file.read(HEADER_LIMIT)
             size = file.seek(0, io.SEEK_END)
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
@@ -155,16 +199,9 @@ def _read_header(path: Path) -> tuple[bytes, int]:
         raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}.") from error
     if not start:
         raise InputError(f"{path} is empty (0 bytes). Export or download it again.")
-    match = re.match(rb"ply[ \t]*(\r\n|\n|\r)", start)
-    if match is None:
+    if not is_ply(start):
         raise InputError(f"{path} is not a PLY file: {_what_it_is(start)}")
-    newline = match[1]
-    end = re.search(newline + rb"[ \t]*end_header[ \t]*" + newline, start)
-    if end is None:
-        if len(start) < _HEADER_LIMIT:
-            raise InputError(f"{path} is cut short: its header has no end_header. Export or download it again.")
-        raise InputError(f"{path} is damaged: there is no end_header in its first {_HEADER_LIMIT:,} bytes.")
-    return start[: end.end()], size
+    return parse_header(path, start), size
 
 
 def _what_it_is(start: bytes) -> str:
@@ -180,71 +217,84 @@ def _what_it_is(start: bytes) -> str:
     return f"it should begin with the line 'ply', but begins {begins}. Give a PLY file."
 
 
-def _parse_header(path: Path, header: bytes) -> tuple[list[PlyElement], list[int], str]:
-    """Elements, their row counts, and the byte order ("=" for text).
-
-    plyfile sees the header without comments (theirs may be in any encoding) and with every count at zero,
-    so that it has no body to read: Python loops over a million faces would only delay a refusal.
-    """
-    newline = re.match(rb"ply[ \t]*(\r\n|\n|\r)", header)
-    assert newline is not None
-    lines, counts = [], []
-    for raw in header.decode("latin-1").split(newline[1].decode()):
-        line = raw.strip()
-        words = line.split()
-        if not words or words[0] in ("comment", "obj_info"):
-            continue
-        if words[0] == "element" and len(words) == 3:
-            if not re.fullmatch(r"\d{1,18}", words[2]):
-                raise InputError(f"{path} is damaged: its header gives {words[2]!r} as the number of {words[1]!r}.")
-            counts.append(int(words[2]))
-            line = f"element {words[1]} 0"
-        lines.append(line)
-    try:
-        data = PlyData.read(io.BytesIO("\n".join([*lines, ""]).encode("latin-1")))
-    except (PlyParseError, ValueError, UnicodeError) as error:
-        number = getattr(error, "line", None) or 0  # of the line, from 1; 0 where plyfile does not say
-        wrong = f", at {lines[number - 1][:60]!r}" if 0 < number <= len(lines) else ""
-        raise InputError(f"{path} is damaged: its PLY header cannot be understood{wrong}.") from error
-    return list(data.elements), counts, "=" if data.text else data.byte_order
-
-
-def _binary_offset(
-    path: Path, before: Sequence[PlyElement], counts: Sequence[int], byte_order: str, offset: int, size: int
-) -> int:
+def _binary_offset(path: Path, header: Header, position: int, size: int) -> int:
     """Where the vertices begin: the header plus all elements written before them."""
-    for element, count in zip(before, counts, strict=False):
-        if any(isinstance(p, PlyListProperty) for p in element.properties):
-            offset = _skip_lists(path, element, count, byte_order, offset)
+    offset = header.size
+    for element in header.elements[:position]:
+        if element.lists:
+            offset = _skip_lists(path, element, header.byte_order, offset, size)
         else:
-            offset += count * element.dtype(byte_order).itemsize
+            offset += element.count * element.record(header.byte_order).itemsize
         if offset > size:
-            raise InputError(f"{path} is cut short: it ends inside its element {element.name!r}, before the vertices.")
+            name = shortened(element.name)
+            raise InputError(f"{path} is cut short: it ends inside its element {name}, before the vertices.")
     return offset
 
 
-def _skip_lists(path: Path, element: PlyElement, count: int, byte_order: str, offset: int) -> int:
-    """Rows with lists have no fixed size, so they are walked; each takes a byte at least, which bounds the loop."""
-    content = np.memmap(path, np.uint8, "r")
-    steps = []  # per property: type of the length (None for a plain number), bytes of one value
-    for p in element.properties:
-        if isinstance(p, PlyListProperty):
-            length, value = (np.dtype(t) for t in p.list_dtype(byte_order))
-            if length.kind == "f":
-                raise InputError(f"{path} is damaged: the list {p.name!r} of {element.name!r} has fractional lengths.")
-            steps.append((length, value.itemsize))
-        else:
-            steps.append((None, np.dtype(p.dtype(byte_order)).itemsize))
-    for _ in range(count):
-        for length, value_bytes in steps:
-            if length is not None:
-                field = content[offset : offset + length.itemsize]
-                if field.size < length.itemsize:
-                    return content.size + 1  # past the end; the caller says so
-                offset += length.itemsize + value_bytes * max(int(field.view(length)[0]), 0)
-            else:
-                offset += value_bytes
+def _skip_lists(path: Path, element: Element, byte_order: str, offset: int, size: int) -> int:
+    """Where an element with lists ends, beyond `size` if the file ends inside it. Rows with lists have no fixed size,
+    so they are walked; each takes a byte at least, which bounds the walk."""
+    lengths = [np.dtype(p.length_type) if p.length_type else None for p in element.properties.values()]
+    length_bytes = np.array([length.itemsize if length else 0 for length in lengths])
+    is_signed = np.array([length is not None and length.kind == "i" for length in lengths])
+    value_bytes = np.array([np.dtype(p.type).itemsize for p in element.properties.values()])
+    walk = _walk if size - offset < _FEW_BYTES else _compiled_walk()
+    row = step = 0
+    with open(path, "rb") as file:
+        while row < element.count:
+            file.seek(offset)
+            content = np.fromfile(file, np.uint8, max(0, min(_WALK_BYTES, size - offset)))
+            moved, row, step = walk(
+                content, row, element.count, step, length_bytes, is_signed, value_bytes, byte_order == ">"
+            )
+            if moved == 0:
+                return size + 1
+            offset += moved
     return offset
+
+
+def _walk(
+    content: NDArray[np.uint8],
+    row: int,
+    count: int,
+    step: int,
+    length_bytes: NDArray[np.int64],
+    is_signed: NDArray[np.bool_],
+    value_bytes: NDArray[np.int64],
+    is_big_endian: bool,
+) -> tuple[int, int, int]:
+    """Walks over rows with lists as far as the content shows their lengths; returns bytes passed, row and property."""
+    place = 0
+    while row < count:
+        while step < length_bytes.size:
+            width = length_bytes[step]
+            if place + width > content.size:
+                return place, row, step
+            length = 0 if width else 1  # of a plain value
+            for i in range(width):
+                length = length * 256 + int(content[place + i if is_big_endian else place + width - 1 - i])
+            if is_signed[step] and length >= 1 << (8 * width - 1):
+                length = 0  # negative, which some writers mean as an empty list
+            place += width + length * value_bytes[step]
+            step += 1
+        step = 0
+        row += 1
+    return place, row, step
+
+
+@lru_cache(maxsize=1)
+def _compiled_walk() -> Callable[..., tuple[int, int, int]]:
+    import numba  # takes a second to import and compile, which hardly any file is worth
+
+    return numba.njit(_walk)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        np.loadtxt([word], np.float64, comments=None)
+    except ValueError:
+        return False
+    return True
 
 
 def _cut_short(path: Path, expected: int, found: int, unit: str) -> InputError:
@@ -254,5 +304,6 @@ def _cut_short(path: Path, expected: int, found: int, unit: str) -> InputError:
     )
 
 
-def _listed(names: Iterator[str] | Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names) or "none"
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(shortened, names[:_NAMED])) + more

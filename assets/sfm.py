@@ -23,14 +23,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import platformdirs
-
 from splatscope.assets.capture import Mask
 from splatscope.assets.images import EXTENSIONS
+from splatscope.assets.json_fields import read_json
 from splatscope.assets.masks import Masks
 from splatscope.assets.photographs import Photographs
 from splatscope.assets.sfm_worker import FEWEST_PLACED, Job, laid_out_name
 from splatscope.assets.view_image import MASK_USES, MaskUse
+from splatscope.kernels.caches import cache_folder, cache_path, private_folder
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 
@@ -156,7 +156,7 @@ class CameraSearch:
         self.masked, self._masks = len(used), masks  # the first: photographs
         self._key = contents.key(masks)
         self._work = _cache() / f"{self._key}.upright.work"  # not what an earlier version began without turning
-        self._newest = SearchProgress(total=len(self._names))
+        self._reached = {"reading": SearchProgress(total=len(self._names))}  # by stage, in order
         self._told: dict[str, Any] = {}
         self._lock = _hold(self._work, folder)
         try:
@@ -181,13 +181,17 @@ class CameraSearch:
             with suppress(ValueError):
                 told = json.loads(line)
                 if "stage" in told:
-                    self._newest = SearchProgress(**told)
+                    self._reached = {**self._reached, told["stage"]: SearchProgress(**told)}
                 else:
                     self._told = told
 
     def poll(self) -> SearchProgress:
         """The newest; at once."""
-        return self._newest
+        return self.reached()[-1]
+
+    def reached(self) -> tuple[SearchProgress, ...]:
+        """Returns how far each stage has come that has begun, the newest last; at once."""
+        return tuple(self._reached.values())
 
     @property
     def over(self) -> bool:
@@ -269,7 +273,7 @@ class CameraSearch:
 
 
 def _cache() -> Path:
-    return Path(platformdirs.user_cache_dir("splatscope", appauthor=False)) / "cameras"
+    return cache_path() / "cameras"
 
 
 class _Contents:
@@ -315,17 +319,18 @@ def _readable(path: Path) -> Iterator[BufferedReader]:
 def _read_found(place: Path) -> FoundCameras | None:
     """What is kept there; None if that is nothing, or damaged."""
     try:
-        kept = json.loads((place / "found.json").read_text(encoding="utf-8"))
+        kept = read_json(place / "found.json")
         figures = kept["names"], kept["placed"], kept["error"], tuple(kept["others"])
         return FoundCameras(place, *figures, kept.get("masked", 0), kept.get("upright", False))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _hold(work: Path, folder: Path) -> int | None:
     """Makes the folder ours alone, until it is closed; None where the system has no such locks."""
     try:
-        work.mkdir(parents=True, exist_ok=True)
+        cache_folder("cameras")
+        private_folder(work)
     except OSError as error:
         raise _unwritable(work, error) from error
     try:

@@ -269,17 +269,18 @@ def _map(pycolmap: Any, database: Path, work: Path, total: int, tell: _Teller) -
     options = pycolmap.IncrementalPipelineOptions()
     options.min_model_size = FEWEST_PLACED
     options.random_seed = 0
-    placed = 0
+    placed = most = 0  # photographs in the model that grows now, and in the largest so far
 
     def began() -> None:
         nonlocal placed
-        placed = 2
-        tell.progress("placing", placed, total)
+        placed = 1
+        placed_another()
 
     def placed_another() -> None:
-        nonlocal placed
+        nonlocal placed, most
         placed += 1
-        tell.progress("placing", placed, total)
+        most = max(most, placed)
+        tell.progress("placing", most, total)
 
     tell.progress("placing", 0, total)
     (work / "models").mkdir(exist_ok=True)

@@ -221,15 +221,17 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     """The points that the file names or that lie beside it, if any. Damaged ones are a warning, never a failure."""
     named = content.get("ply_file_path")
     names = [named] if isinstance(named, str) and named else []
-    warnings = []
+    warnings, remarks = [], []
     for name in (*names, *_POINT_FILES):
         if (file := file_below(folder, name)) is not None:
             try:
                 cloud = read_point_cloud(file)
             except InputError as error:
                 return None, [f"Points ignored: {error}"]
+            remarks += cloud.remarks
             if len(cloud.positions):
-                return cloud, []
+                return cloud, remarks
+            remarks.append(f"There are no points in {name}.")
         elif name in names and lies_outside(folder, name):
             warnings.append(
                 f"Not read: the points {name} outside {folder}. Files of a capture are read only below its folder; "
@@ -240,10 +242,11 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
     for model in (folder / name for name in _COLMAP_MODELS):
         if model_suffix(model):
             try:
-                return _moved_points(points(model), content, folder), warnings
+                cloud, more = points(model)
+                return _moved_points(cloud, content, folder), [*warnings, *remarks, *more]
             except InputError as error:
-                return None, [*warnings, f"Points ignored: {error}"]
-    return None, warnings
+                return None, [*warnings, *remarks, f"Points ignored: {error}"]
+    return None, warnings + remarks
 
 
 def _moved_points(cloud: PointCloud | None, content: Mapping[str, Any], folder: Path) -> PointCloud | None:

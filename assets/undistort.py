@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
 from splatscope.assets.images import read_image, write_png
 from splatscope.assets.lens import Lens, as_colmap, colmap_library, straightened
+from splatscope.kernels.caches import cache_folder
 from splatscope.kernels.errors import InputError
 
 CACHE_LIMIT = 10 << 30  # bytes; at the start of a run the oldest files beyond are removed
+_ROWS = 64  # of a picture that are worked on at once
 _MASK_STEP = 4  # px between the points at which the edge of what a lens sees is looked for
 _SEEN_TOLERANCE = 0.75  # px
 
@@ -56,13 +57,20 @@ def warp(pixels: NDArray[np.uint8], lens: Lens) -> NDArray[np.uint8]:
     if pixels.ndim == 2 or pixels.shape[2] == 3:
         return _warp_channels(pixels, lens)
     # Colours are weighted by alpha, or what lies hidden where a picture is transparent would bleed in.
-    alpha = pixels[..., 3:].astype(np.uint16)
-    weighted = ((pixels[..., :3] * alpha + 127) // 255).astype(np.uint8)
-    warped = _warp_channels(weighted, lens).astype(np.uint16)
-    warped_alpha = _warp_channels(pixels[..., 3], lens)
-    divisor = np.maximum(warped_alpha, 1)[..., None].astype(np.uint16)
-    straight = np.minimum((warped * 255 + divisor // 2) // divisor, 255)
-    return np.dstack((straight.astype(np.uint8), warped_alpha))
+    weighted = np.empty((*pixels.shape[:2], 3), np.uint8)
+    for rows in _strips(weighted):
+        alpha = pixels[rows, :, 3:].astype(np.uint16)
+        weighted[rows] = (pixels[rows, :, :3] * alpha + 127) // 255
+    warped = np.dstack((_warp_channels(weighted, lens), _warp_channels(pixels[..., 3], lens)))
+    for rows in _strips(warped):
+        divisor = np.maximum(warped[rows, :, 3:], 1).astype(np.uint16)
+        warped[rows, :, :3] = np.minimum((warped[rows, :, :3] * np.uint16(255) + divisor // 2) // divisor, 255)
+    return warped
+
+
+def _strips(pixels: NDArray[np.uint8]) -> Iterator[slice]:
+    """Some rows at a time: sums of the whole picture in 16 bits would take several times its memory."""
+    return (slice(start, start + _ROWS) for start in range(0, len(pixels), _ROWS))
 
 
 @lru_cache(maxsize=8)
@@ -123,9 +131,8 @@ def _cache_path(path: Path, lens: Lens, variant: str) -> Path | None:
 @lru_cache(maxsize=1)
 def _cache_folder() -> Path | None:
     """The folder, once a process emptied down to its limit; None where it cannot be made."""
-    folder = Path(platformdirs.user_cache_dir("splatscope", appauthor=False)) / "undistorted"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder("undistorted")
         remove_oldest(folder, CACHE_LIMIT)
     except OSError:
         return None

@@ -8,14 +8,17 @@ directly, so that what runs was compiled exactly as what was tested. Read `launc
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import importlib.util
 import json
 import os
 import re
+import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,10 +26,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from splatscope.kernels.arguments import ArgumentStruct, argument_struct
-from splatscope.kernels.errors import InputError
+from splatscope.kernels.caches import cache_folder, cache_path, code_folder
+from splatscope.kernels.errors import InputError, Remark
 
 CUDA_FOLDER = Path(__file__).parent / "cuda"
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capability × 10: Turing to Blackwell
@@ -231,10 +233,17 @@ def _nvrtc() -> _Nvrtc:
     return _Nvrtc(path)
 
 
+@cache
 def _cache_folder() -> Path:
-    folder = Path(platformdirs.user_cache_dir("splatscope")) / "cuda"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """The user's cache, or where that cannot be used or others can write to it, a temporary folder of this process."""
+    try:
+        return code_folder(cache_folder() / "cuda")
+    except OSError as error:
+        folder = Path(tempfile.mkdtemp(prefix="splatscope-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        reason = f"{error.filename or cache_path()} cannot be used: {error.strerror}"
+        warnings.warn(Remark(f"Kernels are compiled again each time, because {reason}."), stacklevel=2)
+        return folder
 
 
 class _Nvrtc:

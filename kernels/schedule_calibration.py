@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from splatscope.kernels.caches import cache_folder, cache_path
 from splatscope.kernels.cuda_buffers import Memory
 from splatscope.kernels.errors import InputError
 
@@ -44,17 +45,15 @@ class Calibration:
 
 def calibration_path(gpu: str) -> Path:
     """Where the numbers of a GPU of that name are kept."""
-    import platformdirs
-
     stem = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
-    return Path(platformdirs.user_cache_dir("splatscope")) / "schedule" / f"{stem}.json"
+    return cache_path() / "schedule" / f"{stem}.json"
 
 
 def store_calibration(gpu: str, calibration: Calibration) -> Path:
     """Writes the numbers; plans made from then on use them. Returns where."""
     path = calibration_path(gpu)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        cache_folder("schedule")
         path.write_text(json.dumps(asdict(calibration), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"The calibration cannot be written to {path}: {error.strerror}.") from error
@@ -68,7 +67,7 @@ def stored_calibration(gpu: str) -> Calibration:
     try:
         values = json.loads(calibration_path(gpu).read_text(encoding="utf-8"))
         return Calibration(**{name: float(values[name]) for name in RANGES}).clamped()
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return Calibration()
 
 

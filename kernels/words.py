@@ -1,6 +1,13 @@
-"""Numbers of things as people say them. Everything that speaks to people may use it."""
+"""Numbers of things as people say them, and texts from files as people can read them.
+
+Everything that speaks to people may use it.
+"""
 
 from __future__ import annotations
+
+import re
+
+_LONGEST = 2000  # characters of a sentence
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -25,3 +32,26 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+# Controls (of terminals, of lines, of the direction of text) and what no encoding has. Joiners belong to scripts.
+_DISTURBING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_NO_FILE_NAME = re.compile(r"[^\s/\\]{256,}")  # longer than any system's names are
+
+
+def printable(text: str) -> str:
+    """Returns a text as one line that can disturb neither a terminal nor a file of lines, whatever was read into it.
+
+    Control characters become visible escapes; a name of more than 255 characters, and a text of more than 2,000, are
+    shortened in the middle. A text that is printable already stays as it is.
+    """
+    text = _DISTURBING.sub(lambda found: repr(found[0])[1:-1], text)
+    text = _NO_FILE_NAME.sub(lambda found: _shortened(found[0], 200), text)
+    return _shortened(text, _LONGEST) if len(text) > _LONGEST else text
+
+
+def _shortened(text: str, length: int) -> str:
+    half = length // 2
+    return f"{text[:half]}…{text[len(text) - half + 1 :]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,25 @@ from tests.display import Program, missing_programs, start_display
 
 if TYPE_CHECKING:  # the window library loads where a window is tested
     from tests.window_hands import Hands
+
+
+_STARTED_WITH = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONWARNINGS")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_surroundings() -> Iterator[None]:
+    """Tests do not depend on how the suite was started: by `nohup`, in a script's background, in a narrow terminal.
+
+    Programs that a test starts inherit signals that are ignored here, but not those with an answer.
+    """
+    for number in (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _STARTED_WITH:
+            patch.delenv(name, raising=False)
+        patch.setenv("TERM", "xterm-256color")
+        yield
 
 
 @pytest.fixture(scope="session")

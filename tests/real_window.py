@@ -21,7 +21,7 @@ from splatscope.training.config import CheckpointConfig, TrainConfig
 from splatscope.viewer import window
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import OpenScene
-from tests.window_places import PLACES, count_frames, moment, tell_places
+from tests.window_places import PLACES, SHOWN, count_frames, moment, tell_places
 
 PAGE_BYTES = 4096
 
@@ -49,6 +49,7 @@ def report(engine: Engine) -> None:
             "infos": [line.text for line in status.log if line.level == "info"],
             "trouble": training.trouble.text if training.trouble else "",
             "places": dict(PLACES),
+            "shown": dict(SHOWN),
         }
         tell(**facts)
         time.sleep(0.1)

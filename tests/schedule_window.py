@@ -60,7 +60,8 @@ def main() -> None:
             time.sleep(0.1)
 
     threading.Thread(target=report, daemon=True).start()
-    window.run_window(engine, WindowConfig(width=width, height=height, ui_scale=1.0, screenshot_dir=options.shots))
+    folders = {"screenshot_dir": options.shots, "measurement_dir": options.shots}
+    window.run_window(engine, WindowConfig(width=width, height=height, ui_scale=1.0, **folders))
     engine.close()
     sys.exit(0)
 

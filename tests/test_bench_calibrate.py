@@ -118,7 +118,7 @@ def test_the_heaviest_tile_is_known_however_tiles_are_scheduled(monkeypatch: pyt
 
 
 def test_the_policy_uses_what_was_stored_for_this_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA Made Up")
     stored_calibration.cache_clear()
     memory: Any = SimpleNamespace(architecture=90, multiprocessors=7)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
+import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +52,16 @@ def test_text_and_binary_models_give_the_cameras_they_describe(tmp_path: Path) -
         assert capture.points.colors[0].tolist() == [11, 20, 30]
 
 
-def test_cameras_beyond_all_measure_and_rigs_without_a_pose_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"3 of 3 cameras more than 1e\+13 units .* for example that of a\.jpg"):
-        read_colmap(make_colmap(tmp_path / "far", at=(1e300, 0, 0)))
-    make_rig(tmp_path / "rig", text=True)
-    rigs = tmp_path / "rig/sparse/0/rigs.txt"
+def test_a_rig_without_a_pose_leaves_photographs_their_own(tmp_path: Path) -> None:
+    make_rig(tmp_path, text=True)
+    whole = [view.camera for view in read_colmap(tmp_path).views]
+    rigs = tmp_path / "sparse/0/rigs.txt"
     lines = [
         line if line.startswith("#") else re.sub(r" 1 (\S+ ){6}\S+$", " 0", line)
         for line in rigs.read_text().splitlines()
     ]
     rigs.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match="its rig lacks the pose of that camera"):
-        read_colmap(tmp_path / "rig")
+    assert [view.camera for view in read_colmap(tmp_path).views] == whole
 
 
 def test_names_with_spaces_letters_and_folders_are_found(tmp_path: Path) -> None:
@@ -102,7 +103,9 @@ def test_linked_folders_are_looked_into_once(tmp_path: Path) -> None:
 def test_no_cameras_are_looked_for_beside_half_a_model(tmp_path: Path) -> None:
     folder = make_colmap(tmp_path)
     (folder / "sparse/0/cameras.txt").unlink()
-    with pytest.raises(InputError, match=r"not a whole COLMAP model: it has images\.txt but no cameras\.txt"):
+    with pytest.raises(
+        InputError, match=r"0 is not a whole COLMAP model: it has images\.txt and points3D\.txt but no cam"
+    ):
         open_capture(folder)
     shutil.rmtree(folder / "sparse")
     with pytest.raises(NoCamerasError):
@@ -199,7 +202,7 @@ def test_distorted_cameras_open_undistorted_at_the_size_of_the_photograph(tmp_pa
     assert len(capture.warnings) == 1  # that two of them are smaller than the camera says
     plain = read_colmap(make_colmap(tmp_path / "zero", camera="OPENCV 40 30 50 51 19 16 0 0 0 0"))
     assert [view.camera for view in plain.views] == [v.camera for v in read_colmap(make_colmap(tmp_path / "p")).views]
-    with pytest.raises(InputError, match=r"Camera 1 of .* uses the camera model EQUIRECTANGULAR"):
+    with pytest.raises(InputError, match=r"cameras\.txt, line 2 \(camera 1\) uses the camera model EQUIRECTANGULAR"):
         read_colmap(make_colmap(tmp_path / "round", camera="EQUIRECTANGULAR 40 30 40 30"))
 
 
@@ -320,13 +323,6 @@ def test_a_quaternion_off_unit_length_still_gives_a_rotation(tmp_path: Path) -> 
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(3), atol=1e-12)
 
 
-def test_a_quaternion_of_zeros_is_no_rotation(tmp_path: Path) -> None:
-    folder = make_colmap(tmp_path)
-    file = folder / "sparse/0/images.txt"
-    file.write_text(file.read_text().replace("1 1.0 0 0.0 0", "1 0 0 0 0"))
-    assert "a quaternion of four zeros" in outcome(folder)
-
-
 def outcome(folder: Path) -> str:
     try:
         read_colmap(folder)
@@ -337,7 +333,8 @@ def outcome(folder: Path) -> str:
 
 def test_binary_files_cut_anywhere_are_refused_in_words(tmp_path: Path) -> None:
     folder = as_binary(make_colmap(tmp_path))
-    for file in sorted((folder / "sparse/0").iterdir()):
+    for name in ("cameras", "images", "points3D"):
+        file = folder / f"sparse/0/{name}.bin"
         content = file.read_bytes()
         for end in range(1, len(content), 7):
             file.write_bytes(content[:end])
@@ -346,22 +343,45 @@ def test_binary_files_cut_anywhere_are_refused_in_words(tmp_path: Path) -> None:
     assert outcome(folder) == ""
 
 
+ODD_NUMBERS = (math.nan, math.inf, -1.0, 0.0, 1e300, 5e-324)
+ODD_WORDS = (*map(str, ODD_NUMBERS), "1e400", "-nan(ind)", "abc", "", "#", "9" * 400, "\0", "1.5")
+
+
+def damaged(content: bytes, is_text: bool, random: np.random.Generator) -> bytes:
+    """The content with a bit turned, a part gone, or a number or word in place of another."""
+    place, other = sorted(random.integers(len(content), size=2))
+    kind = random.integers(3)
+    if kind == 0:
+        return content[:place] + bytes([content[place] ^ 1 << random.integers(8)]) + content[place + 1 :]
+    if kind == 1:
+        return content[:place] + content[other + 1 :]
+    if is_text:
+        words = content.split(b" ")
+        words[random.integers(len(words))] = random.choice(ODD_WORDS).encode()
+        return b" ".join(words)
+    number = struct.pack("<d", random.choice(ODD_NUMBERS)) if other % 2 else struct.pack("<Q", 2 ** random.integers(64))
+    return content[:place] + number + content[place + 8 :]
+
+
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 @pytest.mark.parametrize("lens", ["PINHOLE 40 30 50 51 19 16", "OPENCV_FISHEYE 40 30 50 51 19 16 .1 .01 0 0"])
 def test_damaged_models_never_raise_anything_but_input_errors(tmp_path: Path, binary: bool, lens: str) -> None:
     folder = make_colmap(tmp_path, camera=lens)
     folder = as_binary(folder) if binary else folder
     random = np.random.default_rng(0)
-    refused = 0
-    for file in sorted((folder / "sparse/0").iterdir()):
+    outcomes = Counter()
+    for name in ("cameras", "images", "points3D"):
+        file = folder / f"sparse/0/{name}.{'bin' if binary else 'txt'}"
         content = file.read_bytes()
-        for _ in range(80):
-            damaged = bytearray(content)
-            damaged[random.integers(len(content))] ^= 1 << random.integers(8)
-            file.write_bytes(damaged)
-            refused += bool(outcome(folder))
+        for _ in range(30):
+            file.write_bytes(damaged(content, not binary, random))
+            try:
+                outcomes["told" if read_colmap(folder).warnings else "silent"] += 1
+            except InputError:
+                outcomes["refused"] += 1
         file.write_bytes(content)
-    assert refused > 20
+    assert outcomes["refused"] > 10
+    assert outcomes["told"] > 0
 
 
 # Real captures -------------------------------------------------------------------------------------

@@ -102,25 +102,24 @@ def test_lines_of_2d_points_that_only_some_photographs_have_are_told_apart(tmp_p
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("1 1 0 0 0 0 0 0 1\n\n2 1 0 0 0 0 0 0 1\n\n", 1),  # no names
         ("# c\n1 1 0 0 0 0 0 0 1 a.jpg\n1.5 2.5 none\n", 3),
         ("1 1 0 0 0 0 0 0 1 a.jpg\n2 1 0 0 0 0 0 0 1 0002\n", 2),  # a name like a number, or a line cut short
-        ("1 1 0 0 0 0 0 0 1 a.jpg\n\n2 1 0 zero 0 0 0 0 1 b.jpg\n", 3),
+        ("1 1 0 0 0 0 0 0 1 a.jpg\n\n2 1 0 0 0 0\n", 3),
+        ("1 1 0 0 0 0 0 0 1 a.jpg\n\nx 1 0 0 0 0 0 0 1 b.jpg\n1.5 2.5 -1\n", 3),
     ],
 )
-def test_a_line_that_is_no_photograph_is_named(tmp_path: Path, content: str, line: int) -> None:
+def test_a_line_that_is_no_photograph_is_passed_over_and_named(tmp_path: Path, content: str, line: int) -> None:
     make_colmap(tmp_path)
-    (tmp_path / MODEL / "images.txt").write_text(content)
-    with pytest.raises(InputError, match=rf"images\.txt is damaged: line {line} is neither a photograph"):
-        read_colmap(tmp_path)
-
-
-@pytest.mark.parametrize("row", ["1 0 0 0 9 9", "1 0 0 zero 9 9 9 0.1", "1 0 0 0 nan 9 9 0.1"])
-def test_a_line_that_is_no_point_is_refused(tmp_path: Path, row: str) -> None:
-    make_colmap(tmp_path)
-    file = tmp_path / MODEL / "points3D.txt"
-    file.write_text(f"{file.read_text()}{row}\n")
-    with pytest.raises(InputError, match=r"points3D\.txt is damaged: (line 13 does not begin with|it has colours)"):
+    file = tmp_path / MODEL / "images.txt"
+    file.write_text(content)
+    capture = read_colmap(tmp_path)
+    assert [view.name for view in capture.views] == ["a.jpg"]
+    (said,) = [warning for warning in capture.warnings if "Passed over" in warning]
+    shown = content.splitlines()[line - 1].strip()
+    assert said.startswith(f"Passed over: 1 line of {file}, the first of which, line {line}, is neither a photograph")
+    assert f"of the one before: {shown!r}." in said
+    file.write_text("1 1 0 0 0 0 0 0 1\n\n2 1 0 0 0 0 0 0 1\n\n")  # no names
+    with pytest.raises(InputError, match=r"has no photograph that can be used\. Passed over: 2 lines of .*images\.txt"):
         read_colmap(tmp_path)
 
 

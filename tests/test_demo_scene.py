@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from splatscope.assets.atomic import ABANDONED_SECONDS
 from splatscope.assets.demo import TRAINED_SCENE, generate
 from splatscope.assets.demo.generate import DemoSize, demo_capture_folder, pixel_rays, spiral_poses, write_capture
 from splatscope.assets.demo.primitives import entry
@@ -20,6 +21,7 @@ from splatscope.assets.images import read_image
 from splatscope.assets.ply import read_ply
 from splatscope.assets.transforms import read_blender
 from splatscope.kernels.api import make_backend
+from splatscope.kernels.caches import cache_folder
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import RenderSettings
 
@@ -53,8 +55,8 @@ def grid() -> Grid:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(generate.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
-    return tmp_path
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cache_folder()
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -180,16 +182,15 @@ def test_an_edit_of_any_source_makes_a_new_capture(tmp_path: Path, monkeypatch: 
 
 def test_a_killed_rendering_is_taken_up_by_the_next(cache: Path) -> None:
     program = (
-        "import sys, time\n"
+        "import time\n"
         "from splatscope.assets.demo import generate\n"
-        "generate.platformdirs.user_cache_dir = lambda *_, **__: sys.argv[1]\n"
         "def stuck(folder, size, progress):\n"
         "    (folder / 'transforms_train.json').write_text('{')\n"
         "    time.sleep(600)\n"
         "generate.write_capture = stuck\n"
         "generate.demo_capture_folder()\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(cache)])
+    process = subprocess.Popen([sys.executable, "-c", program])
     try:
         deadline = time.monotonic() + 60
         while not list(cache.glob("*/transforms_train.json")):
@@ -202,9 +203,9 @@ def test_a_killed_rendering_is_taken_up_by_the_next(cache: Path) -> None:
     folder = demo_capture_folder(size=TINY)
     assert len(read_blender(folder).views) == TINY.train_views
     (left,) = cache.glob("demo-unfinished-*")
-    old = time.time() - 2 * generate.ABANDONED
+    old = time.time() - 2 * ABANDONED_SECONDS
     generate.os.utime(left, (old, old))
-    demo_capture_folder(size=SMALL)
+    demo_capture_folder(size=TINY)
     assert not left.exists()
 
 
@@ -238,6 +239,6 @@ def test_two_at_once_agree_on_one_folder(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_one_sentence(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = cache / "file"
     blocked.write_text("in the way")
-    monkeypatch.setattr(generate.platformdirs, "user_cache_dir", lambda *_, **__: str(blocked / "splatscope"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     with pytest.raises(InputError, match="cannot be written"):
         demo_capture_folder(size=TINY)

@@ -144,7 +144,7 @@ def test_a_splat_that_no_picture_shows_is_said_beside_the_scores(
     write_ply(tmp_path / "odd.ply", splats)
     dataset = ("--dataset", run.parent / "small set")
     splatscope("eval", tmp_path / "odd.ply", *dataset, "--out", tmp_path, "--backend", "cpu")
-    assert f"warning: Not usable: 1 splat of {tmp_path / 'odd.ply'} has a number" in capsys.readouterr().out
+    assert f"warning: Not usable: 1 splat of {tmp_path / 'odd.ply'} with a number" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------ convert
@@ -295,7 +295,7 @@ def test_a_ply_in_a_runs_folder_knows_its_capture_and_settings(run: Path, tmp_pa
         assert plan.remark == ""
     assert plan_training(cli.Train(resume=ply, preset="mcmc")).config == preset("mcmc")
     (folder / "settings.json").write_text("{")
-    with pytest.raises(InputError, match=r"settings\.json is damaged"):
+    with pytest.raises(InputError, match=r"settings\.json is not valid JSON.* Give the capture"):
         plan_training(cli.Train(resume=ply))
     named = cli.Train(dataset=run.parent / "small set", resume=ply, preset="fast", iterations=90)
     assert plan_training(named).config == preset("fast", 90), "nothing of the damaged file is needed"
@@ -343,7 +343,7 @@ def test_settings_edited_beside_a_checkpoint_are_not_used_and_that_is_said(run: 
     for content, words in (
         (json.dumps(settings), " is not used: it differs from the checkpoint in rates.opacity, densify.start. Change "
          "settings with --set, for example --set rates.opacity=0.05"),
-        ("{", " cannot be understood; the checkpoint's settings are used, and it is written anew."),
+        ("{", " cannot be understood; the checkpoint's settings are used and written there again."),
     ):  # fmt: skip
         (folder / "settings.json").write_text(content)
         plan = plan_training(cli.Train(resume=folder, iterations=90))
@@ -379,7 +379,7 @@ def test_the_settings_of_another_run_are_a_recipe_but_for_its_photographs(run: P
         (cli.Train(settings=file), "needs a capture"),
         (cli.Train(dataset, settings=file, preset="fast"), "two recipes; give one"),
         (cli.Train(settings=file, resume=run), "--settings does not go with --resume"),
-        (cli.Train(dataset, settings=tmp_path / "none.json"), "No such file"),
+        (cli.Train(dataset, settings=tmp_path / "none.json"), "does not exist"),
         (cli.Train(dataset, settings=dataset / "transforms_train.json"), "does not hold the settings of a run"),
     ):
         with pytest.raises(InputError, match=words):

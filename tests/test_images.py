@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
-from splatscope.assets.images import check_decodes, image_size, read_header, read_image, write_png
+from splatscope.assets import images
+from splatscope.assets.images import (
+    check_decodes,
+    image_size,
+    read_header,
+    read_image,
+    read_mask,
+    read_small,
+    write_png,
+)
 from splatscope.kernels.errors import InputError
 
 ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
+FAULTS = Path(__file__).parents[2] / "shared" / "data" / "faults"
 RAMP = np.arange(4 * 6 * 4, dtype=np.uint8).reshape(4, 6, 4) * 2
 
 
@@ -162,3 +174,132 @@ def test_real_images_of_every_format_agree_with_their_neighbours() -> None:
         assert pixels.shape[1::-1] == image_size(path)
         assert pixels.shape[2] == (4 if read_header(path).has_alpha else 3)
         assert 20 < pixels[..., :3].mean() < 235, path  # the desk is neither black nor white
+
+
+def jpeg(**options: object) -> bytes:
+    stream = io.BytesIO()
+    Image.new("L", (64, 64), 90).save(stream, "JPEG", **options)
+    return stream.getvalue()
+
+
+def claiming(content: bytes, width: int, height: int) -> bytes:
+    """A JPEG or PNG whose header says another size."""
+    if content.startswith(b"\x89PNG"):
+        header = content[12:16] + struct.pack(">II", width, height) + content[24:29]
+        return content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:]
+    frame = max(content.find(b"\xff\xc0"), content.find(b"\xff\xc2")) + 5
+    return content[:frame] + struct.pack(">HH", height, width) + content[frame + 4 :]
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "progressive", "png", "cut"])
+def test_a_picture_that_claims_more_pixels_than_its_bytes_hold_is_refused_unread(tmp_path: Path, kind: str) -> None:
+    content = jpeg(progressive=kind == "progressive")
+    if kind == "png":
+        write_png(tmp_path / "b.png", np.zeros((64, 64, 3), np.uint8))
+        content = (tmp_path / "b.png").read_bytes()
+    content = claiming(content, 16384, 16384)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(content[:-20] + b"\xff\xd9" if kind == "cut" else content)
+    for read in (read_header, image_size, read_image, read_mask, check_decodes, lambda p: read_small(p, 80, 60)):
+        with pytest.raises(InputError) as refused:
+            read(path)
+        said = f"claims to be 16384 x 16384 pixels, more than its {path.stat().st_size:,} bytes can hold"
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "options"),
+    [
+        ("L", "JPEG", {"optimize": True}),
+        ("L", "JPEG", {"progressive": True}),
+        ("RGB", "JPEG", {"optimize": True, "quality": 1}),
+        ("RGB", "PNG", {"compress_level": 9}),
+        ("RGBA", "PNG", {"compress_level": 9}),
+        ("L", "PNG", {"compress_level": 9}),
+        ("1", "PNG", {"compress_level": 9}),
+        ("P", "PNG", {"compress_level": 9}),
+        ("I;16", "PNG", {"compress_level": 9}),
+        ("RGB", "WEBP", {"lossless": True}),
+        ("RGB", "WEBP", {"quality": 1}),
+        ("RGB", "JPEG2000", {}),
+        ("1", "TIFF", {"compression": "group4"}),
+        ("1", "TIFF", {"compression": "tiff_lzw"}),
+        ("RGB", "TIFF", {"compression": "tiff_lzw"}),
+        ("L", "TIFF", {"compression": "packbits"}),
+        ("RGB", "TIFF", {"compression": "tiff_adobe_deflate"}),
+        ("RGB", "TIFF", {"compression": "jpeg"}),
+        ("1", "BMP", {}),
+    ],
+)
+def test_a_flat_picture_is_read_however_small_its_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, form: str, options: dict[str, object]
+) -> None:
+    monkeypatch.setattr(images, "_FREE_PIXELS", 0)  # or a test would have to write larger pictures
+    Image.new(mode, (1024, 1024)).save(tmp_path / "a.img", form, **options)
+    header = read_header(tmp_path / "a.img")
+    assert (header.width, header.height) == (1024, 1024)
+
+
+@pytest.mark.parametrize("tag", range(1, 9))
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_a_turned_picture_and_mask_are_those_that_pillow_turns(tmp_path: Path, tag: int, suffix: str) -> None:
+    exif, plain = Image.Exif(), Image.fromarray(RAMP[..., :3])
+    exif[0x0112] = tag
+    path = tmp_path / f"a.{suffix}"
+    plain.save(path, exif=exif)
+    tagged = Image.open(path)
+    expected = np.asarray(ImageOps.exif_transpose(tagged))
+    assert (read_image(path, turned=True) == expected).all()
+    plain.save(path)
+    assert (read_mask(path, tag) == (expected.max(axis=2) >= 128)).all()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_strips_make_the_same_picture_as_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (37, 29, 4), np.uint8)
+    picture = Image.fromarray(noise[..., 0].astype(np.uint16) * 256) if mode == "I;16" else Image.fromarray(noise)
+    (picture if mode == "I;16" else picture.convert("RGB" if mode == "P" else "RGBA").convert(mode)).save(
+        path := tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}"
+    )
+    whole = read_image(path), read_mask(path)
+    monkeypatch.setattr(images, "_STRIP_PIXELS", 100)  # three rows
+    assert (read_image(path) == whole[0]).all()
+    assert (read_mask(path) == whole[1]).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "I;16"])
+def test_reading_makes_no_copies_of_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr(images, "_STRIP_PIXELS", 1 << 14)
+    Image.new(mode, (800, 600)).save(tmp_path / "a.png")
+    for read in (read_image, read_mask):
+        read(tmp_path / "a.png")  # imports
+        tracemalloc.start()
+        size = read(tmp_path / "a.png").nbytes
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < (1.3 if read is read_image else 3.5) * size + (1 << 19)  # of a mask its brightness too
+
+
+def test_formats_of_no_camera_are_not_tried(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    with pytest.raises(InputError, match="not an image"):
+        read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "tif"])
+def test_libraries_print_nothing_about_damage(tmp_path: Path, capfd: pytest.CaptureFixture, suffix: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(noise).save(path, **({"compression": "tiff_adobe_deflate"} if suffix == "tif" else {}))
+    content = path.read_bytes()
+    for place in range(300, len(content), 1500):
+        path.write_bytes(content[:place] + bytes(40) + content[place + 40 :])
+        with contextlib.suppress(InputError):
+            read_image(path)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not FAULTS.exists(), reason="the shared test data is not here")
+def test_the_picture_of_a_kilobyte_is_refused() -> None:
+    with pytest.raises(InputError, match=r"claims to be 16384 x 16384 pixels, more than its 1,220 bytes can hold"):
+        read_mask(FAULTS / "jpeg-claims-more" / "a.jpg")

@@ -19,6 +19,7 @@ from splatscope.app.commands import make_trainer
 from splatscope.app.compare import changes
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.live import one_sentence
+from splatscope.app.provenance import Provenance
 from splatscope.app.trace import TraceRecorder
 from splatscope.assets.capture import Capture
 from splatscope.assets.ply import read_ply
@@ -273,6 +274,23 @@ def test_the_difference_of_pictures_is_measured_and_everything_can_be_saved(on_c
     assert saved["before"]["policy"]["bin"]["bounds"] == "circle3s"
     assert len(saved["before"]["stage_ms"]) == len(saved["after"]["stage_ms"]) == 4
     assert saved["stages"][-1]["after_ms"] == pytest.approx(result.stages[-1].after_ms)
+    assert saved["stages"][-1]["low_ms"] is None, "four pairs tell nothing, and JSON knows no infinity"
+    assert (saved["backend"], saved["iteration"]) == ("cpu", None)
+    told = next(line.text for line in on_cpu.status().log if "-comparison.json" in line.text)
+    assert told == f"Saved {path.name} in {path.parent}."
+
+
+def test_a_still_view_is_drawn_again_when_asked(on_cpu: Engine) -> None:
+    on_cpu.request_view(ViewRequest(looking(0.3)))
+    wait_until(on_cpu.picture, "a picture")
+    first = on_cpu.picture()
+    assert first is not None
+    on_cpu.send(messages.DrawAgain())
+    wait_until(lambda: (p := on_cpu.picture()) and p.serial == first.serial + 1, "another one")
+    again = on_cpu.picture()
+    assert again is not None
+    assert again.request == first.request
+    assert np.array_equal(again.rgba, first.rgba)
 
 
 def test_a_setting_against_itself_changes_no_bit(on_cpu: Engine) -> None:
@@ -293,14 +311,31 @@ def test_a_measurement_that_fails_says_why_and_the_engine_goes_on(live: Engine) 
     wait_until(lambda: shown(live, ViewRequest(looking(1))), "a picture")
 
 
-def test_changes_are_medians_of_pairs_and_a_stage_only_one_has_counts_as_nothing_in_the_other() -> None:
+def test_a_change_is_the_difference_of_the_medians_shown_and_a_stage_only_one_has_costs_nothing_in_the_other() -> None:
     before = [{"sort": 2.0, "blend": 5.0}, {"sort": 2.0, "blend": 7.0}, {"sort": 2.0, "blend": 90.0}]
     after = [{"blend": 4.0}, {"blend": 6.0}, {"blend": 50.0}]
     blend, sort, total = changes(before, after)
     assert (blend.stage, blend.before_ms, blend.after_ms, blend.change_ms) == ("blend", 7.0, 6.0, -1.0)
-    assert (sort.stage, sort.after_ms, sort.change_ms, sort.spread_ms) == ("sort", 0.0, -2.0, 0.0)
+    assert blend.ratio == pytest.approx(6 / 7)
+    assert (sort.stage, sort.after_ms, sort.change_ms, sort.ratio) == ("sort", 0.0, -2.0, 0.0)
     assert (total.stage, total.change_ms) == ("", -3.0)
-    assert blend.spread_ms == pytest.approx(39 / 4)
+    assert changes(after, before)[0].ratio is None, "the first setting does not have the stage"
+    assert all(change.is_noise for change in (blend, sort, total)), "three pairs tell nothing"
+
+
+def test_a_change_is_within_noise_where_drawing_the_pairs_again_gives_both_signs() -> None:
+    rng = np.random.default_rng(4)
+    common = rng.exponential(20.0, 20)  # of both pictures of a pair: a busy machine
+    before = [{"blend": 50.0 + c + e} for c, e in zip(common, rng.normal(0, 0.2, 20), strict=True)]
+    same, slower = (
+        [{"blend": 50.0 + more + c + e} for c, e in zip(common, rng.normal(0, 0.2, 20), strict=True)]
+        for more in (0.0, 5.0)
+    )
+    assert changes(before, same)[-1].is_noise
+    change = changes(before, slower)[-1]
+    assert not change.is_noise
+    assert 4.0 < change.low_ms < change.change_ms < change.high_ms < 6.0, "what a pair has in common cancels"
+    assert changes(before, slower) == changes(before, slower), "the same figures each time"
 
 
 # ---- Traces ----------------------------------------------------------------------------------------------------------
@@ -354,19 +389,21 @@ def test_a_recorded_second_has_the_engines_work_and_the_stages_on_two_tracks(
 
 
 def test_a_trace_file_lists_the_span_around_before_those_inside(tmp_path: Path) -> None:
-    recorder = TraceRecorder("a device")
+    recorder = TraceRecorder(Provenance(Path("garden"), 3064, "cpu", "a device"))
     with recorder.span("outer"), recorder.span("inner"):
         pass
     recorder.add_stages("picture", [("project", 1.0, 1.5), ("blend", 1.5, 2.0)], number=7)
     recorder.write(tmp_path / "trace.json")
+    told = json.loads((tmp_path / "trace.json").read_text())["otherData"]
+    assert told == {"scene": "garden", "iteration": 3064, "backend": "cpu", "device": "a device"}
     tracks = tracks_of(tmp_path / "trace.json")
     assert [span["name"] for span in tracks["engine"]] == ["outer", "inner"]
-    assert [(s["name"], s["dur"]) for s in tracks["stages on a device"]] == [
+    assert [(s["name"], s["dur"]) for s in tracks["stages on cpu, a device"]] == [
         ("picture", pytest.approx(1e6)),
         ("project", pytest.approx(5e5)),
         ("blend", pytest.approx(5e5)),
     ]
-    assert tracks["stages on a device"][0]["args"] == {"number": 7}
+    assert tracks["stages on cpu, a device"][0]["args"] == {"number": 7}
 
 
 # ---- Which backend ---------------------------------------------------------------------------------------------------

@@ -6,14 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 
-from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Frame
+from splatscope.kernels.types import Camera, Frame
 from splatscope.viewer import overlays
+from splatscope.viewer.messages import ViewRequest
 from splatscope.viewer.plots import decimate
 from splatscope.viewer.resolution import Resolution
 from splatscope.viewer.run_status import Curve
 from splatscope.viewer.scale import LINEAR, nice_ceiling
+from splatscope.viewer.tile_values import make_legend
 
 
 def some_frame(width: int, height: int, top: int = 700) -> Frame:
@@ -93,7 +95,7 @@ def test_the_scale_ends_at_a_round_number_that_holds_the_largest_count() -> None
 
 
 def test_the_legend_shows_the_whole_colour_map_upright() -> None:
-    legend = overlays.legend(1000, 400)
+    legend = overlays.legend(make_legend("splats per tile", np.array([1000], np.int32), LINEAR), 400)
     assert legend.shape[0] == 400
     bar = legend[:, 12, :3]
     shown = [color for color in map(tuple, bar) if color in {tuple(c) for c in overlays.TURBO}]
@@ -102,10 +104,20 @@ def test_the_legend_shows_the_whole_colour_map_upright() -> None:
     assert len(set(shown)) > 200
 
 
+def test_a_sheet_has_the_signs_that_the_window_has() -> None:
+    def drawn(sign: str) -> np.ndarray:
+        paper = Image.new("L", (30, 30))
+        ImageDraw.Draw(paper).text((2, 2), sign, fill=255, font=overlays.sheet_font(16))
+        return np.asarray(paper)
+
+    assert [sign for sign in "µ–×°±" if np.array_equal(drawn(sign), drawn("\uffff"))] == []
+
+
 @pytest.mark.parametrize(("width", "height"), [(640, 360), (90, 40), (1920, 1080)])
 def test_a_heatmap_sheet_holds_the_picture_at_exact_pixels_beside_legend_and_facts(width: int, height: int) -> None:
     frame = some_frame(width, height)
-    sheet = overlays.heatmap_picture(frame, 0.65, Policy(), "garden.ply")
+    request = ViewRequest(Camera.from_matrix(np.eye(4), width, height, 100, 100, 0, 0), overlay="tiles")
+    sheet = overlays.heatmap_picture(frame, request, "cpu", "garden.ply")
     picture = overlays.picture_rgba(frame.image)
     overlays.blend_tile_heatmap(picture, frame.tile_counts, 0.65)
     assert np.array_equal(sheet[:height, :width], picture)

@@ -214,7 +214,7 @@ LISTS = "property list uchar int indices"
         (lambda c: with_header(c, lambda h: h, b"0.25 -1e-05 nan " * 40), "header says binary, but its rows are text"),
         (lambda c: c.replace(b"binary_little_endian", b"ascii"), "damaged|cut short"),
         (lambda c: c.replace(b"float y", b"float x"), "cannot be understood"),
-        (lambda c: c.replace(b"float y", b"float16 y"), "at 'property float16 y'"),
+        (lambda c: c.replace(b"float y", b"float16 y"), "at line 5, 'property float16 y': types are char, int8"),
         (lambda c: c.replace(b"end_header", b"element vertex 5\nproperty int q\nend_header"), "cannot be understood"),
         (lambda c: c.replace(b"little_endian 1.0", b"little_endian 2.0"), "cannot be understood"),
         (lambda c: c.replace(b"format binary_little_endian 1.0\n", b""), "cannot be understood"),

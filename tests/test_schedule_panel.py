@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from splatscope.app.provenance import Provenance
 from splatscope.app.schedule_view import blending_of, record_frame, save_recorded_frame, settings
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.errors import InputError
@@ -27,6 +29,7 @@ from splatscope.viewer.messages import BlendMachine, Picture, ViewRequest
 from splatscope.viewer.schedule_figures import (
     ASSUMED,
     CUSTOM,
+    EXPLAINED,
     HERE,
     THREADS,
     VARIANTS,
@@ -38,8 +41,10 @@ from splatscope.viewer.schedule_figures import (
     scheduled_as,
     simulator_error,
     spoken_checks,
+    spoken_overhead,
     spoken_recording,
     what_if,
+    where,
 )
 from splatscope.viewer.schedule_plots import (
     CHUNK,
@@ -92,6 +97,9 @@ def test_another_machine_keeps_what_is_known_of_this_one() -> None:
     assert what_if(H200, CUSTOM, 300, 4).machine == Machine(300, 4, 1.5)
     assert what_if(H200, THREADS, 1, 1).machine == Machine(os.cpu_count() or 1, 1)
     threads = BlendMachine("2 threads", Machine(2, 1), CostModel())
+    assert where(threads, HERE) == "On this device, 2 threads, simulated"
+    assert where(what_if(threads, "A100", 1, 1), "A100") == "On A100, 108 SMs x 6 blocks, simulated"
+    assert list(EXPLAINED) == list(VARIANTS), "a tooltip for each schedule"
     assert what_if(threads, "A100", 1, 1).machine == Machine(108, 6, ASSUMED.machine.saturated_by)
     assert machine_name(threads) == "2 threads"
     assert [ratio_text(ratio) for ratio in (0.0, 0.00606, 0.5, 44.712)] == ["0.00", "0.0061", "0.50", "44.71"]
@@ -238,19 +246,27 @@ def test_a_recorded_frame_is_written_so_that_others_can_read_it(tmp_path: Path) 
     assert recorded.blend_ms > 0
     assert recorded.plain_ms > 0
     assert f"{recording.timeline.sm_activity:.1%}" in spoken_recording(recorded)
-    assert "off by" in spoken_checks(recorded)
+    assert f"on {recorded.on.name}: off by" in spoken_checks(recorded)
     assert f"by {simulator_error(recorded):+.1%} (" in spoken_checks(recorded)
+    slower = replace(recorded, blend_ms=1.1 * recorded.plain_ms)
+    assert spoken_overhead(slower) == "recording overhead 10.0% of blending"
+    assert spoken_overhead(replace(slower, blend_ms=recorded.plain_ms)) == "no measurable recording overhead"
     assert settings(recorded)[:2] == [
         "150 x 100 px",
         f"K = {recorded.on.machine.workers} x 1 = {recorded.on.machine.workers}",
     ]
-    trace, table, figures, *pictures = save_recorded_frame(recorded, tmp_path, "frame")
-    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    trace, table, figures, *pictures = save_recorded_frame(
+        recorded, tmp_path, Provenance(Path("garden"), 3064, "cpu", "2 threads")
+    )
+    content = json.loads(trace.read_text())
+    assert (content["otherData"]["scene"], content["otherData"]["iteration"]) == ("garden", 3064)
+    events = [e for e in content["traceEvents"] if e["ph"] == "X"]
     assert sum(e["dur"] for e in events) == pytest.approx((recording.end - recording.start).sum() / 1e3)
     rows = list(csv.DictReader(table.open()))
     assert len(rows) == len(events) == len(recording)
     assert sum(int(row["listed"]) for row in rows) == recorded.counts.sum()
     told = json.loads(figures.read_text())
+    assert (told["scene"], told["device"]) == ("garden", "2 threads")
     assert told["sm_activity"] == recording.timeline.sm_activity
     assert told["imbalance_ratio"] == imbalance(recorded.counts, recorded.on.machine).ratio
     for path in pictures:
@@ -270,7 +286,9 @@ def test_who_does_not_blend_by_tiles_says_so() -> None:
 
 @pytest.fixture
 def pretended(display: str) -> Iterator[Hands]:
-    program = Program(display, SCRIPT, ["--size", "1100x820", "--backend", "cuda", "--only", "Heatmap", "Schedule"])
+    program = Program(
+        display, SCRIPT, ["--size", "1100x820", "--backend", "cuda", "--only", "Heatmap", "Schedule", "Toggles"]
+    )
     try:
         yield Hands(program)
     finally:
@@ -285,8 +303,11 @@ def click(hands: Hands, name: str) -> None:
 def test_overlays_are_grey_until_a_frame_has_been_recorded(pretended: Hands) -> None:
     hands = pretended
     click(hands, "blended")
+    click(hands, "save frame")
     hands.rest(0.5)
-    assert hands.program.facts["overlay"] == "none"
+    before = hands.program.facts
+    assert before["overlay"] == "none"
+    assert not any("SaveRecordedFrame" in command for command in before["commands"]), "there is none yet"
     click(hands, "record frame")
     hands.program.wait_for("the command", lambda facts: any("RecordFrame" in c for c in facts["commands"]))
     hands.rest(0.5)
@@ -294,10 +315,14 @@ def test_overlays_are_grey_until_a_frame_has_been_recorded(pretended: Hands) -> 
     recording = repr(Policy().with_value("schedule", "record", "on"))
     hands.program.wait_for("pictures that are recorded", lambda facts: facts["shown policy"] == recording)
     assert hands.program.facts["overlay"] == "blended"
+    hands.program.wait_for("the tick of what the heatmap adds", lambda facts: facts["shown"]["schedule.record"])
     click(hands, "tiles")
+    hands.program.wait_for("the tick to go with it", lambda facts: not facts["shown"]["schedule.record"])
     hands.program.wait_for("pictures that are not", lambda facts: facts["shown policy"] == repr(Policy()))
     click(hands, "save frame")
     hands.program.wait_for("the command", lambda facts: any("SaveRecordedFrame" in c for c in facts["commands"]))
+    moved = {name for name, place in hands.program.facts["places"].items() if place != before["places"][name]}
+    assert not moved, "controls stay under the mouse"
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_the_windows_pace_is_its_own_time_and_how_often_it_draws() -> None:
     pace = Pace()
     for k in range(200):
         pace.note(0.004, k / 30)
-    assert str(pace) == "Window 4.0 ms a frame, 30 a second"
+    assert str(pace) == "UI: 4 ms per frame, 30 fps"
     for k in range(200):
         pace.note(0.008, 10 + k / 15)
-    assert str(pace) == "Window 8.0 ms a frame, 15 a second"
+    assert str(pace) == "UI: 8 ms per frame, 15 fps"

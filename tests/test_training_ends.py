@@ -236,7 +236,7 @@ def test_splats_that_no_step_can_use_are_left_out_and_counted(
     trainer = Trainer(capture, config, backend, tmp_path / "a", begin)
     assert trainer.gaussians.count == count - 3
     remark = remark_of(list(trainer.run()))
-    assert f"Left out: 3 splats of {path} have a number that is not finite" in remark
+    assert f"Left out: 3 splats of {path}: 2 with a number that is not finite, 1 without a rotation" in remark
     assert "the first in row 3, counted from 0" in remark
     splats = read_ply(tmp_path / "point_cloud" / "iteration_40" / "point_cloud.ply")
     splats.means[5] = np.inf

@@ -278,7 +278,7 @@ def test_points_of_the_colmap_model_beside_it_are_moved_as_its_cameras_were(tmp_
     (folder / "colmap/sparse/0/points3D.txt").write_text("1 NONSENSE\n")
     capture = read_blender(folder)
     assert capture.points is None
-    assert "Points ignored" in capture.warnings[-1]
+    assert "Left out: 1 of 1 point in " in capture.warnings[-1]
 
 
 def test_a_survey_in_transforms_is_read_near_the_origin(tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from splatscope.kernels.errors import InputError
+from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.memory import RECENT, SCENES, Memory
 from splatscope.viewer.navigation import Lens, framing_navigator
+from splatscope.viewer.session import Session
+from tests.fake_engine import FakeEngine
 
 VIEW = framing_navigator((-1, -2, -3), (3, 2, 1), up=(0, 0, 1)).orbit(0.7, -0.2).pan(30, 20, 800, 600)
 
@@ -67,7 +70,9 @@ def test_only_the_newest_scenes_are_kept(tmp_path: Path) -> None:
     assert memory.of(tmp_path / "3").up == (0.0, 1.0, 0.0)
 
 
-def test_a_damaged_file_counts_as_empty(tmp_path: Path, scene: Path) -> None:
+def test_a_damaged_file_counts_as_empty_and_one_that_is_not_understood_is_kept_and_told_of(
+    tmp_path: Path, scene: Path
+) -> None:
     file = tmp_path / "window.json"
     memory = Memory(file)
     memory.set_home(scene, VIEW)
@@ -89,8 +94,16 @@ def test_a_damaged_file_counts_as_empty(tmp_path: Path, scene: Path) -> None:
         file.write_text(text)
         loaded = Memory.load(file)
         assert (loaded.recent, loaded.of(scene).up, loaded.of(scene).home) == ([], None, None), text
-    file.write_bytes(b"\xff\xfe\x00")
-    assert Memory.load(file).recent == []
+    for content in (b"\xff\xfe\x00", b"[1]", b"{" * 100_000):
+        file.write_bytes(content)
+        loaded = Memory.load(file)
+        assert loaded.recent == []
+        assert f"is kept as {file}.damaged" in loaded.remark
+        assert Path(f"{file}.damaged").read_bytes() == content
+        session = Session(FakeEngine(), WindowConfig(memory=file))
+        assert not session.log, "the file is out of the way"
+    file.write_text("{")
+    assert "Recent paths" in Session(FakeEngine(), WindowConfig(memory=file)).log[0].text
 
 
 def test_a_place_that_cannot_be_written_is_said_and_nothing_is_lost_meanwhile(tmp_path: Path, scene: Path) -> None:

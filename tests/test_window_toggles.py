@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.steps import step
+from splatscope.viewer.stage_times import LEAST
 from tests.display import Program
 from tests.window_hands import SCRIPT, Hands
 
-SIZE = (1000, 780)
+STILL_LIFE = Path(__file__).parents[1] / "assets" / "demo" / "still_life.ply"
+SIZE = (1000, 840)  # the list of presets has room below
 WHEEL_NOTCHES = 60  # to try, at most
 
 
@@ -75,19 +78,59 @@ def test_a_preset_sets_all_and_what_a_toggle_needs_is_not_to_be_clicked_before(h
     click(hands, "blend.compaction")
     click(hands, "blend.cmask")
     hands.program.wait_for("both", lambda facts: "cmask='on'" in facts["policy"])
-    click(hands, "blend.compaction")
+    place = click(hands, "blend.compaction")
     hands.program.wait_for("what needs it to go too", lambda facts: "cmask='off'" in facts["policy"])
     assert "compaction='off'" in hands.program.facts["policy"]
+    hands.rest(0.3)
+    assert hands.program.facts["places"]["blend.compaction"] == place, "the note above has its place"
 
 
 def test_a_measurement_is_asked_for_shown_and_saved_and_a_second_recorded(hands: Hands) -> None:
+    before = click(hands, "save"), click(hands, "record")
+    hands.program.wait_for("recording", lambda facts: "RecordTrace" in facts["commands"][-1])
+    assert not any("SaveComparison" in command for command in hands.program.facts["commands"]), "there is none yet"
     click(hands, "start")
     facts = hands.program.wait_for("the measurement", lambda facts: "Compare(" in str(facts["commands"]))
     assert "names=('s00', 'best')" in facts["commands"][-1]
     width, height = facts["size"]
     assert f"width={width}, height={height}" in facts["commands"][-1], "the view as it is, at full resolution"
-    hands.program.wait_for("its end", lambda facts: bool(facts["places"]["save"]))
-    click(hands, "save")
+    hands.program.wait_for("its end", lambda facts: facts["shown"]["measured"])
+    hands.rest(0.3)
+    assert (click(hands, "save"), hands.program.facts["places"]["record"]) == before, (
+        "what is pressed stays where it is"
+    )
     hands.program.wait_for("saving", lambda facts: "SaveComparison" in facts["commands"][-1])
-    click(hands, "record")
-    hands.program.wait_for("recording", lambda facts: "RecordTrace" in facts["commands"][-1])
+
+
+def test_a_view_that_is_still_is_drawn_until_figures_hold_and_again_after_a_toggle(display: str) -> None:
+    arguments = [str(STILL_LIFE), "--only", "Stages", "Toggles"]
+    program = Program(display, SCRIPT.with_name("real_window.py"), arguments)
+    try:
+        program.wait_for("frames of the first view", lambda facts: (facts["shown"]["pictures"] or 0) >= LEAST)
+        program.wait_for("the panel", lambda facts: facts["places"]["preset"])
+        left, top, _, height = program.facts["places"]["preset"]
+        window = program.find_window("splatscope")
+        for x, y in ((left + 20, top + 12), (left + 20, top + height + 20)):
+            program.xdotool("mousemove", "--window", window, x, y, "click", 1)
+            program.rest(0.4)
+        program.wait_for("the preset", lambda facts: facts["shown"]["preset"] == "s00")
+        first = program.facts["pictures"]
+        program.wait_for("more pictures", lambda facts: facts["pictures"] > first + LEAST)
+        program.wait_for("figures of them", lambda facts: (facts["shown"]["pictures"] or 0) >= LEAST)
+    finally:
+        program.end()
+
+
+def test_the_tooltip_of_a_hidden_control_does_not_show_with_that_of_the_one_before_it(display: str) -> None:
+    program = Program(display, SCRIPT.with_name("tooltip_window.py"))
+    try:
+        window = program.find_window("splatscope")
+        for name in ("shown", "disabled"):
+            left, top = program.wait_for("buttons", lambda facts: facts["places"]["disabled"][0])["places"][name]
+            for nudge in (2, 0):
+                program.xdotool("mousemove", "--window", window, left + 8 + nudge, top + 8)
+            program.wait_for("its tooltip", lambda facts, name=name: name in facts["seen"])
+            program.rest(0.5)
+            assert program.facts["seen"] == [name]
+    finally:
+        program.end()

@@ -72,7 +72,9 @@ def tell_places() -> None:
     def stages(panel: Any) -> dict[str, Any]:
         tables = {"pictures": panel._picture, "steps": panel._training}
         for name, table in tables.items():
-            SHOWN[name] = len(table._recent) if dpg.is_item_shown(table._whole) else None
+            SHOWN[name] = len(table.times.table) if dpg.is_item_shown(table.whole) else None
+        result = panel._comparison
+        SHOWN["measured"] = result is not None and result.done == result.pairs
         return {name: getattr(panel, f"_{name}") for name in names}
 
     telling(StagesPanel, stages)
@@ -82,6 +84,7 @@ def tell_places() -> None:
         lambda panel: {
             "record frame": panel._record,
             "save frame": panel._save,
+            "machine": panel._machine,
             "source": panel._source,
             "gantt": panel._gantt.item,
         },
@@ -97,8 +100,9 @@ def tell_places() -> None:
     telling(TogglesPanel, toggles)
 
     def tip_of(item: Any) -> Any:
-        siblings: Any = dpg.get_item_children(dpg.get_item_parent(item) or 0, 1)
-        return siblings[siblings.index(item) + 1]
+        group: Any = dpg.get_item_parent(item)  # which it has for itself
+        siblings: Any = dpg.get_item_children(dpg.get_item_parent(group) or 0, 1)
+        return siblings[siblings.index(group) + 1]
 
     def buttons(row: Any) -> dict[str, Any]:
         """By what they do; those that cannot be pressed are not there."""

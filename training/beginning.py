@@ -15,7 +15,7 @@ from torch import Tensor
 
 from splatscope.assets.capture import NO_OFFSET, Offset
 from splatscope.assets.recentre import rebased
-from splatscope.assets.usable import unusable_in_words, usable_rows
+from splatscope.assets.usable import trainable_rows, unusable_in_words
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
@@ -60,7 +60,7 @@ class Beginning:
     def _without_rows(self) -> Beginning:
         moments = () if self.checkpoint is None else (_part(self.checkpoint, name) for name in ("first", "second"))
         kept = _usable_rows(self._raw, *moments)
-        unusable = unusable_in_words(self.path, kept.numpy())
+        unusable = unusable_in_words(self.path, _as_gaussians(self._raw), kept.numpy())
         if not unusable:
             return self
         if not kept.any():
@@ -146,9 +146,14 @@ def _part(checkpoint: Checkpoint, name: str) -> SplatTensors:
     return SplatTensors(**{f.name: checkpoint.tensors[f"{name}.{f.name}"] for f in fields(SplatTensors)})
 
 
+def _as_gaussians(raw: SplatTensors) -> Gaussians:
+    """Without a copy."""
+    return Gaussians(**{f.name: getattr(raw, f.name).numpy() for f in fields(raw)})
+
+
 def _usable_rows(raw: SplatTensors, *moments: SplatTensors) -> Tensor:
     """Mask [N] of splats that steps can change: usable, and no NaN among their moments."""
-    usable = torch.from_numpy(usable_rows(Gaussians(**{f.name: getattr(raw, f.name).numpy() for f in fields(raw)})))
+    usable = torch.from_numpy(trainable_rows(_as_gaussians(raw)))
     for group in moments:
         for f in fields(group):
             usable &= ~getattr(group, f.name).isnan().reshape(raw.count, -1).any(dim=1)

@@ -21,7 +21,9 @@ import numpy as np
 from splatscope.assets.atomic import atomic_path
 from splatscope.assets.capture import View
 from splatscope.assets.images import write_png
+from splatscope.assets.json_fields import read_json
 from splatscope.kernels.api import Backend
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.training import metrics
@@ -105,8 +107,8 @@ def _columns(scores: Sequence[ViewScore]) -> dict[str, list[float]]:
 
 def _merge(path: Path, method: str, values: dict[str, Any]) -> None:
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none yet, or not ours to mend
+        stored = read_json(path)
+    except InputError:  # none yet, or not ours to mend
         stored = {}
     _write(path, {**(stored if isinstance(stored, dict) else {}), method: values})
 

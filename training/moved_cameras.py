@@ -6,7 +6,6 @@ another scale. No step says so: the loss just begins high. `output.py` writes wh
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,9 @@ from numpy.typing import NDArray
 
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.extent import scene_extent
+from splatscope.assets.json_fields import read_json
 from splatscope.assets.model_folder import model_of
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
 from splatscope.training.folder import run_of
 
@@ -64,10 +65,10 @@ def _poses(path: Path) -> dict[str, _Pose]:
     """By name, as far as the file can be understood: not the reader of `assets/cameras.py`, which takes no cameras far
     from the origin, where captures may stand."""
     try:
-        entries: Any = json.loads(path.read_text(encoding="utf-8"))
+        entries: Any = read_json(path)
         names = Counter(str(entry["img_name"]) for entry in entries)  # without folders two may be called the same
         return {name: _pose(entry) for entry in entries if names[name := str(entry["img_name"])] == 1}
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+    except (InputError, ValueError, KeyError, TypeError, ArithmeticError):
         return {}
 
 

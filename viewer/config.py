@@ -38,6 +38,7 @@ class WindowConfig:
     policy: Policy = Policy()  # toggles at first
     keeps_filter: bool = False  # the policy's filter holds for a scene that was trained with another one, too
     screenshot_dir: Path = Path("screenshots")
+    measurement_dir: Path = Path("measurements")  # timings, traces, recorded frames, tables of views
     memory: Path | None = None  # file of recent paths, home views and up axes; None forgets them at the end
 
     def __post_init__(self) -> None:

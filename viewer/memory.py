@@ -1,8 +1,7 @@
 """What the window remembers from one day to the next: what was opened, how each scene is met, a few preferences.
 
 One JSON file in the user's settings, never beside the user's own files. A scene is known by its path and, for a file,
-its size. A file that is damaged or of another kind counts as empty: it holds nothing that cannot be set again. Who
-asks: `session.py`.
+its size. A file that is damaged or of another kind is set aside and counts as empty. Who asks: `session.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from splatscope.assets.atomic import atomic_path
+from splatscope.assets.json_fields import read_json
+from splatscope.kernels.errors import InputError
 from splatscope.viewer.navigation import Lens, Matrix3, Navigator, Vector
 
 RECENT = 12  # paths kept
@@ -43,6 +44,7 @@ class Memory:
     """Reads its file once and writes it at each change. Without a path it forgets when the window closes."""
 
     path: Path | None = None
+    remark: str = ""  # a sentence about a file that could not be used
     recent: list[Path] = field(default_factory=list)  # newest first
     _preferences: dict[str, float] = field(default_factory=dict)
     _scenes: dict[str, Remembered] = field(default_factory=dict)  # oldest change first
@@ -50,8 +52,8 @@ class Memory:
     @staticmethod
     def load(path: Path | None) -> Memory:
         """What is in the file, as far as it makes sense."""
-        memory = Memory(path)
-        content = _read(path)
+        content, remark = _read(path)
+        memory = Memory(path, remark)
         recent = content.get("recent")
         if isinstance(recent, list):
             memory.recent = [Path(entry) for entry in recent if isinstance(entry, str)][:RECENT]
@@ -136,14 +138,23 @@ def _key(path: Path) -> str:
     return f"{path}|{size}"
 
 
-def _read(path: Path | None) -> Mapping[str, Any]:
+def _read(path: Path | None) -> tuple[Mapping[str, Any], str]:
+    """Returns what is in the file, and a sentence if that cannot be understood; the file is out of the way then."""
+    if path is None or not path.exists():
+        return {}, ""
+    reason = f"{path} does not hold what the window remembers."
     try:
-        if path is None or path.stat().st_size > SIZE_LIMIT:
-            return {}
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        content = read_json(path) if path.stat().st_size <= SIZE_LIMIT else None
+        if isinstance(content, dict):
+            return content, ""
+    except (InputError, OSError) as error:
+        reason = str(error)
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        path.replace(aside)
+    except OSError:
+        return {}, f"Recent paths, home views and preferences are not known: {reason}"
+    return {}, f"Recent paths, home views and preferences are not known: {reason} It is kept as {aside}."
 
 
 def _remembered(entry: object) -> Remembered:

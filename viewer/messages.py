@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.assets.activated import Activated
 from splatscope.assets.checkup import Finding
 from splatscope.kernels.policy import Filter, Policy
 from splatscope.kernels.schedule import CostModel, Machine
@@ -97,6 +98,7 @@ class SceneInfo:
     cameras: tuple[NamedCamera, ...] = ()
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what the scene was or will be trained over
     filter: Filter = "plain"  # project.filter that it looks right under
+    iteration: int | None = None  # of the run that made the splats, if the file's place tells
     warnings: tuple[str, ...] = ()
     generation: int = 0  # grows with every opened scene, so the window knows to go home
 
@@ -153,13 +155,28 @@ class Recipe:
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage costs under two policies on the same frame; medians, and of the differences within pairs."""
+    """What a stage costs under two policies on the same frame: medians, and how sure their difference is."""
 
     stage: str  # "" for the whole picture
     before_ms: float
     after_ms: float
-    change_ms: float
-    spread_ms: float  # half the range of the middle half of the differences
+    low_ms: float  # 95% interval of the change (app/compare.py); infinite while there are too few pairs
+    high_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """The difference of the two medians."""
+        return self.after_ms - self.before_ms
+
+    @property
+    def ratio(self) -> float | None:
+        """The second median over the first; None for a stage that only the second policy has."""
+        return self.after_ms / self.before_ms if self.before_ms else None
+
+    @property
+    def is_noise(self) -> bool:
+        """True if the interval of the change has 0 in it."""
+        return self.low_ms <= 0.0 <= self.high_ms
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +265,7 @@ class OpenScene:
 
     path: Path
     then_train: bool = False  # start training if it could be opened
+    activated: Activated = "auto"  # values that a splat file holds without logarithm and logit
 
 
 @dataclass(frozen=True)
@@ -331,6 +349,11 @@ class LoadThumbnails:
 
 
 @dataclass(frozen=True)
+class DrawAgain:
+    """Draw the wanted view once more though nothing has changed, so that its stage times become statistics."""
+
+
+@dataclass(frozen=True)
 class SaveScreenshot:
     """Render `request` at its own size and write PNG; with an overlay also its legend and NPY counts."""
 
@@ -399,6 +422,7 @@ Command = (
     | SetViewShare
     | LoadThumbnails
     | SurveyViews
+    | DrawAgain
     | SaveScreenshot
     | SavePly
     | Compare

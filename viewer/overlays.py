@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from importlib.resources import files
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from splatscope.kernels.constants import TILE
-from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.policy import toggle_table
 from splatscope.kernels.types import Float32, Frame, Int32
 from splatscope.kernels.words import counted
-from splatscope.viewer.scale import LINEAR, HeatScale
+from splatscope.viewer.messages import ViewRequest
+from splatscope.viewer.scale import LINEAR, HeatScale, apart
+from splatscope.viewer.tile_values import Legend, legend_of, spoken, tile_values, title_of, unit_of
 
 Rgba = NDArray[np.uint8]  # [H, W, 4]
 
@@ -31,6 +35,7 @@ TURBO_FIT = (
     (0.09140261, 2.19418839, 4.84296658, -14.18503333, 4.27729857, 2.82956604),
     (0.10667330, 12.64194608, -60.58204836, 110.36276771, -89.90310912, 27.34824973),
 )
+FONT = "SourceSansPro-Regular.ttf"
 PAPER, INK, FAINT = (20, 22, 27, 255), (232, 235, 240, 255), (150, 156, 168, 255)
 
 
@@ -64,7 +69,7 @@ def picture_rgba(image: Float32) -> Rgba:
 
 
 def tile_colors(tile_counts: Int32, top: int, scale: HeatScale = LINEAR) -> NDArray[np.uint8]:
-    """Turbo colours [Ty, Tx, 3] of counts on a scale from 0 to `top`."""
+    """Turbo colours [Ty, Tx, 3] of counts on a scale that ends at `top`."""
     return TURBO[(scale.place(tile_counts, top) * 255.0).astype(np.uint8)]
 
 
@@ -84,51 +89,46 @@ def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, scale: He
         part[...] = mixed
 
 
-def legend(top: int, height: int, title: str = "splats per tile", size: float = 1.0, scale: HeatScale = LINEAR) -> Rgba:
-    """A vertical colour bar with numbers from 0 to `top`, on dark paper; as wide as its text needs at `size`."""
-    font, pad = _font(round(14 * size)), round(10 * size)
-    values = scale.ticks(top)
-    labels = [f"{value:,}" for value in values]
-    bar = round(18 * size)
-    text_width = max(math.ceil(font.getlength(text)) for text in labels)
+def legend(words: Legend, height: int, size: float = 1.0) -> Rgba:
+    """A vertical colour bar with its numbers, on dark paper; as wide as its text needs at `size`."""
+    font, pad, bar = sheet_font(round(16 * size)), round(10 * size), round(18 * size)
+    head = [words.title] + [words.note] * bool(words.note)
+    widest = max(math.ceil(font.getlength(text)) for text, _ in words.labels)
     line = _line_height(font)
-    width = pad + max(bar + pad + text_width, math.ceil(font.getlength(title))) + pad
+    width = pad + max(bar + pad + widest, *(math.ceil(font.getlength(text)) for text in head)) + pad
     paper = Image.new("RGBA", (width, height), PAPER)
     draw = ImageDraw.Draw(paper)
-    draw.text((pad, pad), title, fill=INK, font=font)
-    first, last = pad + 2 * line, max(pad + 2 * line + 1, height - pad - line // 2)
+    for k, text in enumerate(head):
+        draw.text((pad, pad + 1.5 * k * line), text, fill=FAINT if k else INK, font=font)
+    first = round(pad + (0.5 + 1.5 * len(head)) * line)
+    last = max(first + 1, height - pad - line // 2)
     ramp = TURBO[np.linspace(255, 0, last - first + 1).astype(int)]
     paper.paste(Image.fromarray(np.repeat(ramp[:, None], bar, axis=1)), (pad, first))
-    for text, share in zip(labels, scale.place(values, top).tolist(), strict=True):
-        y = last - (last - first) * share
+    places = [(last - first) * share for _, share in words.labels]
+    for k in apart(places, [line] * len(places)):
+        y = last - places[k]
         draw.line([(pad + bar, y), (pad + bar + pad // 2, y)], fill=FAINT)
-        draw.text((pad + bar + pad, y), text, fill=INK, font=font, anchor="lm")
+        draw.text((pad + bar + pad, y), words.labels[k][0], fill=INK, font=font, anchor="lm")
     return np.array(paper)
 
 
-def heatmap_picture(
-    frame: Frame,
-    opacity: float,
-    policy: Policy,
-    caption: str = "",
-    backend: str = "cpu",
-    scale: HeatScale = LINEAR,
-    values: Int32 | None = None,
-    title: str = "splats per tile",
-) -> Rgba:
+def heatmap_picture(frame: Frame, request: ViewRequest, backend: str, caption: str = "") -> Rgba:
     """A screenshot that explains itself: picture with heatmap at exact pixels, top left; legend right, facts below.
 
-    The facts are the picture's size, the counts and the toggles (of that backend) that are not at their default;
-    `caption` is put before them. `values` [Ty, Tx] are the frame's counts unless given, `title` what they are.
+    The facts are the caption, the picture's size, the figures and the toggles (of that backend) that are not at their
+    default. The request's overlay must be one that the frame has.
     """
-    values = frame.tile_counts if values is None else values
+    words = legend_of(request.overlay, frame, request.scale)
+    values = tile_values(request.overlay, frame)
+    assert words is not None
+    assert values is not None
     rgba = picture_rgba(frame.image)
-    blend_tile_heatmap(rgba, values, opacity, scale)
+    blend_tile_heatmap(rgba, values, request.overlay_opacity, request.scale)
     height, width = rgba.shape[:2]
     size = min(max(height / 720.0, 1.0), 3.0)
-    side = legend(scale.top(values), max(height, round(180 * size)), title + ", log" * scale.log, size, scale)
+    side = legend(words, max(height, round(180 * size)), size)
     total_width = width + side.shape[1]
-    footer = _text_block(_facts(frame, values, title, opacity, policy, caption, backend), total_width, size)
+    footer = _text_block(_facts(frame, request, values, backend, caption), total_width, size)
     sheet = np.empty((side.shape[0] + footer.shape[0], total_width, 4), np.uint8)
     sheet[:] = PAPER
     sheet[:height, :width] = rgba
@@ -137,19 +137,17 @@ def heatmap_picture(
     return sheet
 
 
-def _facts(
-    frame: Frame, counts: Int32, title: str, opacity: float, policy: Policy, caption: str, backend: str
-) -> list[str]:
-    height, width = frame.image.shape[:2]
-    choices = [
-        f"{t.key} = {value}" for t in toggle_table(backend) if (value := policy.value(t.stage, t.name)) != t.default
-    ]
+def _facts(frame: Frame, request: ViewRequest, values: Int32, backend: str, caption: str) -> list[str]:
+    (height, width), unit = frame.image.shape[:2], unit_of(request.overlay, frame)[1]
+    set_to = ((row, request.policy.value(row.stage, row.name)) for row in toggle_table(backend))
+    choices = [f"{row.key} = {value}" for row, value in set_to if value != row.default]
+    most, mean = int(values.max(initial=0)) / unit, float(values.mean()) / unit if values.size else 0.0
     parts = [
         caption,
-        f"{width} x {height} px, {counts.shape[1]} x {counts.shape[0]} tiles of {TILE} px",
-        f"{title}: max {int(counts.max(initial=0)):,}, mean {float(counts.mean()) if counts.size else 0.0:,.1f}",
+        f"{width} x {height} px, {values.shape[1]} x {values.shape[0]} tiles of {TILE} px",
+        f"{title_of(request.overlay, frame)}: max {spoken(most)}, mean {mean:,.1f}",
         f"{counted(frame.visible, 'splat')} visible, {counted(frame.instances, 'instance')}",
-        f"heatmap opacity {opacity:.2f}",
+        f"heatmap opacity {request.overlay_opacity:.2f}",
         *(choices or ["toggles at their defaults"]),
     ]
     return [part for part in parts if part]
@@ -157,7 +155,7 @@ def _facts(
 
 def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
     """Parts set one after the other, broken between parts where a line is full."""
-    font, pad = _font(round(13 * scale)), round(10 * scale)
+    font, pad = sheet_font(round(15 * scale)), round(10 * scale)
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]}   |   {part}" if lines[-1] else part
@@ -174,11 +172,11 @@ def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
 
 
 @lru_cache(maxsize=8)
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font: the same sheet on every machine."""
-    return ImageFont.load_default(size)
+def sheet_font(size: int) -> ImageFont.FreeTypeFont:
+    """The window's own font, so that sheets are the same on every machine and have every sign that the window has."""
+    return ImageFont.truetype(BytesIO((files("splatscope.assets") / "fonts" / FONT).read_bytes()), size)
 
 
-def _line_height(font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> int:
+def _line_height(font: ImageFont.FreeTypeFont) -> int:
     box = font.getbbox("Ag|")
     return math.ceil(box[3] - box[1])

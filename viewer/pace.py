@@ -37,5 +37,5 @@ class Pace:
         self._began = began
 
     def __str__(self) -> str:
-        rate = f", {1.0 / self.seconds_apart:.0f} a second" if self.seconds_apart else ""
-        return f"Window {self.ms:.1f} ms a frame{rate}"
+        rate = f", {1.0 / self.seconds_apart:.0f} fps" if self.seconds_apart else ""
+        return f"UI: {self.ms:.0f} ms per frame{rate}"

@@ -31,6 +31,17 @@ VARIANTS = {
     "seed": "policy, k chunks",
     "length": "policy, one length",
 }
+EXPLAINED = {
+    "grid": "Whole tiles, row after row, as the 2023 rasteriser launches them.",
+    "lpt_binned": "Whole tiles, those with most splats first.",
+    "fixed": "The 16 tiles with most splats are split into 16 chunks of depth each; longest first.",
+    "catgs": "Tiles with more than twice the mean are split into chunks of the mean, after all others (Zhang et al. "
+    "2026).",
+    "seed": "A cost model chooses how many of the heaviest tiles are split, and each one's number of chunks k (Ryu and "
+    "Yoo 2026).",
+    "length": "The cost model chooses one length of chunks for all tiles that are split: the default. Where no tile "
+    "stands out, tiles stay whole and in the order of the grid.",
+}  # for tooltips; one sentence or two for each of VARIANTS
 HERE, THREADS, CUSTOM = "this device", "this machine's CPU", "custom"
 WHAT_IF = (HERE, *MACHINES, THREADS, CUSTOM)
 _COSTS = Calibration()
@@ -128,6 +139,12 @@ def machine_name(on: BlendMachine) -> str:
     return f"{machine.multiprocessors} SMs x {machine.blocks_each} blocks"
 
 
+def where(on: BlendMachine, choice: str) -> str:
+    """Returns the heading of figures for a machine: "On H200, 132 SMs x 6 blocks, simulated"."""
+    name = HERE if choice == HERE else choice
+    return f"On {name}, {machine_name(on)}, simulated"
+
+
 def scheduled_as(schedule: SchedulePolicy) -> str:
     """The variant that comes nearest to what a policy does."""
     if schedule.chunk == "policy":
@@ -168,21 +185,23 @@ def simulator_error(recorded: RecordedFrame) -> float | None:
 
 
 def spoken_overhead(recorded: RecordedFrame) -> str:
-    """What recording adds to blending; where other programs disturb the clock more than that, nothing."""
-    return f"{recorded.overhead:.1%}" if recorded.overhead > 0 else "nothing that can be told"
+    """Returns what recording adds to blending; where other programs disturb the clock by more, nothing measurable."""
+    if recorded.overhead <= 0:
+        return "no measurable recording overhead"
+    return f"recording overhead {recorded.overhead:.1%} of blending"
 
 
 def spoken_checks(recorded: RecordedFrame) -> str:
-    """How far the simulator is from the recorded frame, and what recording costs."""
+    """Returns how far the simulator is from the recorded frame, and what recording costs."""
     found = {check.name: check for check in checks(recorded.recording, recorded.on.costs)}
     if not found:
         return ""
     real, listed = found["durations"], found["listed"]
     return (
-        f"Simulated, off by {real.makespan_error:+.1%} with each unit's own time, by {listed.makespan_error:+.1%} "
-        f"(activity {100 * listed.activity_error:+.1f} points) with splats listed. Recording adds "
-        f"{spoken_overhead(recorded)} to blending. A place stands empty for "
-        f"{recorded.recording.hand_over / 1e3:.1f} µs between two units."
+        f"Simulator against this recording, on {recorded.on.name}: off by {real.makespan_error:+.1%} with each unit's "
+        f"own time, by {listed.makespan_error:+.1%} (activity {100 * listed.activity_error:+.1f} points) with splats "
+        f"listed; {spoken_overhead(recorded)}. A place stands empty for {recorded.recording.hand_over / 1e3:.1f} µs "
+        "between two units."
     )
 
 

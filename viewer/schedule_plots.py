@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from splatscope.kernels.schedule import Machine, variant
 from splatscope.kernels.schedule_simulator import Float64, Timeline
@@ -21,7 +21,7 @@ from splatscope.kernels.sm_timeline import Recording
 from splatscope.kernels.types import Int32
 from splatscope.kernels.words import counted
 from splatscope.viewer.messages import BlendMachine
-from splatscope.viewer.overlays import FAINT, INK, PAPER, Rgba
+from splatscope.viewer.overlays import FAINT, INK, PAPER, Rgba, sheet_font
 
 GROUND, IDLE = (38, 42, 51), (92, 34, 38)  # waits for its next unit; has nothing more to do
 WHOLE, CHUNK, MARKED, SHARE = (84, 160, 255), (240, 184, 78), (255, 255, 255), (92, 201, 130)
@@ -219,7 +219,7 @@ def _sheet(
 ) -> Rgba:
     """A plate on dark paper; labels are at shares of its width, and of its height from the top."""
     height, width = plate.shape[:2]
-    font, small = ImageFont.load_default(18), ImageFont.load_default(14)
+    font, small = sheet_font(20), sheet_font(16)
     left, top, right, bottom = 80, 74, 30, 66
     paper = Image.new("RGBA", (left + width + right, top + height + bottom), PAPER)
     draw = ImageDraw.Draw(paper)

@@ -80,7 +80,8 @@ class Session(TrainingVerbs):
         self.camera_index = 0  # the training camera last stood at
         self.status: EngineStatus = client.status()
         self.picture: Picture | None = None
-        self.log: list[LogLine] = []  # all lines since the window opened, oldest first
+        # All lines since the window opened, oldest first. The engine's are counted from 1.
+        self.log = [LogLine("warning", self.memory.remark, 0)] if self.memory.remark else []
         self.error: LogLine | None = None  # the newest one the user has not dismissed
         self.pace = Pace()
         self._resolution = Resolution()
@@ -438,13 +439,13 @@ class Session(TrainingVerbs):
             self.client.send(messages.Compare(request, before, names))
 
     def save_comparison(self) -> None:
-        """The newest measurement, as JSON beside the screenshots."""
-        self.client.send(messages.SaveComparison(self.config.screenshot_dir))
+        """Saves the newest measurement as JSON."""
+        self.client.send(messages.SaveComparison(self.config.measurement_dir))
 
     def record_trace(self) -> None:
-        """A second of what runs when, beside the screenshots."""
+        """Records what runs when for a second, and saves it."""
         if self.status.scene is not None and not self.status.recording:
-            self.client.send(messages.RecordTrace(self.config.screenshot_dir))
+            self.client.send(messages.RecordTrace(self.config.measurement_dir))
 
     def record_frame(self) -> None:
         """When and where each tile of this view is blended, kept until the next time."""
@@ -452,9 +453,9 @@ class Session(TrainingVerbs):
             self.client.send(messages.RecordFrame(self.request()))
 
     def save_recorded_frame(self) -> None:
-        """The recorded frame as files, beside the screenshots."""
+        """Saves the recorded frame as files."""
         if self.status.recorded is not None:
-            self.client.send(messages.SaveRecordedFrame(self.config.screenshot_dir))
+            self.client.send(messages.SaveRecordedFrame(self.config.measurement_dir))
 
     def survey_views(self) -> None:
         """What every view costs."""

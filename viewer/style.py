@@ -139,6 +139,11 @@ class Style:
         return self._theme({}, padding)
 
     @cached_property
+    def lines(self) -> Item:
+        """For a group of short lines close together, tables of facts among them."""
+        return self._theme({}, {dpg.mvStyleVar_ItemSpacing: (self.px(8), self.px(2))})
+
+    @cached_property
     def label(self) -> Item:
         """For a button that is only a word: it stands level with the field beside it, which plain text does not."""
         return self._word(DIM)

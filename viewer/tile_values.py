@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from splatscope.kernels.sm_timeline import TileFigure
 from splatscope.kernels.types import Frame, Int32
 from splatscope.viewer.messages import OverlayName
+from splatscope.viewer.scale import PERCENTILE, HeatScale
 
 
 @dataclass(frozen=True)
@@ -18,21 +19,18 @@ class Overlay:
     """One kind of heatmap."""
 
     label: str  # in the list of them
-    title: str  # of the legend; {clock} is what a recording counts time in
+    title: str  # of the legend; {clock} is the unit that times are shown in
     figure: TileFigure
+    column: str  # of a table; {clock} is what a recording counts time in
     needs_recording: bool = True
-
-    def titled(self, clock: str = "cycles", log: bool = False) -> str:
-        """The legend's title."""
-        return self.title.format(clock=clock) + (", log" if log else "")
 
 
 OVERLAYS: dict[OverlayName, Overlay] = {
-    "tiles": Overlay("Splats listed", "splats per tile", "listed", needs_recording=False),
-    "blended": Overlay("Splats blended", "splats blended", "walked"),
-    "depth": Overlay("Early-stop depth", "% of the list blended", "depth"),
-    "time": Overlay("Time taken", "{clock} per tile", "time"),
-    "chunks": Overlay("Chunks", "chunks per tile", "chunks"),
+    "tiles": Overlay("Splats listed", "splats per tile", "listed", "splats_listed", needs_recording=False),
+    "blended": Overlay("Splats blended", "splats blended", "walked", "splats_blended"),
+    "depth": Overlay("Early-stop depth", "% of the list blended", "depth", "percent_blended"),
+    "time": Overlay("Time taken", "{clock} per tile", "time", "time_{clock}"),
+    "chunks": Overlay("Chunks", "chunks per tile", "chunks", "chunks"),
 }
 WHY_GREY = "Known once a frame has been recorded: press Record this frame in the Schedule panel."
 
@@ -51,7 +49,50 @@ def tile_values(name: OverlayName, frame: Frame) -> Int32 | None:
     return None if frame.recording is None else frame.recording.per_tile(OVERLAYS[name].figure)
 
 
-def title_of(name: OverlayName, frame: Frame, log: bool = False) -> str:
-    """What the legend of a frame's overlay says above its numbers."""
-    clock = frame.recording.clock if frame.recording is not None else "cycles"
-    return OVERLAYS[name].titled(clock, log)
+@dataclass(frozen=True)
+class Legend:
+    """The words on a colour bar."""
+
+    title: str  # "µs per tile, log"
+    labels: tuple[tuple[str, float], ...]  # text, and share of the way up; lowest first
+    note: str = ""  # where the scale ends below the highest figure
+
+
+def legend_of(name: OverlayName, frame: Frame, scale: HeatScale) -> Legend | None:
+    """Returns the words for a frame's overlay on a scale; None where the frame has no such figures."""
+    values = tile_values(name, frame)
+    if values is None:
+        return None
+    return make_legend(title_of(name, frame), values, scale, unit_of(name, frame)[1])
+
+
+def make_legend(title: str, values: Int32, scale: HeatScale, unit: int = 1) -> Legend:
+    """Returns the words for figures of any shape; labels are in `unit`s."""
+    top, ticks = (end := scale.top(values)), scale.ticks(end)
+    labels = zip((spoken(tick / unit) for tick in ticks), scale.place(ticks, top).tolist(), strict=True)
+    most = int(values.max(initial=0))
+    ends = "" if scale.locked_top is not None else f"ends at p{PERCENTILE}, "
+    note = f"{ends}max {spoken(most / unit)}" if most > top else ""
+    return Legend(title + (", log" if scale.log else ""), tuple(labels), note)
+
+
+def title_of(name: OverlayName, frame: Frame) -> str:
+    """Returns the title of a frame's overlay: what its figures are, and their unit."""
+    return OVERLAYS[name].title.format(clock=unit_of(name, frame)[0])
+
+
+def unit_of(name: OverlayName, frame: Frame) -> tuple[str, int]:
+    """Returns the unit that figures of a frame are shown in, and how many of what was recorded make one."""
+    if OVERLAYS[name].figure != "time" or frame.recording is None:
+        return "cycles", 1
+    return ("µs", 1000) if frame.recording.clock == "ns" else (frame.recording.clock, 1)
+
+
+def spoken(value: float) -> str:
+    """Returns a figure for a legend: 0.02, 4.5, 200, 20,000."""
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.2g}"
+
+
+def column_of(name: OverlayName, frame: Frame) -> str:
+    """Returns the name of a frame's figure in a table, with the unit that `tile_values` has it in."""
+    return OVERLAYS[name].column.format(clock=frame.recording.clock if frame.recording is not None else "cycles")

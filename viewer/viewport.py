@@ -17,12 +17,13 @@ from splatscope.viewer.frustums import apexes, depth_for, frustums
 from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.photo_layer import PhotoLayer, error_labels
 from splatscope.viewer.photograph import GRIP, spoken_psnr
+from splatscope.viewer.scale import apart
 from splatscope.viewer.schedule_figures import ratio_of, ratio_text
 from splatscope.viewer.style import ACCENT, BODY, DIM, LARGE, MONO, SHADE, SMALL, TEXT, WARN, Color, Item
 from splatscope.viewer.textures import PictureTexture, make_texture, ramp_texture
 from splatscope.viewer.thumbnail import Thumbnail
 from splatscope.viewer.tile_hover import tile_at, tile_box, tile_rows
-from splatscope.viewer.tile_values import tile_values, title_of
+from splatscope.viewer.tile_values import Legend, legend_of
 from splatscope.viewer.widgets import Ui, count, fit, milliseconds, text_width
 
 MARGIN = 12  # points between the viewport's edge and what is drawn on the picture
@@ -41,6 +42,7 @@ class Viewport:
         self._size = (1, 1)
         self._depth = (-1, 0.0)  # generation of a scene, and how deep its cameras are drawn
         self.inset = 0  # px at the top that something else lies over
+        self._words: tuple[Picture, Legend | None] | None = None  # of the newest picture's overlay
         self._drawn: dict[str, object] = {}  # layer -> what it shows, so that it is drawn anew only if that changed
 
     def build(self) -> None:
@@ -307,7 +309,7 @@ class Viewport:
             ("instances", count(frame.instances)),
             *((("imbalance", ratio_text(ratio_of(frame.tile_counts, on.machine))),) if (on := status.blending) else ()),
             ("resolution", f"{width} x {height}  {self.session.shown_share:4.0%}"),
-            ("window", f"{self.session.pace.ms:.1f} ms a frame"),
+            ("UI", f"{self.session.pace.ms:.1f} ms per frame"),
             ("backend", f"{status.backend}, {status.device}" if status.device else status.backend),
         ]
         if frame.skipped:
@@ -319,40 +321,39 @@ class Viewport:
         layer = self._changed("legend", content)
         if layer is None or content is None:
             return
-        title, rows = content
         style, px = self.style, self.style.px
-        wide = max(text_width(title, style.small), px(26) + max(text_width(text, style.small) for text, _ in rows))
-        bar_height, line = min(px(170), self._size[1] - px(90)), px(20)
+        head = [content.title] + [content.note] * bool(content.note)
+        widths = [text_width(text, style.small) for text in head]
+        wide = max(*widths, px(26) + max(text_width(text, style.small) for text, _ in content.labels))
+        line = px(20)
+        bar_height = min(px(170), self._size[1] - px(90))
         if bar_height < px(40):
             return
         left, bottom = px(MARGIN), self._size[1] - px(MARGIN)
-        upper = bottom - bar_height - line - px(24)
+        upper = bottom - bar_height - line * len(head) - px(24)
         self._shade(layer, left, upper, left + wide + px(20), bottom)
-        self._text(layer, left + px(10), upper + px(7), title, style.small, SMALL, DIM)
+        for k, text in enumerate(head):
+            self._text(layer, left + px(10), upper + px(7) + k * line, text, style.small, SMALL, DIM)
         x, y0, y1 = left + px(10), bottom - px(12), bottom - px(12) - bar_height
         dpg.draw_image_quad(
             self._ramp, (x, y0), (x, y1), (x + px(14), y1), (x + px(14), y0),
             uv1=(0, 0), uv2=(1, 0), uv3=(1, 1), uv4=(0, 1), parent=layer,
         )  # fmt: skip
-        for text, share in rows:
-            y = y0 + (y1 - y0) * share
+        places = [bar_height * share for _, share in content.labels]
+        for k in apart(places, [px(SMALL)] * len(places)):
+            y = y0 - places[k]
             dpg.draw_line((x + px(14), y), (x + px(18), y), color=DIM, parent=layer)
-            self._text(layer, x + px(24), y - px(7), text, style.small, SMALL, TEXT)
+            self._text(layer, x + px(24), y - px(7), content.labels[k][0], style.small, SMALL, TEXT)
 
-    def _legend(self, picture: Picture) -> tuple[str, tuple[tuple[str, float], ...]] | None:
-        """Title, and labels with their shares of the way up, of the colours over the picture."""
+    def _legend(self, picture: Picture) -> Legend | None:
+        """The words on the colours over the picture."""
         request, shown = picture.request, picture.photograph
         if shown is not None and shown.errors is not None and self.session.photo.mode == "error":
             labels = error_labels(self.session.photo.error_top)
-            return "difference, of 255", tuple((text, k / (len(labels) - 1)) for k, text in enumerate(labels))
-        counts = tile_values(request.overlay, picture.frame)
-        if counts is None:
-            return None
-        scale = request.scale
-        top = scale.top(counts)
-        values = scale.ticks(top)
-        rows = zip((count(value) for value in values), scale.place(values, top).tolist(), strict=True)
-        return title_of(request.overlay, picture.frame, scale.log), tuple(rows)
+            return Legend("difference, of 255", tuple((t, k / (len(labels) - 1)) for k, t in enumerate(labels)))
+        if self._words is None or self._words[0] is not picture:
+            self._words = picture, legend_of(request.overlay, picture.frame, request.scale)
+        return self._words[1]
 
     def _draw_hint(self, status: EngineStatus, picture: Picture | None) -> None:
         """What is going on while there is nothing to see, or while the picture waits for something."""

@@ -13,7 +13,7 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.session import Session
-from splatscope.viewer.style import DIM, Item, Style, inside
+from splatscope.viewer.style import DIM, SMALL, Color, Item, Style, inside
 
 LABEL_WIDTH = 104  # points
 BAR_MARGIN = 8  # points that words on a progress bar leave free, both sides together
@@ -143,9 +143,37 @@ def wake_tooltips(style: Style) -> None:
 
 
 def tooltip(style: Style, item: Item, text: str) -> Item:
-    """Text shown while the mouse rests on an item; returns the text's item."""
-    with inside(dpg.add_tooltip(item, delay=0.4)):
+    """Text shown while the mouse rests on an item; returns the text's item.
+
+    Dear PyGui shows a tooltip while the last item drawn before it is hovered: of a hidden item, that is the one before.
+    So the item gets a group of its own, which is as empty as the item is hidden.
+    """
+    with inside(dpg.add_tooltip(alone(item), delay=0.4)):
         return dpg.add_text(text, wrap=style.px(340))
+
+
+def notice(style: Style, lines: int, color: Color = DIM) -> Item:
+    """Adds room for some small lines, so that words which come and go move nothing below them; returns their item."""
+    with inside(
+        dpg.add_child_window(
+            height=style.px(lines * (SMALL + 1)), border=False, no_scrollbar=True, no_scroll_with_mouse=True
+        )
+    ):
+        return small_text(style, "", color)
+
+
+def small_text(style: Style, text: str, color: Color = DIM) -> Item:
+    """Adds small words that wrap where their container ends."""
+    item = dpg.add_text(text, color=color, wrap=0)
+    dpg.bind_item_font(item, style.small)
+    return item
+
+
+def alone(item: Item) -> Item:
+    """Moves an item into a group of its own, in its place; returns the group."""
+    group = dpg.add_group(before=item)
+    dpg.move_item(item, parent=group)
+    return group
 
 
 def fit(text: str, width: float, font: Item) -> str:

@@ -11,20 +11,23 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
+from splatscope.assets.atomic import ABANDONED_SECONDS, is_running
 from splatscope.assets.images import write_png
+from splatscope.kernels.caches import cache_folder, cache_path
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:  # numba loads only if there is something to render
@@ -64,14 +67,13 @@ def demo_capture_folder(progress: Progress | None = None, size: DemoSize = DemoS
     It appears whole or not at all, also if several processes ask at once or one is killed.
     Raises InputError if the user's cache cannot be written.
     """
-    cache = Path(platformdirs.user_cache_dir("splatscope", appauthor=False))
-    folder = cache / f"demo-{_version(size)}"
-    if folder.is_dir():
-        return folder
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        cache = cache_folder()
+        folder = cache / f"demo-{_version(size)}"
         _remove_abandoned(cache)
-        unfinished = Path(tempfile.mkdtemp(prefix="demo-unfinished-", dir=cache))
+        if folder.is_dir():
+            return folder
+        unfinished = Path(tempfile.mkdtemp(prefix=f"demo-unfinished-{os.getpid()}-", dir=cache))
         try:
             write_capture(unfinished, size, progress)
             _publish(unfinished, folder)
@@ -79,8 +81,8 @@ def demo_capture_folder(progress: Progress | None = None, size: DemoSize = DemoS
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise InputError(
-            f"The demo scene cannot be written to {cache}: {error.strerror or error}. Free some space there, or set "
-            "XDG_CACHE_HOME (Linux) to a folder that can be written."
+            f"The demo scene cannot be written to {cache_path()}: {error.strerror or error}. Free some space there, or "
+            "set XDG_CACHE_HOME (Linux) to a folder that can be written."
         ) from error
     return folder
 
@@ -94,7 +96,6 @@ def _version(size: DemoSize) -> str:
 
 
 def _publish(unfinished: Path, folder: Path) -> None:
-    unfinished.chmod(0o755)  # a temporary folder is closed to others
     try:
         unfinished.rename(folder)
     except OSError:
@@ -103,9 +104,14 @@ def _publish(unfinished: Path, folder: Path) -> None:
 
 
 def _remove_abandoned(cache: Path) -> None:
+    """Removes what killed processes have left of scenes they were rendering."""
     for path in cache.glob("demo-unfinished-*"):
-        if time.time() - path.stat().st_mtime > ABANDONED:
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # another process was faster
+            process = re.match(r"demo-unfinished-(\d{1,9})-", path.name)
+            age = time.time() - path.stat().st_mtime
+            # On a disk that machines share, the process may be another machine's.
+            if age > ABANDONED or (process and age > ABANDONED_SECONDS and not is_running(int(process[1]))):
+                shutil.rmtree(path)
 
 
 def write_capture(folder: Path, size: DemoSize = DemoSize(), progress: Progress | None = None) -> None:

@@ -7,18 +7,23 @@ sources instead). Nothing is compiled here. How kernels share threads is in `cre
 
 from __future__ import annotations
 
+import atexit
+import getpass
 import hashlib
 import os
 import shutil
 import tempfile
 import time
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numba
-import platformdirs
 from numba.core import config
+
+from splatscope.kernels.caches import cache_folder, cache_path, code_folder, private_folder
+from splatscope.kernels.errors import Remark
 
 UNUSED_DAYS = 14  # after which compiled kernels of other versions go
 
@@ -33,20 +38,36 @@ def source_hash(folder: Path = _HERE) -> str:
     return digest.hexdigest()[:16]
 
 
-def cache_folder() -> Path:
-    """A writable folder for compiled kernels: the user's cache, or a temporary one where that fails."""
-    name = f"kernels-{source_hash()}"
-    base = os.environ.get("NUMBA_CACHE_DIR") or platformdirs.user_cache_dir("splatscope", appauthor=False)
-    folder = Path(base) / name
+def kernel_folder() -> Path:
+    """Returns a folder for compiled kernels: NUMBA_CACHE_DIR or the user's cache; where that cannot be used or others
+    can write to it, one of temporary files, of which a `Remark` tells."""
+    named = os.environ.get("NUMBA_CACHE_DIR")
     try:
-        if not folder.is_dir():  # another version: kernels of earlier ones are not needed any more
-            remove_unused(Path(base), keep=name)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            os.utime(folder)
-            return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="splatscope-")) / name
+        return _folder_of_version(Path(named) if named else cache_folder())
+    except OSError as error:
+        reason = f"{error.filename or named or cache_path()} cannot be used: {error.strerror}"
+    try:
+        folder = _folder_of_version(private_folder(Path(tempfile.gettempdir()) / f"splatscope-{_user()}"))
+        remark = f"Compiled kernels are kept in {folder}"
+    except OSError:  # somebody else has taken that name
+        folder = Path(tempfile.mkdtemp(prefix="splatscope-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        remark = "Kernels are compiled again each time"
+    warnings.warn(Remark(f"{remark}, because {reason}. NUMBA_CACHE_DIR names another folder for them."), stacklevel=2)
+    return folder
+
+
+def _user() -> str:
+    return str(os.geteuid()) if hasattr(os, "geteuid") else getpass.getuser()
+
+
+def _folder_of_version(base: Path) -> Path:
+    folder = base / f"kernels-{source_hash()}"
+    if not folder.is_dir():  # another version: kernels of earlier ones are not needed any more
+        remove_unused(base, keep=folder.name)
+    with tempfile.TemporaryFile(dir=code_folder(folder)):
+        os.utime(folder)
+    return folder
 
 
 def remove_unused(base: Path, keep: str) -> None:
@@ -57,7 +78,7 @@ def remove_unused(base: Path, keep: str) -> None:
                 shutil.rmtree(folder)
 
 
-config.CACHE_DIR = str(cache_folder())  # pyright: ignore[reportAttributeAccessIssue]
+config.CACHE_DIR = str(kernel_folder())  # pyright: ignore[reportAttributeAccessIssue]
 # The crew asks numba how many threads to use, and numba then starts its own. Those of workqueue sleep.
 config.THREADING_LAYER_PRIORITY = ["workqueue", "omp", "tbb"]  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -8,11 +8,31 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.types import Int32
 from splatscope.viewer.messages import EngineStatus, OverlayName, Picture
-from splatscope.viewer.scale import HeatScale
-from splatscope.viewer.style import DIM, SMALL, TEXT, Item, inside
+from splatscope.viewer.scale import HeatScale, apart
+from splatscope.viewer.style import SMALL, TEXT, Item, inside
 from splatscope.viewer.textures import ramp_texture
-from splatscope.viewer.tile_values import OVERLAYS, WHY_GREY, needs_recording, tile_values
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, labelled, text_width, tooltip
+from splatscope.viewer.tile_values import (
+    OVERLAYS,
+    WHY_GREY,
+    Legend,
+    legend_of,
+    needs_recording,
+    spoken,
+    tile_values,
+    unit_of,
+)
+from splatscope.viewer.widgets import (
+    Facts,
+    Panel,
+    Ui,
+    button,
+    count,
+    labelled,
+    notice,
+    small_text,
+    text_width,
+    tooltip,
+)
 
 BAR_WIDTH = 308  # points
 MOST = 1_000_000_000  # where a locked scale may end
@@ -25,8 +45,8 @@ class HeatmapPanel(Panel):
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
-        self._drawn: tuple[HeatScale, int] | None = None  # scale and its end, as the labels show them
-        self._serial = -1
+        self._told: tuple[int, OverlayName, HeatScale] | None = None  # what the figures are of
+        self._unit = 1  # of what is recorded, in one of what is shown
         self._frame_top = 10  # where the scale of the newest picture would end by itself
 
     def build(self) -> None:
@@ -39,8 +59,7 @@ class HeatmapPanel(Panel):
             )
             dpg.bind_item_theme(kind, style.can_be_grey)
             self._kinds[name] = kind
-        self._why = dpg.add_text(WHY_GREY, color=DIM, wrap=0)
-        dpg.bind_item_font(self._why, style.small)
+        self._why = notice(style, 2)
         with labelled(style, "Opacity"):
             self._opacity = self.ui.field(
                 dpg.add_slider_float(
@@ -55,18 +74,20 @@ class HeatmapPanel(Panel):
             self._end = self.ui.field(
                 dpg.add_input_int(
                     width=-1, step=0, min_value=1, min_clamped=True, max_value=MOST, max_clamped=True, on_enter=False,
-                    callback=lambda _, end: self._rescale(locked_top=max(1, end)),
+                    callback=lambda _, end: self._rescale(locked_top=max(1, end) * self._unit),
                 )
             )  # fmt: skip
         with inside(dpg.add_group(show=False)) as self._numbers:
             self._build_numbers()
-            button(
-                style, "Save PNG and NPY", self._save,
-                tip="The picture, the heatmap with this legend, and the counts, to the screenshots' folder (P)",
-            )  # fmt: skip
+            with inside(dpg.add_group()) as saving:
+                self._save_button = button(style, "Save PNG, NPY and CSV", lambda: session.screenshot(heatmap=True))
+                dpg.bind_item_theme(self._save_button, style.can_be_grey)
+            folder = session.config.screenshot_dir
+            tooltip(style, saving, f"The picture, the heatmap with this legend, and its figures, in {folder} (P)")
 
     def _build_numbers(self) -> None:
         style = self.style
+        self._title = small_text(style, "")
         with inside(dpg.add_drawlist(style.px(BAR_WIDTH), style.px(38))):
             dpg.draw_image(ramp_texture(), (0, style.px(4)), (style.px(BAR_WIDTH), style.px(16)))
             self._labels = dpg.add_draw_node()
@@ -81,9 +102,6 @@ class HeatmapPanel(Panel):
     def _lock(self, locked: bool) -> None:
         self._rescale(locked_top=self._frame_top if locked else None)
 
-    def _save(self) -> None:
-        self.session.screenshot(heatmap=True)
-
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         session = self.session
         dpg.set_value(self._shown, session.overlay != "none")
@@ -91,49 +109,59 @@ class HeatmapPanel(Panel):
             dpg.set_value(kind, name == session.overlay_kind)
             dpg.configure_item(kind, enabled=status.recorded is not None or not OVERLAYS[name].needs_recording)
         waits = bool(status.compiling) and needs_recording(session.overlay)
-        dpg.configure_item(self._why, show=waits or status.recorded is None)
-        dpg.set_value(self._why, "Compiling the kernels that record…" if waits else WHY_GREY)
+        why = "Compiling the kernels that record…" if waits else "" if status.recorded is not None else WHY_GREY
+        dpg.set_value(self._why, why)
         dpg.set_value(self._opacity, session.overlay_opacity)
         scale = session.scale
         dpg.set_value(self._log, scale.log)
         dpg.set_value(self._locked, scale.locked_top is not None)
+        if picture is not None and self._told != (picture.serial, session.overlay_kind, scale):
+            self._told = picture.serial, session.overlay_kind, scale
+            self._show_figures(picture, session.overlay_kind, scale)
         if not dpg.is_item_active(self._end):
-            dpg.set_value(self._end, self._frame_top if scale.locked_top is None else scale.locked_top)
-        if picture is not None:
-            self._draw_labels(scale, scale.top(self._values(picture)))
-        if picture is None or picture.serial == self._serial:
-            return
-        self._serial = picture.serial
+            end = self._frame_top if scale.locked_top is None else scale.locked_top
+            dpg.set_value(self._end, max(1, end // self._unit))
+
+    def _show_figures(self, picture: Picture, kind: OverlayName, scale: HeatScale) -> None:
+        """Figures of the chosen kind in this picture, whether or not they lie over it; dashes if it has none."""
         dpg.configure_item(self._numbers, show=True)
-        frame, counts = picture.frame, self._values(picture)
-        self._frame_top = HeatScale().top(counts)
-        if counts.size:
-            self._facts.show("Max", count(int(counts.max())))
-            self._facts.show("Mean", f"{counts.mean():,.1f}")
-            self._facts.show("Min", count(int(counts.min())))
-            self._facts.show("Empty tiles", f"{(counts == 0).mean():.0%}")
+        frame = picture.frame
+        words, values = legend_of(kind, frame, scale), tile_values(kind, frame)
+        dpg.configure_item(self._save_button, enabled=words is not None)
+        self._draw_labels(words)
+        if words is None or values is None:
+            dpg.set_value(self._title, f"{OVERLAYS[kind].label}: not recorded in this picture")
+        else:
+            dpg.set_value(self._title, f"{words.title}; {words.note}" if words.note else words.title)
+            self._unit, self._frame_top = unit_of(kind, frame)[1], HeatScale().top(values)
+        for name, text in facts(values, self._unit).items():
+            self._facts.show(name, text)
         self._facts.show("Visible", count(frame.visible))
         self._facts.show("Instances", count(frame.instances))
 
-    def _values(self, picture: Picture) -> Int32:
-        """Of the overlay, or where that is none, of the counts."""
-        values = tile_values(picture.request.overlay, picture.frame)
-        return picture.frame.tile_counts if values is None else values
-
-    def _draw_labels(self, scale: HeatScale, top: int) -> None:
-        if self._drawn == (scale, top):
-            return
-        self._drawn = scale, top
+    def _draw_labels(self, words: Legend | None) -> None:
         style, width, size = self.style, self.style.px(BAR_WIDTH), self.style.px(SMALL)
         dpg.delete_item(self._labels, children_only=True)
-        values = scale.ticks(top)
-        free_from = 0.0
-        for value, share in zip(values, scale.place(values, top).tolist(), strict=True):
-            label = count(value)
-            wide = text_width(label, style.small)
-            left = min(max(width * share - 0.5 * wide, 0.0), width - wide)
-            if left < free_from:
-                continue
-            free_from = left + wide + style.px(4)
-            item = dpg.draw_text((left, style.px(20)), label, size=size, color=TEXT, parent=self._labels)
+        if words is None:
+            return
+        wide = [text_width(text, style.small) for text, _ in words.labels]
+        places = [
+            min(max(width * share, 0.5 * own), width - 0.5 * own)
+            for (_, share), own in zip(words.labels, wide, strict=True)
+        ]
+        for k in apart(places, wide, style.px(6)):
+            at = (places[k] - 0.5 * wide[k], style.px(20))
+            item = dpg.draw_text(at, words.labels[k][0], size=size, color=TEXT, parent=self._labels)
             dpg.bind_item_font(item, style.small)
+
+
+def facts(values: Int32 | None, unit: int) -> dict[str, str]:
+    """Returns figures of tiles [Ty, Tx] for people, in `unit`s; empty if there are none."""
+    if values is None or not values.size:
+        return dict.fromkeys(("Max", "Mean", "Min", "Empty tiles"), "")
+    return {
+        "Max": spoken(int(values.max()) / unit),
+        "Mean": f"{values.mean() / unit:,.1f}",
+        "Min": spoken(int(values.min()) / unit),
+        "Empty tiles": f"{(values == 0).mean():.0%}",
+    }

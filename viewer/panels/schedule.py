@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import EngineStatus, Picture, RecordedFrame
+from splatscope.kernels.words import counted
+from splatscope.viewer.messages import BlendMachine, EngineStatus, Picture, RecordedFrame
 from splatscope.viewer.plates import History, Plate
 from splatscope.viewer.schedule_figures import (
     CUSTOM,
+    EXPLAINED,
     HERE,
     VARIANTS,
     WHAT_IF,
@@ -26,6 +28,7 @@ from splatscope.viewer.schedule_figures import (
     spoken_prediction,
     spoken_recording,
     what_if,
+    where,
 )
 from splatscope.viewer.schedule_plots import (
     Spans,
@@ -38,12 +41,13 @@ from splatscope.viewer.schedule_plots import (
     short,
 )
 from splatscope.viewer.style import DIM, GOOD, TEXT, WARN, Item, inside
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, labelled, tooltip
+from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, labelled, small_text, tooltip
 
 RANKED_HEIGHT, GANTT_HEIGHT, HISTORY_HEIGHT = 92, 150, 44  # points
 NUMBER_WIDTH = 52
 MOST = (1024, 32)  # multiprocessors and blocks on each, of a machine that is made up
-PREDICTED, RECORDED = "predicted", "recorded"
+PREDICTED, RECORDED = "simulated", "recorded"
+SPEED_UP = "The speed-up is over the order of the grid, simulated; a click shows the schedule below."
 
 
 class SchedulePanel(Panel):
@@ -57,6 +61,7 @@ class SchedulePanel(Panel):
         self._analyst = Analyst()
         self._shown = "length"
         self._choice, self._custom = HERE, [132, 6]
+        self._sizes: list[Item] = []  # fields of multiprocessors and blocks on each
         self._serial = -1
         self._recorded: RecordedFrame | None = None
 
@@ -64,24 +69,28 @@ class SchedulePanel(Panel):
         self._nothing = dpg.add_text("No picture yet.", color=DIM)
         with inside(dpg.add_group(show=False)) as self._whole:
             self._build_buttons()
+            recorded = ("Activity", "Simulator error", "Live activity")
+            self._recording = self._build_facts("On this device, recorded", recorded, 100)
+            self._of_view = self._build_facts("This view", ("Heaviest tile", "Max / mean", "Gini", "Empty tiles"), 84)
             self._build_machine()
-            labels = (
-                "Imbalance", "Even share", "Heaviest tile", "Max / mean", "Gini", "Idle area", "Predicted", "Measured",
-                "At once", "Simulator",
-            )  # fmt: skip
-            self._facts = Facts(self.style, labels, 2, 84)
-            self._facts.show("Simulator", "")
+            labels = ("Concurrent blocks", "Fair share per block", "Imbalance", "Idle area", "Activity")
+            self._simulated = self._build_facts("", labels, 150, 1)
             self._explain()
-            self._history = History(self.style, HISTORY_HEIGHT, ("imbalance", "activity, predicted"))
-            self._heading("Tiles by rank, splats each")
+            self._history = History(self.style, HISTORY_HEIGHT, ("imbalance", "activity, simulated"))
+            small_text(self.style, "Tiles by rank, splats each")
             self._ranks = Plate(self.style, RANKED_HEIGHT)
             self._build_variants()
             self._build_gantt()
 
-    def _heading(self, text: str) -> Item:
-        item = dpg.add_text(text, color=DIM)
-        dpg.bind_item_font(item, self.style.small)
-        return item
+    def _build_facts(self, heading: str, labels: tuple[str, ...], label_width: float, columns: int = 2) -> Facts:
+        """Figures under what they are of; the heading of simulated ones changes with the machine."""
+        with inside(dpg.add_group()) as group:
+            dpg.bind_item_theme(group, self.style.lines)
+            self._where = small_text(self.style, heading)
+            facts = Facts(self.style, labels, columns, label_width)
+        for label in labels:
+            facts.show(label, "")
+        return facts
 
     def _build_buttons(self) -> None:
         style, session = self.style, self.session
@@ -90,62 +99,63 @@ class SchedulePanel(Panel):
                 style, "Record this frame", session.record_frame, primary=True,
                 tip="Draws this view a few times and keeps who blended which tile when, until the next recording",
             )  # fmt: skip
-            self._save = button(
-                style,
-                "Save",
-                session.save_recorded_frame,
-                tip="The recorded frame as a Chrome trace, CSV, JSON and two pictures, to the screenshots' folder",
-            )
-            dpg.configure_item(self._save, show=False)  # fmt: skip
+            with inside(dpg.add_group()) as saving:
+                self._save = button(style, "Save", session.save_recorded_frame)
+                dpg.bind_item_theme(self._save, style.can_be_grey)
+            folder = session.config.measurement_dir
+            tip = f"The recorded frame as a Chrome trace, CSV, JSON and two pictures, in {folder}"
+            tooltip(style, saving, tip)
 
     def _build_machine(self) -> None:
         style = self.style
-        with labelled(style, "What if on", 84):
+        dpg.add_spacer(height=style.px(2))
+        with labelled(style, "Simulate on", 84):
             self._machine = dpg.add_combo(
                 WHAT_IF, default_value=HERE, width=-1, callback=lambda _, name: self._choose(name)
             )
-        tooltip(
-            style, self._machine, "Figures and predictions below are for this machine; a recording is of this device."
-        )
-        with inside(dpg.add_group(show=False)) as self._custom_row, labelled(style, "SMs, blocks", 84):
+        tooltip(style, self._machine, "The machine that simulated figures are for; a recording is always of this one.")
+        with labelled(style, "SMs, blocks", 84):
             for k, most in enumerate(MOST):
-                self.ui.field(
-                    dpg.add_input_int(
-                        default_value=self._custom[k], min_value=1, max_value=most, min_clamped=True, max_clamped=True,
-                        width=style.px(100), user_data=k, callback=lambda _, value, k: self._set_custom(k, value),
-                    )
+                field = dpg.add_input_int(
+                    default_value=self._custom[k], min_value=1, max_value=most, min_clamped=True, max_clamped=True,
+                    width=style.px(100), user_data=k, callback=lambda _, value, k: self._set_custom(k, value),
                 )  # fmt: skip
+                dpg.bind_item_theme(field, style.can_be_grey)
+                self._sizes.append(self.ui.field(field))
 
     def _explain(self) -> None:
-        style = self.style
-        tooltip(
-            style,
-            self._facts.item("Imbalance"),
-            "Splats of the heaviest tile over an even share of all splats for each block that runs at once. Above 1, "
-            "the heaviest tile outlasts the others if it is not split.",
-        )
-        tooltip(
-            style,
-            self._facts.item("Idle area"),
-            "Share of the machine's time that no order of whole tiles can use: it waits for the heaviest one.",
-        )
-        tooltip(
-            style,
-            self._facts.item("At once"),
-            "K: blocks that run at the same time, multiprocessors times what each has room for.",
-        )
-        tooltip(
-            style,
-            self._facts.item("Simulator"),
-            "Its makespan for the recorded frame, given the splats listed, over the recorded one.",
-        )
         activity = "Share of the time in which a multiprocessor has a block to run, mean over all: "
-        tooltip(style, self._facts.item("Predicted"), f"{activity}by the model, as tiles are scheduled now.")
-        tooltip(
-            style,
-            self._facts.item("Measured"),
-            f"{activity}of this picture while a heatmap records it, else of the recorded frame.",
+        tips = (
+            (self._of_view, "Heaviest tile", "Splats that the tile with most of them lists."),
+            (self._of_view, "Gini", "How unevenly splats are spread over tiles: 0 evenly, 1 all in one tile."),
+            (
+                self._simulated,
+                "Concurrent blocks",
+                "K: blocks that run at the same time, multiprocessors times what each has room for.",
+            ),
+            (self._simulated, "Fair share per block", "All splats listed, divided by the concurrent blocks."),
+            (
+                self._simulated,
+                "Imbalance",
+                "Splats of the heaviest tile over a fair share. Above 1, the heaviest tile outlasts the others if it "
+                "is not split.",
+            ),
+            (
+                self._simulated,
+                "Idle area",
+                "Share of the machine's time that no order of whole tiles can use: it waits for the heaviest one.",
+            ),
+            (self._simulated, "Activity", f"{activity}by the model, as tiles are scheduled now."),
+            (self._recording, "Activity", f"{activity}of the recorded frame."),
+            (self._recording, "Live activity", f"{activity}of this picture, while a heatmap records it."),
+            (
+                self._recording,
+                "Simulator error",
+                "The simulator's makespan for the recorded frame, given the splats listed, over the recorded one.",
+            ),
         )
+        for facts, label, text in tips:
+            tooltip(self.style, facts.item(label), text)
 
     def _build_variants(self) -> None:
         style = self.style
@@ -157,25 +167,25 @@ class SchedulePanel(Panel):
             self._rows: dict[str, tuple[Item, list[Item]]] = {}
             for name, label in VARIANTS.items():
                 with inside(dpg.add_table_row()):
-                    chosen = dpg.add_selectable(label=label, user_data=name, callback=lambda _, __, n: self._show(n))
+                    with inside(dpg.add_group()):
+                        chosen = dpg.add_selectable(
+                            label=label, user_data=name, callback=lambda _, __, n: self._show(n)
+                        )
+                        tooltip(style, chosen, f"{EXPLAINED[name]} {SPEED_UP}")
                     numbers = [dpg.add_text("") for _ in range(3)]
                     self._rows[name] = (chosen, numbers)
-        tooltip(style, table, "Predicted makespan of each against the order of the grid; click to see one below.")
 
     def _build_gantt(self) -> None:
         style = self.style
         self._source = dpg.add_radio_button((PREDICTED, RECORDED), default_value=PREDICTED, horizontal=True)
         self._gantt = Plate(style, GANTT_HEIGHT)
-        self._gantt_text = dpg.add_text("", wrap=0)
-        self._check_text = dpg.add_text("", color=DIM, wrap=0)
-        for item in (self._gantt_text, self._check_text):
-            dpg.bind_item_font(item, style.small)
+        self._gantt_text = small_text(style, "", TEXT)
+        self._check_text = small_text(style, "")
 
     # What a person does ------------------------------------------------------------------------------
 
     def _choose(self, name: str) -> None:
         self._choice = name
-        dpg.configure_item(self._custom_row, show=name == CUSTOM)
         self._history.forget()
 
     def _set_custom(self, place: int, value: int) -> None:
@@ -190,16 +200,18 @@ class SchedulePanel(Panel):
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         here = status.blending
+        dpg.configure_item(self._save, enabled=status.recorded is not None)
         dpg.configure_item(self._nothing, show=picture is None or here is None)
         dpg.configure_item(self._whole, show=picture is not None and here is not None)
         if picture is None or here is None:
             return
         on, counts = what_if(here, self._choice, *self._custom), picture.frame.tile_counts
+        self._show_machine(on)
         is_new = self._analyst.ask(picture.serial, counts, on, self._shown)
         if picture.serial != self._serial or (self._recorded is not status.recorded):
             self._show_recorded(status.recorded)
-            newest = picture.frame.recording or (status.recorded.recording if status.recorded else None)
-            self._facts.show("Measured", f"{newest.activity:.1%}" if newest else "")
+            live = picture.frame.recording
+            self._recording.show("Live activity", f"{live.activity:.1%}" if live else "")
             self._serial = picture.serial
             self._history.add(0, ratio_of(counts, on.machine))
         figures = self._analyst.newest
@@ -216,23 +228,33 @@ class SchedulePanel(Panel):
             return
         self._recorded = recorded
         dpg.set_value(self._source, PREDICTED if recorded is None else RECORDED)
-        dpg.configure_item(self._save, show=recorded is not None)
         dpg.set_value(self._check_text, "" if recorded is None else spoken_checks(recorded))
         error = None if recorded is None else simulator_error(recorded)
-        self._facts.show("Simulator", "" if error is None else f"{error:+.1%}")
+        self._recording.show("Activity", "" if recorded is None else f"{recorded.recording.activity:.1%}")
+        self._recording.show("Simulator error", "" if error is None else f"{error:+.1%}")
+
+    def _show_machine(self, on: BlendMachine) -> None:
+        dpg.set_value(self._where, where(on, self._choice))
+        for k, field in enumerate(self._sizes):
+            dpg.configure_item(field, enabled=self._choice == CUSTOM)
+            if self._choice != CUSTOM:
+                dpg.set_value(field, (on.machine.multiprocessors, on.machine.blocks_each)[k])
+            elif not dpg.is_item_active(field):
+                dpg.set_value(field, self._custom[k])
 
     def _show_figures(self, figures: FrameFigures, picture: Picture) -> None:
         even, grid = figures.even, figures.of("grid")
         now = figures.of(scheduled_as(picture.request.policy.schedule))
         machine = figures.on.machine
-        self._facts.show("Imbalance", ratio_text(even.ratio))
-        self._facts.show("Even share", f"{even.share:,.0f}")
-        self._facts.show("Heaviest tile", count(even.heaviest))
-        self._facts.show("Max / mean", f"{even.max_over_mean:.1f}")
-        self._facts.show("Gini", f"{even.gini:.2f}")
-        self._facts.show("Idle area", f"{even.idle_area:.0%}")
-        self._facts.show("At once", f"{machine.workers:,}")
-        self._facts.show("Predicted", f"{now.activity:.1%}")
+        self._of_view.show("Heaviest tile", count(even.heaviest))
+        self._of_view.show("Max / mean", f"{even.max_over_mean:.1f}")
+        self._of_view.show("Gini", f"{even.gini:.2f}")
+        self._of_view.show("Empty tiles", f"{(figures.counts == 0).mean():.0%}")
+        self._simulated.show("Concurrent blocks", f"{machine.workers:,}")
+        self._simulated.show("Fair share per block", counted(round(even.share), "splat"))
+        self._simulated.show("Imbalance", ratio_text(even.ratio))
+        self._simulated.show("Idle area", f"{even.idle_area:.0%}")
+        self._simulated.show("Activity", f"{now.activity:.1%}")
         self._history.add(1, now.activity)
         for variant in figures.variants:
             gain = grid.makespan / variant.makespan if variant.makespan else 1.0

@@ -16,10 +16,16 @@ from splatscope.kernels.steps import STEPS
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.presets import preset_of, presets
 from splatscope.viewer.style import ACCENT, DIM, WARN, Item, Style, inside
-from splatscope.viewer.widgets import Panel, Ui, labelled, tooltip
+from splatscope.viewer.widgets import Panel, Ui, labelled, notice, small_text, tooltip
 
 CUSTOM = "custom"
 TAG_WIDTH, NAME_WIDTH, LINE_HEIGHT = 72, 94, 23  # points
+NOTE_LINES = 3  # that a note and a preset's sentence have room for
+LEGEND = (
+    "s01b: the ladder's step that brought it; own: not of the ladder\n"
+    "B: same bits; B/R: gradients round; R: the picture rounds\n"
+    "Q: the picture changes, within a tolerance"
+)  # of the tags
 
 
 @dataclass
@@ -27,7 +33,7 @@ class Row:
     """The items of one toggle."""
 
     control: Item
-    reason: Item
+    reason: Item | None  # a word beside a switch
     tip: Item
 
 
@@ -66,8 +72,10 @@ class TogglesPanel(Panel):
                 )
             every = "\n".join(f"{step.name}: {step.sentence}" for step in presets(backend).values())
             tooltip(style, whole, every)
-            self._sentence = self._small("")
-            self._note = self._small("", WARN)
+            self._note = notice(style, NOTE_LINES, WARN)
+            with inside(dpg.get_item_parent(self._note) or 0):
+                self._sentence = small_text(style, "")
+            small_text(style, LEGEND)
             for toggle in toggle_table(backend):
                 if toggle.stage not in self._stages:
                     self._build_stage(toggle.stage)
@@ -81,15 +89,15 @@ class TogglesPanel(Panel):
 
     def _build_toggle(self, toggle: Toggle) -> None:
         style = self.style
-        with inside(dpg.add_group()) as whole:
-            with inside(dpg.add_group(horizontal=True)):
-                tag = label(style, f"{toggle.step}  {toggle.identity}", TAG_WIDTH)
-                dpg.bind_item_font(tag, style.small)
-                label(style, toggle.name.replace("_", " "), NAME_WIDTH)
-                control = self._build_control(toggle)
-            reason = self._small("", show=False)
-        tip = tooltip(style, whole, "")
-        self._rows[toggle] = Row(control, reason, tip)
+        with inside(dpg.add_group()) as whole, inside(dpg.add_group(horizontal=True)):
+            tag = label(style, f"{toggle.step}  {toggle.identity}", TAG_WIDTH)
+            dpg.bind_item_font(tag, style.small)
+            label(style, toggle.name.replace("_", " "), NAME_WIDTH)
+            control = self._build_control(toggle)
+            reason = label(style, "", 0) if toggle.is_switch else None
+            if reason is not None:
+                dpg.bind_item_font(reason, style.small)
+        self._rows[toggle] = Row(control, reason, tooltip(style, whole, ""))
 
     def _build_control(self, toggle: Toggle) -> Item:
         session = self.session
@@ -100,11 +108,6 @@ class TogglesPanel(Panel):
         dpg.bind_item_theme(item, self.style.can_be_grey)
         return item
 
-    def _small(self, text: str, color: tuple[int, ...] = DIM, show: bool = True) -> Item:
-        item = dpg.add_text(text, color=color, wrap=0, show=show)
-        dpg.bind_item_font(item, self.style.small)
-        return item
-
     def _take_preset(self, name: str) -> None:
         if name in STEPS:
             self.session.set_preset(name)
@@ -113,10 +116,10 @@ class TogglesPanel(Panel):
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         if status.backend and status.backend != self._backend:
             self._build_rows(status.backend)
-        policy, note = self.session.policy, self.session.note
-        if not self._rows or self._shown == (policy, note, status.compiling):
+        policy, note, drawn = self.session.policy, self.session.note, self.session.request().policy
+        if not self._rows or self._shown == (drawn, policy, note, status.compiling):
             return
-        self._shown = (policy, note, status.compiling)
+        self._shown = (drawn, policy, note, status.compiling)
         name = preset_of(policy, self._backend or "")
         dpg.set_value(self._preset, name or CUSTOM)
         dpg.set_value(self._sentence, STEPS[name].sentence if name else "Not one of the presets.")
@@ -125,24 +128,25 @@ class TogglesPanel(Panel):
         for stage, item in self._stages.items():
             dpg.configure_item(item, show=stage in status.compiling)
         for toggle, row in self._rows.items():
-            self._show_toggle(policy, toggle, row)
+            self._show_toggle(policy, drawn, toggle, row)
 
-    def _show_toggle(self, policy: Policy, toggle: Toggle, row: Row) -> None:
-        value = policy.value(toggle.stage, toggle.name)
+    def _show_toggle(self, policy: Policy, drawn: Policy, toggle: Toggle, row: Row) -> None:
+        """`drawn` is the policy of pictures: the one that is set, and what the heatmap over them adds to it."""
+        value = drawn.value(toggle.stage, toggle.name)
+        is_added = value != policy.value(toggle.stage, toggle.name)
         possible = [choice for choice in toggle.values if choice == value or policy.unmet(toggle, choice) is None]
-        dpg.configure_item(row.control, enabled=len(possible) > 1)
+        dpg.configure_item(row.control, enabled=len(possible) > 1 and not is_added)
         if toggle.is_switch:
             dpg.set_value(row.control, value == "on")
         else:
             dpg.configure_item(row.control, items=possible)
             dpg.set_value(row.control, value)
         missing = [choice for choice in toggle.values if choice not in possible]
-        reasons = reasons_in_words(toggle, missing)
-        dpg.set_value(row.reason, "\n".join(reasons))
-        dpg.configure_item(row.reason, show=bool(reasons))
+        if row.reason is not None:
+            dpg.configure_item(row.reason, label="by the heatmap" if is_added else short_reason(toggle, missing))
         sentences = [policy.unmet(toggle, choice) or "" for choice in missing]
-        step = "Our own." if toggle.step == "own" else f"From step {toggle.step}."
-        dpg.set_value(row.tip, "\n".join([toggle.sentence, f"{step} {toggle.class_sentence}", *sentences]))
+        sentences += ["The heatmap over the picture shows what is recorded, and switches this on."] * is_added
+        dpg.set_value(row.tip, "\n".join([toggle.sentence, origin(toggle), toggle.class_sentence, *sentences]))
 
 
 def label(style: Style, text: str, width: float) -> Item:
@@ -152,13 +156,14 @@ def label(style: Style, text: str, width: float) -> Item:
     return item
 
 
-def reasons_in_words(toggle: Toggle, missing: Sequence[str]) -> list[str]:
-    """What the values that are not to be had need, a line each; values with the same need share it."""
-    values: dict[str, list[str]] = {}
-    for need in toggle.needs:
-        if need.value in missing:
-            allowed = " or ".join(need.allowed)
-            values.setdefault(f"{need.name.replace('_', ' ')} = {allowed}: {need.reason}", []).append(need.value)
-    if toggle.is_switch:
-        return [f"needs {what}" for what in values]
-    return [f"{' and '.join(names)} {'need' if len(names) > 1 else 'needs'} {what}" for what, names in values.items()]
+def origin(toggle: Toggle) -> str:
+    """Returns where a toggle comes from, as its tag says in short."""
+    if toggle.step == "own":
+        return "own: not of the ladder."
+    return f"{toggle.step}: the ladder's step that brought it."
+
+
+def short_reason(toggle: Toggle, missing: Sequence[str]) -> str:
+    """Returns which toggles a switch needs that cannot be set, "needs compaction"; its tooltip says why."""
+    names = [need.name.replace("_", " ") for need in toggle.needs if need.value in missing]
+    return f"needs {', '.join(dict.fromkeys(names))}" if names else ""

@@ -104,11 +104,11 @@ class ViewsPanel(Panel):
             return
         name = f"{scene.path.stem}-views-{datetime.now():%Y%m%d-%H%M%S}.csv"
         try:
-            path = write_table(self.session.config.screenshot_dir / name, *view_rows(self._figures, self._cameras))
+            path = write_table(self.session.config.measurement_dir / name, *view_rows(self._figures, self._cameras))
         except InputError as error:
             self._say(str(error))
         else:
-            self._say(f"Saved {path}.")
+            self._say(f"Saved {path.name} in {path.parent.resolve()}.")
 
 
 def in_words(figures: Sequence[ViewFigures], cameras: Sequence[NamedCamera]) -> str:

@@ -1,0 +1,43 @@
+"""What the command line prints: one line at a time, in which names from files can do nothing to a terminal.
+
+Where output goes and what becomes of it if nobody takes it: `lasting.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import TextColumn
+
+from splatscope.kernels.words import printable
+
+
+class Terminal(Console):
+    """A console for plain lines, whole however narrow the terminal is: brackets and colons in names mean nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Prints texts, each as `printable` has it; what is no text is rich's own, a bar."""
+        super().print(*(printable(text) if isinstance(text, str) else text for text in objects), **options)
+
+
+def column(template: str) -> TextColumn:
+    """A column of a progress bar, likewise plain."""
+    return TextColumn(template, markup=False)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints lines."""
+    for line in lines:
+        print(printable(line))
+
+
+def warn(sentences: Iterable[str]) -> None:
+    """Prints warnings to standard error."""
+    for sentence in sentences:
+        print(f"splatscope: warning: {printable(sentence)}", file=sys.stderr)

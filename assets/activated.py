@@ -1,0 +1,108 @@
+"""Splats from files that hold scales and opacities themselves, not the logarithms and logits that others expect.
+
+Drawn as they stand, such splats are larger than a unit each and half transparent: a picture of nothing that may take
+minutes. Both kinds of file have the same layout, so only the numbers tell. No training ends with every logit between
+0 and 1 and every splat larger than a unit, therefore a file of which both are true is read as activated, and the
+sentence that says so names the option that forbids it. One sign alone is only told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Float32, Gaussians
+
+Activated = Literal["auto", "none", "both", "scales", "opacities"]  # which values of a file are activated
+ACTIVATED: tuple[str, ...] = get_args(Activated)
+
+_FEWEST = 100  # splats; fewer may all lie in a range by chance
+_LARGE = 1 / 20  # of the scene; half of its splats are not larger than that
+_LOOKED_AT = 100_000  # positions, about, to measure a scene
+_LEAST_OPACITY = (
+    2.0**-24
+)  # of a splat read as activated, and as far from 1: the next float32, so that logits are finite
+_LEAST_SCALE = 1e-37  # world units, likewise
+
+
+def with_raw_values(path: Path, gaussians: Gaussians, activated: Activated = "auto") -> tuple[Gaussians, str]:
+    """The splats with log scales and logit opacities, and a sentence on what was done or may be wrong, or "".
+
+    Raises InputError if values are called activated that are not.
+    """
+    if activated not in ACTIVATED:
+        raise InputError(f"--activated must be one of {', '.join(ACTIVATED)}, got {activated!r}.")
+    if activated != "auto":
+        return _read_as(path, gaussians, activated), ""
+    opacities, scales = _opacities_look_activated(gaussians), _scales_look_activated(gaussians)
+    if opacities and scales:
+        return _read_as(path, gaussians, "both"), (
+            f"Read as scales and opacities, not as logarithms and logits: every scale in {path} is positive and every "
+            "opacity lies between 0 and 1. --activated none reads the file as usual."
+        )
+    if opacities:
+        return gaussians, (
+            f"Every opacity in {path} lies between 0 and 1, as in files written without logits. If the picture looks "
+            "like fog, open the file with --activated opacities."
+        )
+    if scales and _are_large(gaussians):
+        return gaussians, (
+            f"Every scale in {path} is positive and most splats are large for the scene, as in files written without "
+            "logarithms. If splats cover the picture, open the file with --activated scales."
+        )
+    return gaussians, ""
+
+
+def _opacities_look_activated(gaussians: Gaussians) -> bool:
+    low, high = _range(gaussians.logit_opacities)
+    return gaussians.count >= _FEWEST and low >= 0 and 0 < high <= 1
+
+
+def _scales_look_activated(gaussians: Gaussians) -> bool:
+    low, high = _range(gaussians.log_scales)
+    return gaussians.count >= _FEWEST and low >= 0 and high > 0
+
+
+def _are_large(gaussians: Gaussians) -> bool:
+    """True if the stored scales, read as logarithms, make the middle splat a large part of the scene."""
+    sample = gaussians.means[:: 1 + gaussians.count // _LOOKED_AT].astype(np.float64)
+    sample = sample[np.isfinite(sample).all(axis=1)]
+    if not len(sample):
+        return False
+    extent = np.linalg.norm(np.subtract(*np.percentile(sample, (95, 5), axis=0)))
+    with np.errstate(over="ignore"):
+        return bool(np.exp(np.nanmedian(gaussians.log_scales.astype(np.float64))) > _LARGE * extent)
+
+
+def _read_as(path: Path, gaussians: Gaussians, activated: Activated) -> Gaussians:
+    if activated in ("both", "scales"):
+        low, _ = _range(gaussians.log_scales)
+        if low < 0:
+            raise InputError(
+                f"{path} holds scales down to {low:g}, which are logarithms and not scales: --activated {activated} "
+                "does not fit it. Leave the option out."
+            )
+        gaussians = replace(gaussians, log_scales=np.log(np.maximum(gaussians.log_scales, np.float32(_LEAST_SCALE))))
+    if activated in ("both", "opacities"):
+        low, high = _range(gaussians.logit_opacities)
+        if low < 0 or high > 1:
+            raise InputError(
+                f"{path} holds opacities from {low:g} to {high:g}, which are logits and not within 0 to 1: --activated "
+                f"{activated} does not fit it. Leave the option out."
+            )
+        gaussians = replace(gaussians, logit_opacities=_logits(gaussians.logit_opacities))
+    return gaussians
+
+
+def _logits(opacities: Float32) -> Float32:
+    inside = np.clip(opacities.astype(np.float64), _LEAST_OPACITY, 1 - _LEAST_OPACITY)
+    return np.log(inside / (1 - inside)).astype(np.float32)
+
+
+def _range(values: Float32) -> tuple[float, float]:
+    """The least and the greatest value; NaN stands aside unless there is nothing else."""
+    return float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))
