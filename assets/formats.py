@@ -20,7 +20,7 @@ from splatscope.assets.activated import Activated, with_raw_values
 from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset
 from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model, undistorted_copies
 from splatscope.assets.images import EXTENSIONS
-from splatscope.assets.lfs import starts
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
 from splatscope.assets.model_folder import NamedCameras
 from splatscope.assets.other_frames import has_other_frames, is_frames_file, read_other_frames
 from splatscope.assets.phone_apps import is_polycam, is_record3d, read_polycam, read_record3d
@@ -37,7 +37,7 @@ from splatscope.assets.recognise import (
     said_of,
 )
 from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
-from splatscope.assets.transforms import SINGLE, TEST, TRAIN, read_blender, read_frames
+from splatscope.assets.transforms import SINGLE, TEST, TRAIN, is_blender, read_blender, read_frames
 from splatscope.assets.usable import unusable_in_words, usable_rows
 from splatscope.assets.view_image import MASK_USES, MaskUse
 from splatscope.kernels.errors import InputError
@@ -185,7 +185,7 @@ FOLDER_FORMATS = (
     FolderFormat(
         "Blender, instant-ngp or nerfstudio dataset",
         f"{TRAIN} or {SINGLE}",
-        lambda folder: (folder / TRAIN).is_file() or (folder / SINGLE).is_file(),
+        is_blender,
         read_blender,
     ),
     FolderFormat(
@@ -238,7 +238,7 @@ def _reader(path: Path) -> Callable[[Path, Offset], Gaussians]:
 
 
 def _open_file(path: Path, images: str, axes: AxesChoice) -> SplatFile | Capture:
-    if path.name in (TRAIN, TEST, SINGLE):
+    if path.name in (TRAIN, TEST, SINGLE) and is_blender(path.parent):
         return read_blender(path.parent, images, axes)
     if path.name in _MODEL_FILES and _recognised(path.parent) is not None:
         return _open_folder(path.parent, images, MASK_USES, axes)
@@ -280,6 +280,9 @@ def _open_bare(path: Path, folder: Path, count: int, masks: Sequence[MaskUse]) -
     if found is None:
         if said := other_cameras(path):
             raise InputError(said)
+        first = min(child for child in folder.iterdir() if child.suffix.lower() in EXTENSIONS)
+        if lfs_pointer(starts(first)):
+            raise InputError(f"The image {first} cannot be read: {LFS_SENTENCE}")
         raise NoCamerasError(path, folder, count, masks[0])
     return read_found(path, folder, found)
 

@@ -103,14 +103,19 @@ def pixels(entry: Mapping[str, Any], key: str, where: str) -> int:
 
 def matrix(entry: Mapping[str, Any], key: str, shape: tuple[int, ...], where: str) -> NDArray[np.float64]:
     """Finite numbers in rows of that shape. Raises InputError."""
-    size = " x ".join(str(n) for n in shape)
+    expected = f"{where}: {key} must be {' x '.join(map(str, shape))} numbers in rows, got"
     try:
         values = np.array(entry[key], dtype=object)
-        numbers = [_as_float(v) for v in values.ravel()]
     except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: {key} must be {size} numbers in rows.") from error
-    if values.shape != shape or any(v is None for v in numbers):
-        raise InputError(f"{where}: {key} must be {size} numbers in rows.")
+        raise InputError(f"{expected} rows of different lengths.") from error
+    if any(isinstance(value, list) for value in values.ravel()):
+        raise InputError(f"{expected} rows of different lengths.")
+    if values.shape != shape:
+        size = " x ".join(map(str, values.shape))
+        raise InputError(f"{expected} {size or _shown(entry[key])}.")
+    numbers = [_as_float(value) for value in values.ravel()]
+    if None in numbers:
+        raise InputError(f"{expected} {_shown(values.ravel()[numbers.index(None)])}.")
     result = np.array(numbers, dtype=np.float64).reshape(shape)
     if not np.isfinite(result).all():
         raise InputError(f"{where}: {key} holds a value that is not finite (NaN or infinite).")
@@ -119,7 +124,7 @@ def matrix(entry: Mapping[str, Any], key: str, shape: tuple[int, ...], where: st
 
 def check_rotation(rotation: NDArray[np.float64], key: str, where: str) -> None:
     """Raises InputError, saying what is wrong, unless the 3x3 matrix is a rotation."""
-    lengths = np.linalg.norm(rotation, axis=0)
+    lengths = np.array([math.hypot(*axis) for axis in rotation.T])  # overflows without a library's warning
     if np.abs(lengths - 1).max() > _RIGID_TOLERANCE:
         shown = ", ".join(f"{length:.4g}" for length in lengths)
         raise InputError(f"{where}: {key} is not rigid: its axes have lengths {shown}, not 1. Remove the scale.")

@@ -5,7 +5,6 @@ Poses are worth too much to be passed over for their file's name.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,15 +16,12 @@ from splatscope.kernels.errors import InputError
 
 _HEAD = 1 << 16  # bytes in which the first frame begins
 _MOST = 20  # JSON files of a folder that are looked at, the largest; a file for each photograph holds no frames
-_FRAMES = re.compile(rb'"frames"\s*:\s*\[')
+_POSE = b'"transform_matrix"'
 
 
 def is_frames_file(file: Path) -> bool:
-    """Returns True for a JSON file that begins with frames and their poses, in any encoding of text."""
-    if file.suffix.lower() != ".json":
-        return False
-    head = starts(file, _HEAD).replace(b"\0", b"")
-    return _FRAMES.search(head) is not None and b'"transform_matrix"' in head
+    """Returns True for a JSON file that begins with poses of frames, in any encoding of text, damaged or not."""
+    return file.suffix.lower() == ".json" and _POSE in starts(file, _HEAD).replace(b"\0", b"")
 
 
 def has_other_frames(folder: Path) -> bool:

@@ -6,6 +6,7 @@ world stays as it is, so that splats lie where the app's own mesh lies. No point
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from splatscope.assets.capture import IMAGES, AxesChoice, Capture
 from splatscope.assets.capture_paths import is_file
 from splatscope.assets.images import EXTENSIONS
-from splatscope.assets.json_fields import matrix, number, pixels, read_json, require
+from splatscope.assets.json_fields import check_rotation, matrix, number, pixels, read_json, require
 from splatscope.assets.transforms import read_frames
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
@@ -114,10 +115,11 @@ def _polycam_frame(file: Path) -> dict[str, Any]:
     where = str(file)
     names = [f"t_{row}{column}" for row in range(3) for column in range(4)]
     entry = require(read_json(file), ("fx", "fy", "cx", "cy", "width", "height", *names), where)
-    rows = np.array([number(entry, name, where) for name in names]).reshape(3, 4).tolist()
-    frame: dict[str, Any] = {"transform_matrix": [*rows, [0.0, 0.0, 0.0, 1.0]]}
-    for key, own in (("fl_x", "fx"), ("fl_y", "fy"), ("cx", "cx"), ("cy", "cy")):
-        frame[key] = number(entry, own, where)
+    rows = np.array([number(entry, name, where) for name in names]).reshape(3, 4)
+    check_rotation(rows[:, :3], "its matrix t_00 to t_22", where)
+    frame: dict[str, Any] = {"transform_matrix": [*rows.tolist(), [0.0, 0.0, 0.0, 1.0]]}
+    frame |= {"fl_x": number(entry, "fx", where, above=0), "fl_y": number(entry, "fy", where, above=0)}
+    frame |= {"cx": number(entry, "cx", where), "cy": number(entry, "cy", where)}
     return frame | {"w": pixels(entry, "width", where), "h": pixels(entry, "height", where)}
 
 
@@ -152,7 +154,7 @@ def _told(capture: Capture, sentences: list[str]) -> Capture:
 def _pose(pose: Any, where: str) -> list[list[float]]:
     """A row of quaternion (x, y, z, w) and position as a matrix. Raises InputError."""
     numbers = matrix({"pose": pose}, "pose", (7,), where)
-    length = float(np.linalg.norm(numbers[:4]))
+    length = math.hypot(*numbers[:4])
     if not 0.5 < length < 2:
         raise InputError(f"{where}: its quaternion has the length {length:.4g}, not 1.")
     x, y, z, w = numbers[:4] / length

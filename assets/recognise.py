@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from splatscope.assets.images import EXTENSIONS, UNREAD
+from splatscope.assets.images import UNREAD
 from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
 from splatscope.kernels.words import counted
 
-_MOST = 2000  # files of a folder that are looked at
+_FILES, _FOLDERS = 2000, 50  # of a folder that are looked at
 _COLMAP = "Export as COLMAP (cameras, images and points3D as .txt or .bin)"
 _ZIP = rb"PK\x03\x04"
 
@@ -41,6 +41,7 @@ def _mesh(name: str, endings: tuple[str, ...], begins: bytes) -> Known:
     return Known(name, endings, begins, "Export the Gaussian splats as PLY, or the photographs and cameras.")
 
 
+_UNPACK = "Unpack it and open the folder."
 _TO_NERFSTUDIO = "Convert it to a transforms.json of nerfstudio, or to COLMAP."
 _IN_METASHAPE = "in Metashape with File > Export > Export Cameras"
 _IN_REALITY = "in RealityScan (RealityCapture) with Export > Registration > COLMAP"
@@ -63,8 +64,8 @@ KNOWN = (
     Known("a camera of 3D Scanner App", (".json",), rb'(?s).*"cameraPoseARFrame"', _TO_NERFSTUDIO, has_cameras=True),
     Known("the path of Stray Scanner", ("odometry.csv",), b"", _TO_NERFSTUDIO, has_cameras=True),
     Known("a recording of Record3D", (".r3d",), b"", "It is a ZIP archive: unpack it and open the folder."),
-    Known("an archive", (".zip", ".7z", ".rar", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst"), b"", "Unpack it first."),
-    Known("an archive", (), rb"\x1f\x8b|Rar!|7z\xbc\xaf|" + _ZIP, "Unpack it first."),
+    Known("an archive", (".zip", ".7z", ".rar", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst"), b"", _UNPACK),
+    Known("an archive", (), rb"\x1f\x8b|Rar!|7z\xbc\xaf|" + _ZIP, _UNPACK),
     Known(
         "a video",
         (".mp4", ".mov", ".m4v", ".avi", ".mkv", ".webm", ".insv", ".360", ".mts"),
@@ -112,9 +113,12 @@ def is_sog_folder(names: Sequence[str]) -> bool:
 
 
 def known(file: Path, start: bytes | None = None) -> Known | None:
-    """Returns the first row of the table that fits a file, None if none does."""
+    """Returns the first row of the table that fits a file, None if none does.
+
+    Without `start`, its first bytes, only files are looked into whose names fit a row.
+    """
     name = file.name.lower()
-    rows = [row for row in KNOWN if not row.endings or name.endswith(row.endings)]
+    rows = [row for row in KNOWN if name.endswith(row.endings) or (start is not None and not row.endings)]
     if start is None:
         start = starts(file) if any(row.begins for row in rows) else b""
     return next((row for row in rows if re.match(row.begins, start)), None)
@@ -132,51 +136,46 @@ def said_of(file: Path) -> str:
 def other_cameras(folder: Path) -> str:
     """Returns a sentence about cameras in a folder of photographs that another program wrote; empty if none are there.
 
-    Its files are looked at and those of its folders, not what lies deeper.
+    Only the folder is looked into, and the folders right in it.
     """
-    for place in (folder, *_folders(folder)):
-        for file in _files(place):
-            row = known(file)
-            if row is not None and row.has_cameras:
-                return (
-                    f"{folder} holds photographs and {row.name} ({file.relative_to(folder).as_posix()}), which are "
-                    f"not read. {_advice(row, file)} To have cameras found from the photographs alone, move that file "
-                    "away."
-                )
+    for row, file in _known_in(folder):
+        if row.has_cameras:
+            return (
+                f"{folder} holds photographs and {row.name} ({file.relative_to(folder).as_posix()}), which are not "
+                f"read. {_advice(row, file)} To have cameras found from the photographs alone, move that file away."
+            )
     return ""
 
 
 def nothing_else(folder: Path) -> str:
-    """Returns a sentence about the kinds of files in a folder where nothing opens; empty if none is known."""
+    """Returns a sentence about the files in a folder where nothing opens; empty if no row of the table fits any."""
     found: dict[Known, list[Path]] = {}
-    for file in _files(folder):
-        row = known(file)
-        if row is not None:
-            found.setdefault(row, []).append(file)
+    for row, file in _known_in(folder):
+        found.setdefault(row, []).append(file)
     if not found:
         return ""
-    row = max(found, key=lambda row: len(found[row]))
-    first, more = found[row][0], len(found[row]) - 1
-    others = f" and {counted(more, 'other file')}" if more else ""
-    return f"{folder} holds nothing that opens: {first.name}{others} is {row.name}. {_advice(row, first)}"
+    row = max(found, key=lambda row: (row.has_cameras, len(found[row])))
+    first, count = found[row][0], len(found[row])
+    which = first.relative_to(folder).as_posix()
+    more = f", as {counted(count - 1, 'other file')} there" if count > 1 else ""
+    return f"{folder} holds nothing that opens: {which} is {row.name}, which is not read{more}. {_advice(row, first)}"
+
+
+def _known_in(folder: Path) -> Iterator[tuple[Known, Path]]:
+    """Yields the known files of a folder and of the folders right in it, in the order of their names."""
+    for place in (folder, *_children(folder, Path.is_dir)[:_FOLDERS]):
+        for file in _children(place, Path.is_file)[:_FILES]:
+            if (row := known(file)) is not None:
+                yield row, file
+
+
+def _children(folder: Path, is_kind: Callable[[Path], bool]) -> list[Path]:
+    try:
+        return sorted(child for child in folder.iterdir() if child.name[0] != "." and is_kind(child))
+    except OSError:
+        return []
 
 
 def _advice(row: Known, file: Path) -> str:
     quoted = f'"{file.name}"' if re.search(r"[^\w.-]", file.name) else file.name
     return row.advice.replace("{file}", quoted).replace("{pattern}", f"*{file.suffix}")
-
-
-def _files(folder: Path) -> list[Path]:
-    """Returns the first files of a folder that are no photographs, in the order of their names."""
-    try:
-        inside = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
-    except OSError:
-        return []
-    return [child for child in inside if child.suffix.lower() not in EXTENSIONS and child.is_file()][:_MOST]
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return sorted(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())[:50]
-    except OSError:
-        return []

@@ -38,6 +38,11 @@ _COLMAP_MODELS = ("colmap/sparse/0", "colmap/sparse")  # where nerfstudio leaves
 _OPENGL_FROM_OPENCV = np.diag([1.0, -1.0, -1.0, 1.0])
 
 
+def is_blender(folder: Path) -> bool:
+    """Returns True if `read_blender` finds its file there."""
+    return (folder / TRAIN).is_file() or (folder / SINGLE).is_file()
+
+
 def read_blender(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads `transforms_train.json` and `transforms_test.json`, or else `transforms.json`, of a folder.
 
@@ -46,9 +51,9 @@ def read_blender(path: Path | str, images: str = IMAGES, axes: AxesChoice = "aut
     incomplete, or no photograph is found.
     """
     path = Path(path)
+    if not is_blender(path):
+        raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
     if not (path / TRAIN).is_file():
-        if not (path / SINGLE).is_file():
-            raise InputError(f"{path} holds no dataset of this kind. Looked for {TRAIN} and {SINGLE}.")
         return read_frames(path / SINGLE, images, axes)
     names = _Names(Photographs(path, with_masks=True), images)
     test: Shots = {}
@@ -150,15 +155,15 @@ class _Names:
         """As `pair_views` has it, with a sentence about photographs that lie outside the capture's folder."""
         folder, keys = self.photographs.folder, self.keys(shots)
         outside = [name for name, key in keys.items() if key is None and lies_outside(folder, name)]
-        said = (
-            f"Paths of {counted(len(outside), 'photograph')} lead out of {folder}, for example {outside[0]}, and "
-            "files of a capture are read only below its folder. Move its JSON file above the photographs, or link the "
-            "photographs into the folder."
-            if outside
-            else ""
-        )
+        said = ""
+        if outside:
+            count = counted(len(outside), "photograph")
+            said = (
+                f"Not read: {count} outside {folder}, for example {outside[0]}. Files of a capture are read only below "
+                "its folder; move the JSON file to a folder above them, or link them into it."
+            )
         if outside and not any(keys.values()):
-            raise InputError(f"Not one photograph was found. {said}")
+            raise InputError(said)
         views, warnings, census = pair_views(self.photographs, list(shots.values()), keys, str(folder), masks.of)
         return views, [said, *warnings] if said else warnings, census
 
@@ -238,8 +243,8 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
             remarks.append(f"There are no points in {name}.")
         elif name in names and lies_outside(folder, name):
             warnings.append(
-                f"The points {name} lie outside {folder} and are not read: files of a capture are read only below its "
-                "folder. Copy the points there."
+                f"Not read: the points {name} outside {folder}. Files of a capture are read only below its folder; "
+                "copy the points into it."
             )
         elif name in names:
             warnings.append(f"The points {name} that the file names are not there.")
