@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from plyfile import PlyData, PlyElement, PlyListProperty, PlyParseError
 
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer
 from splatscope.kernels.errors import InputError
 
 BLOCK_ROWS = 16384  # rows handled at once: 4 MB of splats, which stays in the cache between passes
@@ -172,8 +173,8 @@ def _what_it_is(start: bytes) -> str:
         return "it is a web page or XML, often a failed download. Download it again."
     if start[:2] == b"\x1f\x8b" or start[:4] == b"PK\x03\x04":
         return "it is a gzip or ZIP archive. Unpack it first."
-    if text.startswith("version https://git-lfs"):
-        return "it is a Git LFS pointer, not the file itself. Fetch the file with 'git lfs pull'."
+    if lfs_pointer(start):
+        return LFS_SENTENCE
     return f"it should begin with the line 'ply', but begins with {start[:12]!r}."
 
 
