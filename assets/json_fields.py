@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer
 from splatscope.kernels.errors import InputError
 
 SIZE_LIMIT = 16384  # pixels along one side of a picture; a square of it is a render of 8 GB
@@ -21,22 +22,50 @@ FILE_LIMIT = 1 << 26  # bytes, 100,000 cameras; Python takes twenty times as muc
 _RIGID_TOLERANCE = 5e-3  # matrices printed with three decimals still pass
 
 
-def read_json(path: Path | str) -> Any:
-    """The content of a JSON file. Raises InputError with the line of the first mistake."""
-    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device would never end
-        raise InputError(f"{path} is not a regular file.")
+def read_json(path: Path | str, what: str = "a camera file") -> Any:
+    """Returns the content of a JSON file that any program may have written.
+
+    `what` says what the file should be, for the sentence about one that is too large. Raises InputError, naming the
+    file, for what cannot be read: with the line of the first mistake where there is one.
+    """
+    path = Path(path)
     try:
-        if Path(path).stat().st_size > FILE_LIMIT:
-            raise InputError(f"{path} is larger than {FILE_LIMIT >> 20} MB, so it is not a camera file.")
-        return json.loads(Path(path).read_bytes().decode("utf-8-sig"))
+        if path.exists() and not path.is_file():  # a pipe or a device would never end
+            raise InputError(f"{path} is not a regular file.")
+        if path.stat().st_size > FILE_LIMIT:
+            raise InputError(f"{path} is larger than {FILE_LIMIT >> 20} MB, so it is not {what}.")
+        return parse_json(path.read_bytes(), str(path))
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or 'the system refused it'}.") from error
+
+
+def parse_json(content: bytes, where: str) -> Any:
+    """Returns what the bytes say, in UTF-8, UTF-16 or UTF-32. Raises InputError; `where` is the file they are from."""
+    if lfs_pointer(content[:100]):
+        raise InputError(f"{where} cannot be read: {LFS_SENTENCE}")
+    if not content.strip():
+        raise InputError(f"{where} is empty. Copy or export it again.")
+
+    def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entry = dict(pairs)
+        if len(entry) < len(pairs):
+            differing = (key for key, value in pairs if not _alike(value, entry[key]))
+            if (key := next(differing, None)) is not None:
+                raise InputError(f"{where} gives {_shown(key)} twice in one object, with two values. Keep one.")
+        return entry
+
+    try:
+        return json.loads(content, object_pairs_hook=fields)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not valid JSON: line {error.lineno}, column {error.colno}.") from error
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise InputError(f"{path} is not valid JSON text.") from error
+        raise InputError(f"{where} is not valid JSON: line {error.lineno}, column {error.colno}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not text in UTF-8, at byte {error.start:,}.") from error
+    except RecursionError as error:
+        raise InputError(f"{where} nests brackets deeper than can be read.") from error
+    except ValueError as error:  # Python reads no integer of more than 4,300 digits
+        raise InputError(f"{where} is not valid JSON: it holds a number of thousands of digits.") from error
 
 
 def require(entry: Any, keys: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -115,6 +144,11 @@ def _as_float(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Returns True for values that are written alike; NaN too is like itself."""
+    return one == other or (one != one and other != other)
 
 
 def _shown(value: Any) -> str:
