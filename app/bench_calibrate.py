@@ -36,8 +36,7 @@ def fixed(h: int, k: int) -> Changes:
 
 def run_calibration() -> tuple[Path, Calibration]:
     """Measures, stores and prints. Raises InputError without a GPU, and for times that cannot be."""
-    from rich.console import Console
-
+    from splatscope.app.terminal import Terminal
     from splatscope.kernels.cuda import need_gpu
     from splatscope.kernels.schedule_calibration import store_calibration
 
@@ -47,7 +46,7 @@ def run_calibration() -> tuple[Path, Calibration]:
     gpu = torch.cuda.get_device_name()
     found = Calibrator(GpuStand.here()).measure()
     path = store_calibration(gpu, found.clamped())
-    Console(highlight=False, soft_wrap=True).print(f"{spoken(gpu, found)} Kept in {path}.")
+    Terminal().print(f"{spoken(gpu, found)} Kept in {path}.")
     return path, found.clamped()
 
 

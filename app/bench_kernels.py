@@ -68,8 +68,9 @@ def costs_of(rows: Sequence[Row], architectures: Sequence[int] = ARCHITECTURES) 
 
 def print_kernels(steps: Sequence[str] = ()) -> None:
     """The table. Raises InputError for a step that there is not, and where there is no compiler."""
-    from rich.console import Console
     from rich.table import Table
+
+    from splatscope.app.terminal import Terminal
 
     rows = kernel_rows(steps)
     costs = costs_of(rows)
@@ -78,4 +79,4 @@ def print_kernels(steps: Sequence[str] = ()) -> None:
         table.add_column(f"sm_{architecture}", justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.step, row.role, *(str(costs[row.kernel, architecture]) for architecture in ARCHITECTURES))
-    Console(highlight=False, soft_wrap=True, width=200).print(table)
+    Terminal(width=200).print(table)

@@ -16,10 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from splatscope.app.revision import revision
+from splatscope.app.terminal import Terminal
 from splatscope.assets.atomic import atomic_path
 from splatscope.kernels.errors import InputError
 
@@ -121,7 +121,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 def print_results(results: dict[str, Any]) -> None:
     """Tables for the terminal: totals, then stages."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal()
     console.print(_machine_line(results))
     totals = Table("scene", title="Medians in ms (10%–90%)", title_justify="left")
     for column in ("threads", "forward", "forward + backward"):
@@ -171,7 +171,7 @@ def _threads(count: str) -> str:
     return f"{count} thread{'' if count == '1' else 's'}"
 
 
-def _print_stages(console: Console, title: str, columns: dict[str, dict[str, Any]]) -> None:
+def _print_stages(console: Terminal, title: str, columns: dict[str, dict[str, Any]]) -> None:
     table = Table("stage", title=title, title_justify="left")
     for column in columns:
         table.add_column(column, justify="right")

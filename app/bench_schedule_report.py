@@ -234,6 +234,6 @@ def _table(title: str, first: str, columns: tuple[str, ...], left: tuple[str, ..
 def _print(table: Any) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.width = max(console.width, WIDTH)  # in a file too, no column is cut
     console.print(table)

@@ -11,8 +11,9 @@ from splatscope.app.bench_roofline import heaviest_kernel
 from splatscope.kernels.steps import STEPS
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+
+    from splatscope.app.terminal import Terminal
 
 MODES = ("view", "forward", "forward_backward")
 SAME_PICTURE = 1e-3  # mean |difference|; other cut-offs and culling make less than 1e-4
@@ -103,10 +104,10 @@ def print_scene(result: dict[str, Any], copy_rate: float) -> None:
             console.print(f"WRONG in {result['name']}, {name}: it draws another picture, so its times say nothing.")
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _console() -> Terminal:
+    from splatscope.app.terminal import Terminal
 
-    return Console(highlight=False, soft_wrap=True, width=200)
+    return Terminal(width=200)
 
 
 def _table(first: str, title: str, columns: list[str]) -> Table:

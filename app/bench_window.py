@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from splatscope.app.bench_gpu import describe_gpu
 from splatscope.app.bench_report import describe_machine, describe_run, spread, write_results
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
+from splatscope.app.terminal import Terminal
 from splatscope.app.window import GIL_SWITCH_SECONDS
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.api import BackendName, make_backend
@@ -263,7 +263,7 @@ def _print(results: dict[str, Any]) -> None:
         table.add_row(
             name.replace("_", " "), f"{row['it_per_s']:,}", f"{row['share_of_closed']:.1%}", shown, *times, frames
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    Terminal().print(table)
 
 
 def main() -> None:

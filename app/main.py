@@ -13,6 +13,7 @@ them out; `engine.py` is the thread that owns the model while a window is open.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -47,6 +48,8 @@ def _program(arguments: Sequence[str]) -> int:
     tell_remarks()
     status = _ended(arguments, is_program=True)
     leave_when_asked(status)  # everything is said
+    if was_asked():  # threads are in the middle of something, and Python would wait for them or crash on them
+        os._exit(status)
     if status == 0 and output.trouble is not None and _is_told(arguments):
         if not isinstance(output.trouble, BrokenPipeError):  # `| head` has read what it wanted
             _say(f"The output cannot be written: {output.trouble.strerror}.")

@@ -104,5 +104,6 @@ class StopRequest:
     def _take(self, number: int, frame: FrameType | None) -> None:
         _ignore_hang_up(number)
         if self.asked:
+            _asked.set()
             raise KeyboardInterrupt(number)
         self.asked = True

@@ -18,8 +18,9 @@ from splatscope.kernels.words import printable
 class Terminal(Console):
     """A console for plain lines, whole however narrow the terminal is: brackets and colons in names mean nothing."""
 
-    def __init__(self) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    def __init__(self, width: int | None = None) -> None:
+        """`width`: in characters; that of the terminal unless given."""
+        super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Prints texts, each as `printable` has it; what is no text is rich's own, a bar."""

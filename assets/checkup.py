@@ -27,7 +27,7 @@ from splatscope.assets.upright import guess_up
 from splatscope.assets.witnesses import seen_by
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
-from splatscope.kernels.words import counted
+from splatscope.kernels.words import counted, printable
 
 FEW_VIEWS = 10
 SURE_UP = 0.5  # confidence below which the guessed up direction is only a guess
@@ -58,6 +58,9 @@ class Finding:
     text: str  # one sentence or a list of figures
     is_odd: bool = False
     advice: str = ""  # what to do about it, a sentence; empty where the text says it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text))  # it quotes names from files
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ def usual_surroundings() -> Iterator[None]:
     Programs that a test starts inherit signals that are ignored here, but not those with an answer.
     """
     for number in (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)):
-        if signal.getsignal(number) == signal.SIG_IGN:
+        if signal.getsignal(number) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
             signal.signal(number, lambda *_: None)
     with pytest.MonkeyPatch.context() as patch:
         for name in _STARTED_WITH:

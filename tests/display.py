@@ -46,7 +46,7 @@ def start_server(width: int = 1400, height: int = 900) -> Iterator[tuple[subproc
         yield server, name
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
 
 
 @contextmanager
@@ -61,10 +61,10 @@ def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
             yield name
         finally:
             manager.terminate()
-            manager.wait(10)
+            manager.wait(60)
 
 
-def wait_until(holds: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+def wait_until(holds: Callable[[], object], what: str, seconds: float = 120.0) -> None:
     """Polls until `holds()` is true; fails naming `what` if it never is."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -97,7 +97,7 @@ class Program:
         for line in self.process.stdout:
             self.facts = {**self.facts, **json.loads(line)}
 
-    def wait_for(self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
+    def wait_for(self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 120.0) -> dict[str, Any]:
         """Waits until the facts satisfy `holds`; fails naming `what` if they never do."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -125,7 +125,7 @@ class Program:
         """Runs one xdotool command line and returns what it prints."""
         words = [str(word) for word in arguments]
         return subprocess.run(
-            ["xdotool", *words], env=self._environment, check=True, capture_output=True, text=True, timeout=30
+            ["xdotool", *words], env=self._environment, check=True, capture_output=True, text=True, timeout=60
         ).stdout.strip()
 
     def try_xdotool(self, *arguments: object) -> str:
@@ -169,4 +169,4 @@ class Program:
         """Ends the program if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)

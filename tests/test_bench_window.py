@@ -24,7 +24,7 @@ FACTS = ["capture", "splats", "seconds", "backend"]
 def run_program(display: str, *words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "splatscope.app.bench_window", *map(str, words)]
     environment = {**os.environ, "DISPLAY": display, "COLUMNS": "200"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def check(results: dict[str, Any]) -> None:

@@ -152,7 +152,7 @@ def test_a_convert_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None
     while process.poll() is None and not any((tmp_path / "out").iterdir()):
         time.sleep(0.01)
     process.terminate()
-    assert process.communicate(timeout=60)[1] == b"splatscope: stopped.\n"
+    assert process.communicate(timeout=300)[1] == b"splatscope: stopped.\n"
     assert process.returncode == 130
     assert list((tmp_path / "out").iterdir()) == []
 

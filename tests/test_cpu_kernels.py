@@ -205,7 +205,7 @@ def test_a_helper_that_does_not_start_holds_nobody_up() -> None:
 
     def work(board: np.ndarray, turns: int, worker: int) -> None:
         if worker != 0:
-            released.wait(20)
+            released.wait(120)
         count = 0
         while (turn := draw_turn(board)) < turns:
             done.append((turn, worker))
@@ -226,7 +226,7 @@ def test_the_caller_waits_for_turns_that_others_have_drawn() -> None:
 
     def work(board: np.ndarray, turns: int, worker: int) -> None:
         if worker == 0:
-            assert drawn.wait(20)
+            assert drawn.wait(120)
         count = 0
         while (turn := draw_turn(board)) < turns:
             if worker != 0 and not drawn.is_set():
@@ -250,7 +250,7 @@ def test_a_failure_on_a_helper_reaches_the_caller() -> None:
             draw_turn(board)
             drawn.set()
             raise ZeroDivisionError
-        assert drawn.wait(20)
+        assert drawn.wait(120)
         report_turns(board, turns - draw_turn(board))
 
     if numba.get_num_threads() < 2:

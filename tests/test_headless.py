@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.progress import Progress
 
-from splatscope.app import headless
+from splatscope.app import find_cameras, headless
 from splatscope.app.headless import train_in_terminal
+from splatscope.app.terminal import Terminal
 from splatscope.assets.capture import Capture
+from splatscope.assets.sfm import SearchProgress
 from splatscope.kernels.api import Backend
 from splatscope.training.checkpoint import checkpoints, newest_checkpoint
 from splatscope.training.config import BudgetConfig, CheckpointConfig, McmcConfig, TrainConfig
@@ -112,6 +115,27 @@ def test_what_the_page_finds_odd_is_printed_once_before_training(
     ):
         assert text.count(said) == 1
         assert text.index(said) < text.index("Read 24 photographs")
+
+
+def test_a_log_of_a_search_for_cameras_has_true_counts_all_the_while(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Terminal()
+    bar = Progress(console=console, disable=True)
+    line = find_cameras._Line(console, bar, bar.add_task(""))
+    line.PLAIN_SECONDS = 0.0
+    for done in range(3):
+        line.show([SearchProgress("reading", done, 9)])
+    # Stages that are over between two looks are told with what they came to.
+    line.show([SearchProgress("reading", 9, 9), SearchProgress("features", 9, 9), SearchProgress("matching", 12, 36)])
+    line.PLAIN_SECONDS = 600.0
+    line.show([SearchProgress("reading", 9, 9), SearchProgress("features", 9, 9), SearchProgress("matching", 36, 36)])
+    line.end()
+    assert capsys.readouterr().out.splitlines() == [
+        *(f"Reading photographs: {done} of 9…" for done in range(3)),
+        "Reading photographs: 9 of 9.",
+        "Finding features: 9 of 9 photographs.",
+        "Matching: 12 of 36 pairs…",
+        "Matching: 36 of 36 pairs.",
+    ]
 
 
 def test_a_run_shorter_than_its_schedules_says_so_once(

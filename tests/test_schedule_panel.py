@@ -125,7 +125,7 @@ def test_a_policy_is_named_after_the_nearest_variant() -> None:
 def test_the_analyst_answers_the_newest_question_and_rests() -> None:
     analyst = Analyst()
     assert not analyst.ask(1, skewed(), H200, "length")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not analyst.ask(1, skewed(), H200, "length"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -408,7 +408,7 @@ def test_a_terminal_that_is_closed_ends_the_run_with_everything_saved(tmp_path: 
         while process.poll() is None:  # shells say it as well, after the kernel
             process.send_signal(signal.SIGHUP)
             time.sleep(0.005)
-        assert process.wait(60) == 130
+        assert process.wait(120) == 130
     finally:
         process.kill()
     (iteration,) = checkpoints(tmp_path / "run")

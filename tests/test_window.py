@@ -240,8 +240,7 @@ def test_training_goes_on_while_the_window_is_minimised(hands: Hands) -> None:
     hands.program.xdotool("windowminimize", hands.window)
     time.sleep(0.5)
     before = hands.program.facts["ticks"]
-    time.sleep(1.5)
-    assert hands.program.facts["ticks"] - before > 20
+    hands.program.wait_for("steps", lambda facts: facts["ticks"] > before + 20)
     hands.program.activate(hands.window)
     view = hands.start
     hands.drag(1, 40, 0)
@@ -274,7 +273,7 @@ def test_space_trains_and_pauses_n_steps_and_closing_ends_it_all(display: str) -
         assert program.process.poll() is None
         hands.move(*SAVE_AND_CLOSE)
         program.xdotool("click", 1)
-        assert program.process.wait(10) == 0
+        assert program.process.wait(120) == 0
         program.wait_for("the loop to return", lambda facts: facts["closed"])
     finally:
         program.end()
@@ -290,6 +289,8 @@ def test_without_a_display_there_is_a_sentence_and_no_crash() -> None:
     )
     for name in ("", ":4711"):
         environment = {**os.environ, "DISPLAY": name}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("refused: No window can be opened")

@@ -61,7 +61,7 @@ def run(display: str, tmp_path: Path) -> Iterator[LiveRun]:
 
 def test_when_the_display_goes_the_run_is_saved_and_one_line_says_what_happened_and_how_to_go_on(run: LiveRun) -> None:
     run.server.kill()
-    assert run.program.process.wait(60) == 2
+    assert run.program.process.wait(120) == 2
     run.check_saved(f"splatscope: {re.escape(DISPLAY_GONE)} ", "")
 
 

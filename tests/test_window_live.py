@@ -169,7 +169,7 @@ def test_closing_a_live_run_asks_in_front_of_everything_and_each_answer_is_what_
         assert run.program.process.poll() is None
     run.program.xdotool("key", "alt+F4")
     run.press("save and close")
-    assert run.program.process.wait(20) == 0
+    assert run.program.process.wait(120) == 0
     *_, iteration = checkpoints(run.out)  # earlier ones are those of its first seconds
     assert newest_checkpoint(run.out)[1].iteration == iteration
     assert iteration >= reached
@@ -188,7 +188,7 @@ def test_closing_without_saving_leaves_the_run_as_its_newest_checkpoint_has_it(b
     run.program.rest(0.6)
     assert run.facts["iteration"] == facts["iteration"], "it waits for the answer"
     run.press("close unsaved")
-    assert run.program.process.wait(20) == 0
+    assert run.program.process.wait(120) == 0
     assert not (run.out / "point_cloud").exists()
     assert 0 < newest_checkpoint(run.out)[1].iteration <= facts["iteration"]
 
@@ -222,5 +222,5 @@ def test_a_window_in_which_nothing_runs_closes_at_once_with_a_file_being_chosen(
     run.program.xdotool("key", "ctrl+s")
     run.program.rest(0.6)
     run.ask_to_close()
-    assert run.program.process.wait(20) == 0
+    assert run.program.process.wait(120) == 0
     assert not run.out.exists()

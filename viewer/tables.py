@@ -9,16 +9,18 @@ from pathlib import Path
 import numpy as np
 
 from splatscope.assets.atomic import atomic_path
+from splatscope.kernels.words import printable
 from splatscope.viewer.messages import NamedCamera, ViewFigures
 from splatscope.viewer.run_status import Curve, TrainingStatus
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
     """A CSV with a heading, written whole or not at all; returns its path. Raises InputError if it cannot be."""
-    with atomic_path(path) as temporary, temporary.open("w", newline="") as file:
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        writer.writerows(rows)
+        for row in rows:
+            writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
     return path
 
 
