@@ -47,20 +47,24 @@ _IN_METASHAPE = "in Metashape with File > Export > Export Cameras"
 _IN_REALITY = "in RealityScan (RealityCapture) with Export > Registration > COLMAP"
 
 KNOWN = (
-    _cameras("Metashape's cameras", (".xml",), rb"(?s).*<document[^>]*>\s*<chunk", _IN_METASHAPE),
+    _cameras("a camera file of Metashape", (".xml",), rb"(?s).*<document[^>]*>\s*<chunk", _IN_METASHAPE),
     _cameras("a Metashape project", (".psx", ".psz"), b"", _IN_METASHAPE),
-    _cameras("cameras in the XML of BlocksExchange", (".xml",), rb"(?s).*<BlocksExchange", ""),
-    _cameras("cameras of RealityScan (RealityCapture)", (".csv",), rb"#name,.*(alt|heading|yaw|f)", _IN_REALITY),
-    _cameras("cameras of RealityScan (RealityCapture)", (".xmp",), rb"(?s).*\bxcr:(Rotation|Position)", _IN_REALITY),
-    _cameras("a project of RealityScan (RealityCapture)", (".rcproj", ".rsproj"), b"", _IN_REALITY),
-    _cameras("cameras of Bundler", (".out",), rb"# Bundle file", ""),
-    _cameras("cameras of VisualSFM", (".nvm",), rb"NVM_V", ""),
-    _cameras("cameras of Meshroom", (".sfm", ".json"), rb'(?s).*"(featuresFolders|matchesFolders)"', ""),
-    _cameras("cameras of OpenMVG", (".json",), rb'\s*\{\s*"sfm_data_version"', "with openMVG_main_openMVG2Colmap"),
+    _cameras("a camera file of BlocksExchange", (".xml",), rb"(?s).*<BlocksExchange", ""),
+    _cameras("a camera file of RealityScan (RealityCapture)", (".csv",), rb"#name,.*(alt|heading|yaw|f)", _IN_REALITY),
     _cameras(
-        "cameras of OpenSfM or OpenDroneMap", (".json",), rb'\s*\[\s*\{\s*"cameras"', "with opensfm export_colmap"
+        "a camera file of RealityScan (RealityCapture)", (".xmp",), rb"(?s).*\bxcr:(Rotation|Position)", _IN_REALITY
     ),
-    _cameras("cameras of Pix4D", ("_calibrated_camera_parameters.txt",), b"", ""),
+    _cameras("a project of RealityScan (RealityCapture)", (".rcproj", ".rsproj"), b"", _IN_REALITY),
+    _cameras("a camera file of Bundler", (".out",), rb"# Bundle file", ""),
+    _cameras("a camera file of VisualSFM", (".nvm",), rb"NVM_V", ""),
+    _cameras("a camera file of Meshroom", (".sfm", ".json"), rb'(?s).*"(featuresFolders|matchesFolders)"', ""),
+    _cameras(
+        "a camera file of OpenMVG", (".json",), rb'\s*\{\s*"sfm_data_version"', "with openMVG_main_openMVG2Colmap"
+    ),
+    _cameras(
+        "a camera file of OpenSfM or OpenDroneMap", (".json",), rb'\s*\[\s*\{\s*"cameras"', "with opensfm export_colmap"
+    ),
+    _cameras("a camera file of Pix4D", ("_calibrated_camera_parameters.txt",), b"", ""),
     Known("a camera of 3D Scanner App", (".json",), rb'(?s).*"cameraPoseARFrame"', _TO_NERFSTUDIO, has_cameras=True),
     Known("the path of Stray Scanner", ("odometry.csv",), b"", _TO_NERFSTUDIO, has_cameras=True),
     Known("a recording of Record3D", (".r3d",), b"", "It is a ZIP archive: unpack it and open the folder."),
@@ -74,7 +78,7 @@ KNOWN = (
         "images/%05d.jpg; then open the folder images.",
     ),
     Known(
-        "a photograph of a kind that is not read",
+        "a photograph in {ENDING}",
         tuple(UNREAD),
         b"",
         "Convert all to JPEG, for example with ImageMagick: magick mogrify -format jpg {pattern}.",
@@ -130,7 +134,7 @@ def said_of(file: Path) -> str:
     if lfs_pointer(start):
         return f"{file} does not open: {LFS_SENTENCE}"
     row = known(file, start)
-    return f"{file} is {row.name}, which is not read. {_advice(row, file)}" if row else ""
+    return f"{file} is {_name(row, file)}, which is not read. {_advice(row, file)}" if row else ""
 
 
 def other_cameras(folder: Path) -> str:
@@ -141,7 +145,7 @@ def other_cameras(folder: Path) -> str:
     for row, file in _known_in(folder):
         if row.has_cameras:
             return (
-                f"{folder} holds photographs and {row.name} ({file.relative_to(folder).as_posix()}), which are not "
+                f"{folder} holds photographs and {row.name} ({file.relative_to(folder).as_posix()}), which is not "
                 f"read. {_advice(row, file)} To have cameras found from the photographs alone, move that file away."
             )
     return ""
@@ -157,8 +161,9 @@ def nothing_else(folder: Path) -> str:
     row = max(found, key=lambda row: (row.has_cameras, len(found[row])))
     first, count = found[row][0], len(found[row])
     which = first.relative_to(folder).as_posix()
-    more = f", as {counted(count - 1, 'other file')} there" if count > 1 else ""
-    return f"{folder} holds nothing that opens: {which} is {row.name}, which is not read{more}. {_advice(row, first)}"
+    more = f" (as {counted(count - 1, 'other file')} there)" if count > 1 else ""
+    what = f"{_name(row, first)}{more}, which is not read"
+    return f"{folder} holds nothing that opens: {which} is {what}. {_advice(row, first)}"
 
 
 def _known_in(folder: Path) -> Iterator[tuple[Known, Path]]:
@@ -174,6 +179,10 @@ def _children(folder: Path, is_kind: Callable[[Path], bool]) -> list[Path]:
         return sorted(child for child in folder.iterdir() if child.name[0] != "." and is_kind(child))
     except OSError:
         return []
+
+
+def _name(row: Known, file: Path) -> str:
+    return row.name.replace("{ENDING}", file.suffix[1:].upper())
 
 
 def _advice(row: Known, file: Path) -> str:

@@ -236,13 +236,13 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
             try:
                 cloud = read_point_cloud(file)
             except InputError as error:
-                return None, [f"Points ignored: {error}"]
+                return None, [*warnings, *remarks, f"Points ignored: {error}"]
             remarks += cloud.remarks
             if len(cloud.positions):
                 return cloud, remarks
             remarks.append(f"There are no points in {name}.")
         elif name in names and lies_outside(folder, name):
-            warnings.append(
+            remarks.append(
                 f"Not read: the points {name} outside {folder}. Files of a capture are read only below its folder; "
                 "copy the points into it."
             )

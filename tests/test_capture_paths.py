@@ -63,6 +63,10 @@ def test_points_and_photographs_outside_are_told_and_not_read(tmp_path: Path, ab
     said = " ".join(capture.warnings)
     assert f"Not read: 1 photograph outside {folder}, for example {above}secret.png. Files of a" in said
     assert f"Not read: the points {above}secret.ply outside {folder}. Files of a" in said
+    (folder / "sparse_pc.ply").write_text(POINTS)
+    capture = open_capture(folder)
+    assert capture.points is not None
+    assert f"Not read: the points {above}secret.ply outside {folder}" in " ".join(capture.warnings)
     make_transforms(folder, frames[1:])
     with pytest.raises(InputError, match="Not read: 1 photograph outside"):
         open_capture(folder)

@@ -22,12 +22,12 @@ from tests.test_open_path import splats
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 3\n"
 METASHAPE = b'<?xml version="1.0"?>\n<document version="2.0.0">\n  <chunk label="a">'
 CAMERAS = {
-    "cameras.xml": (METASHAPE, "Metashape's cameras", "File > Export > Export Cameras"),
+    "cameras.xml": (METASHAPE, "a camera file of Metashape", "File > Export > Export Cameras"),
     "scan.psx": (b"", "a Metashape project", "File > Export > Export Cameras"),
     "blocks.xml": (b"<BlocksExchange>", "BlocksExchange", "Export as COLMAP"),
     "poses.csv": (b"#name,x,y,alt,heading,pitch,roll\n", "RealityScan", "Export > Registration > COLMAP"),
     "a.xmp": (b'<x:xmpmeta><rdf xcr:Position="1">', "RealityScan", "Export > Registration > COLMAP"),
-    "bundle.out": (b"# Bundle file v0.3\n", "cameras of Bundler", "Export as COLMAP"),
+    "bundle.out": (b"# Bundle file v0.3\n", "a camera file of Bundler", "Export as COLMAP"),
     "scene.nvm": (b"NVM_V3 \n", "VisualSFM", "Export as COLMAP"),
     "cameras.sfm": (b'{"version": ["1"], "featuresFolders": []', "Meshroom", "Export as COLMAP"),
     "sfm_data.json": (b'{"sfm_data_version": "0.3"', "OpenMVG", "openMVG_main_openMVG2Colmap"),
@@ -40,8 +40,8 @@ OTHERS = {
     "noending": (b"PK\x03\x04....", "an archive", "Unpack it"),
     "walk.r3d": (b"", "a recording of Record3D", "unpack it and open the folder"),
     "my film.MOV": (b"", "a video", 'ffmpeg -i "my film.MOV" -vf fps=2'),
-    "a.heic": (b"", "a photograph of a kind that is not read", "magick mogrify -format jpg *.heic"),
-    "a.exr": (b"", "a photograph of a kind that is not read", "magick mogrify -format jpg *.exr"),
+    "a.heic": (b"", "a photograph in HEIC, which is not read", "magick mogrify -format jpg *.heic"),
+    "a.exr": (b"", "a photograph in EXR, which is not read", "magick mogrify -format jpg *.exr"),
     "scan.obj": (b"", "a mesh", "Gaussian splats as PLY"),
     "scan.laz": (b"", "a point cloud", "Gaussian splats as PLY"),
 }
@@ -65,6 +65,16 @@ def test_exports_of_other_programs_are_named_with_what_to_do(tmp_path: Path, nam
         assert "Looked for" not in said
 
 
+def test_what_most_of_a_folder_is_decides_what_is_said(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for name in ("images/1.HEIC", "images/2.HEIC", "film.mp4", "notes.txt"):
+        (tmp_path / name).touch()
+    said = refusal(tmp_path)
+    assert "images/1.HEIC is a photograph in HEIC (as 1 other file there), which is not read. Convert all" in said
+    (tmp_path / "bundle.out").write_text("# Bundle file v0.3")
+    assert "bundle.out is a camera file of Bundler, which is not read" in refusal(tmp_path)
+
+
 @pytest.mark.parametrize("below", ["", "images/"])
 @pytest.mark.parametrize("name", CAMERAS)
 def test_cameras_of_another_program_are_not_passed_over_for_a_search(tmp_path: Path, name: str, below: str) -> None:
@@ -80,7 +90,7 @@ def test_cameras_of_another_program_are_not_passed_over_for_a_search(tmp_path: P
     (tmp_path / below / name).write_bytes(CAMERAS[name][0])
     said = refusal(tmp_path)
     assert f"{CAMERAS[name][1]}" in said
-    assert f"({below}{name}), which are not read. " in said
+    assert f"({below}{name}), which is not read. " in said
     assert "move that file away" in said
 
 
