@@ -99,7 +99,8 @@ class BenchOptions:
     from_json: Annotated[tuple[Path, ...], UseAppendAction, repeated(Path, "FILE")] = ()
     """Measure nothing: show the results in these files."""
     readme: Annotated[Path | None, optional("FILE")] = None
-    """Rewrite the table between the bench:cpu, bench:cuda, bench:train or bench:schedule marks of this text file."""
+    """Rewrite the table between the bench:cpu, bench:cuda, bench:peers, bench:train or bench:schedule marks of
+    this text file."""
 
 
 def run_bench(options: BenchOptions) -> None:
@@ -323,9 +324,11 @@ def _show(options: BenchOptions, found: Found) -> None:
             raise InputError(f"--readme takes one file of CPU figures, got {len(found)}.")
         bench_report.rewrite_table(options.readme, "cpu", bench_report.markdown_table(found[0][1]))
     else:
-        from splatscope.app.bench_readme import cuda_table
+        from splatscope.app.bench_readme import cuda_table, peers_table
 
-        bench_report.rewrite_table(options.readme, "cuda", cuda_table(sources))
+        place = bench_report.check_marks(options.readme, "cuda")
+        table = peers_table(sources) if place == "peers" else cuda_table(sources)
+        bench_report.rewrite_table(options.readme, place, table)
     print(f"Rewrote the table in {options.readme}")
 
 

@@ -1,4 +1,4 @@
-"""The table of the GPU's figures for a document, made from the JSON files that `bench --ladder --out` wrote.
+"""The tables of the GPU's figures for documents, made from the JSON files that `bench --ladder --out` wrote.
 
 Of each scene the run with the most steps, the newest of several, gives the steps, and the newest one with other
 rasterisers gives those, as times and as multiples of `best` in that same run. Nothing is measured here, and
@@ -7,6 +7,7 @@ no GPU is needed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,40 @@ class _Source:
 
 
 def cuda_table(files: list[tuple[str, dict[str, Any]]]) -> str:
-    """Markdown from (link to the file, its results). Raises InputError unless they are of one GPU and hold a ladder."""
+    """Returns the whole ladder as Markdown, from (link to the file, its results).
+
+    Raises InputError unless the files are of one GPU and hold a ladder.
+    """
+    found = _figures(files)
+    columns = found.columns
+    lines = _step_lines(columns) + _viewing_lines(columns) + _peer_lines(columns, found.peers)
+    words = _words(columns, found.peers, found.views)
+    return "\n".join([MEASURED, "", *lines, "", *words])
+
+
+def peers_table(files: list[tuple[str, dict[str, Any]]]) -> str:
+    """Returns `best` and other rasterisers alone as Markdown, medians without their spread. Raises as `cuda_table`."""
+    found = _figures(files)
+    heads = [f"{s.scene['name']}, {_millions(s.scene['splats'])} splats" for s in found.columns]
+    lines = [f"| forward + backward, ms | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
+    best = [_digits(s.steps["best"]["forward_backward"]["median"]) for s in found.columns]
+    lines.append(f"| **splatscope** | {' | '.join(f'**{ms}**' for ms in best)} |")
+    for line in _peer_lines(found.columns, found.peers):
+        lines.append(re.sub(r" \([\d.–]+\), ([\d.]+)× best", r" (\1×)", line).removesuffix(" |"))
+    machine = found.columns[0].results["machine"]
+    return "\n".join([*lines, "", f"{machine['gpu']}; medians of kernels alone, in turns on the same tensors."])
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """The scenes of several files that a table shows."""
+
+    columns: list[_Source]  # of each scene the run with most steps
+    peers: dict[str, _Source]  # scene name -> the newest run with other rasterisers
+    views: list[_Source]  # scenes at another size than their own
+
+
+def _figures(files: list[tuple[str, dict[str, Any]]]) -> _Figures:
     gpus = sorted({results["machine"]["gpu"] for _, results in files})
     if len(gpus) > 1:
         raise InputError(f"The files are of different GPUs, {' and '.join(gpus)}; give those of one.")
@@ -46,9 +80,7 @@ def cuda_table(files: list[tuple[str, dict[str, Any]]]) -> str:
         raise InputError("None of the files has a scene with s00 and best: run `splatscope bench --ladder --out FILE`.")
     columns = [ladders[name] for name in sorted(ladders)]
     views = {s.scene["name"]: s for s in sources if " at " in s.scene["name"] and "best" in s.steps}
-    lines = _step_lines(columns) + _viewing_lines(columns) + _peer_lines(columns, peers)
-    words = _words(columns, peers, [*views.values()])
-    return "\n".join([MEASURED, "", *lines, "", *words])
+    return _Figures(columns, peers, [*views.values()])
 
 
 def _step_lines(columns: list[_Source]) -> list[str]:

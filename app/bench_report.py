@@ -198,7 +198,7 @@ def _machine_line(results: dict[str, Any]) -> str:
 
 
 def markdown_table(results: dict[str, Any]) -> str:
-    """The table README shows: medians, the command and the machine."""
+    """Returns the table of the CPU's figures as Markdown: medians, the command and the machine."""
     lines = [
         "| scene | splats | size | instances | threads | forward, ms | forward + backward, ms |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -220,9 +220,17 @@ def markdown_table(results: dict[str, Any]) -> str:
 # ---- Tables in a text ------------------------------------------------------------------------------------------------
 
 
-def check_marks(path: Path, kind: str) -> None:
-    """Raises InputError unless the text file has a place for the table of that kind."""
+def check_marks(path: Path, kind: str) -> str:
+    """Returns the kind of table that the text file has a place for: `kind`, or "peers" for figures of a GPU. Raises
+    InputError if it has none."""
+    if kind == "cuda":
+        try:
+            _split_at_marks(path, "peers")
+            return "peers"
+        except InputError:
+            pass  # the usual table then
     _split_at_marks(path, kind)
+    return kind
 
 
 def rewrite_table(path: Path, kind: str, table: str) -> None:

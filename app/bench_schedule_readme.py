@@ -1,4 +1,4 @@
-"""The table of schedules in README, from results of `splatscope bench --schedule`.
+"""The table of schedules for documents, from results of `splatscope bench --schedule`.
 
 One row a set of frames, speed-ups of blending over the grid; below it what was to be reached and is not. Other tables:
 `bench_readme.py`.

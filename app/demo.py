@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -12,10 +13,11 @@ from splatscope.app.commands import display_is_present, make_trainer
 from splatscope.app.training_setup import default_out
 from splatscope.assets.demo.generate import demo_capture_folder
 from splatscope.kernels.words import counted
-from splatscope.training.config import DensifyConfig, TrainConfig
+from splatscope.training.config import TrainConfig
+from splatscope.training.recipes import preset
 
 WINDOW_ITERATIONS = 7_000
-HEADLESS_ITERATIONS = 600
+HEADLESS_ITERATIONS = 1_200
 MOST_SPLATS = 30_000
 
 
@@ -50,10 +52,10 @@ def run_demo(options: cli.Demo) -> None:
 
 
 def _config(iterations: int, test_interval: int) -> TrainConfig:
-    """The default recipe with a lid on growth: twice the splats would halve the pace for no visible gain here."""
-    return TrainConfig(
-        iterations=iterations, test_interval=test_interval, densify=DensifyConfig(max_splats=MOST_SPLATS)
-    )
+    """Returns the recipe `fast`, whose schedules fit any length, with a limit on splats: twice as many would halve the
+    pace for no visible gain here."""
+    recipe = preset("fast", iterations)
+    return replace(recipe, test_interval=test_interval, budget=replace(recipe.budget, max_splats=MOST_SPLATS))
 
 
 def _train_and_leave_pictures(options: cli.Demo, folder: Path, out: Path, console: Console) -> None:

@@ -14,12 +14,15 @@ from splatscope.assets.capture import Capture
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
     DensifyConfig,
+    ExposureConfig,
     InitialConfig,
+    RateConfig,
     TrainConfig,
     config_from_dict,
     config_to_dict,
 )
 from splatscope.training.dataset import training_size
+from splatscope.training.exposure import Exposures
 from splatscope.training.output import cfg_args
 from splatscope.training.recipes import PRESETS, preset, with_settings
 
@@ -127,3 +130,12 @@ def test_presets_differ_in_the_opacity_rate() -> None:
     assert preset("inria2023") == replace(preset("inria"), rates=replace(preset("inria").rates, opacity=0.05))
     with pytest.raises(InputError, match="inria2023"):
         preset("unknown")
+
+
+def test_exposures_learn_at_the_published_rate_which_rises_late() -> None:
+    exposures = Exposures(ExposureConfig(), RateConfig(), views=1, iterations=30_000)
+    # .001 to .0001, times .001 + .999 sin(pi/2 t/5000) in the first 5,000 iterations
+    for iteration, wanted in ((0, 1e-6), (2_500, 0.001 * 10 ** (-1 / 12) * 0.7073997), (15_000, 3.1622777e-4)):
+        assert exposures.rate(iteration) == pytest.approx(wanted, rel=1e-5), iteration
+    assert exposures.rate(30_000) == pytest.approx(1e-4)
+    assert preset("fast", 1_800).exposure.delay_steps == 300  # a sixth of the run, as 5,000 is of 30,000

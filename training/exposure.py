@@ -8,6 +8,8 @@ Read `trainer.py` next.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -54,8 +56,11 @@ class Exposures:
         self.values -= self.values.mean(dim=0) - torch.eye(4, 3)
 
     def rate(self, iteration: int) -> float:
-        """Learning rate of this iteration."""
-        return log_linear(self._config.rate_start, self._config.rate_end, iteration, self.iterations)
+        """Returns the learning rate of this iteration: log-linear, and held back by the delay at first."""
+        c = self._config
+        risen = math.sin(math.pi / 2 * min(1.0, iteration / c.delay_steps)) if c.delay_steps else 1.0
+        delay = c.delay_share + (1 - c.delay_share) * risen
+        return delay * log_linear(c.rate_start, c.rate_end, iteration, self.iterations)
 
     def move_to(self, device: str) -> None:
         """Keeps everything there from now on, where steps on a GPU change it (kernels/step_options.py)."""

@@ -14,6 +14,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
     BudgetConfig,
     DensifyConfig,
+    ExposureConfig,
     InitialConfig,
     McmcConfig,
     PlateauConfig,
@@ -94,6 +95,7 @@ def _quick(steps: int) -> TrainConfig:
             means_end=1.6e-5, means_steps=steps, late_after=_at(0.5, steps), sh_constant=5e-3, sh_rest_share=0.1
         ),
         resolution=ResolutionConfig(schedule="frequency", until=_at(0.4, steps)),
+        exposure=ExposureConfig(delay_steps=_at(1 / 6, steps)),
         plateau=PlateauConfig(after=_at(0.8, steps)),
     )
 
@@ -129,6 +131,7 @@ def schedules_in_words(config: TrainConfig) -> str:
         "photographs have their full size": small,
         f"harmonics reach degree {config.sh_degree}": config.sh_degree * config.sh_interval,
         "the rate of the means has fallen": config.rates.means_steps,
+        "exposures learn at their full rate": config.exposure.delay_steps if config.exposure.enabled else 0,
     }
     later = [f"{what} at {end:,}" for what, end in ends.items() if end > config.iterations]
     if not later:
