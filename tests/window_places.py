@@ -64,7 +64,7 @@ def tell_places() -> None:
 
     telling(
         CloseWindow,
-        lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "go on": window.no},
+        lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "cancel": window.no},
     )
     telling(ResetWindow, lambda window: {"throw": window.throw})
     names = ("choice", "start", "save", "record")
@@ -108,7 +108,7 @@ def tell_places() -> None:
         return dict.fromkeys((*verbs.values(), *allowed), 0) | there
 
     def training(panel: Any) -> dict[str, Any]:
-        SHOWN.update({"until": dpg.get_value(panel.buttons.until)})
+        SHOWN.update({"until": dpg.get_value(panel.buttons.until), "note": dpg.get_value(panel._note._text)})
         SHOWN.update({"memory": dpg.get_item_configuration(panel._memory)["overlay"]})
         return (
             buttons(panel.buttons)
@@ -118,11 +118,7 @@ def tell_places() -> None:
             | {"until": panel.buttons.until, "folder": panel._form._out}
             | {"odd": panel._checkup._odd, "how long": panel._checkup._ask}
             | panel._form.inputs
-            | {
-                f"{part} {name}": getattr(row, part)
-                for name, row in panel._form._rows.items()
-                for part in ("back", "why")
-            }
+            | {f"{part} {name}": getattr(row, part) for name, row in panel._form._rows.items() for part in ("back",)}
         )
 
     telling(TrainingPanel, training)

@@ -20,7 +20,7 @@ from splatscope.viewer.viewport import Viewport
 from splatscope.viewer.widgets import Ui
 
 LONGEST_STEP = 0.1  # s of flight a frame; a stalled frame must not throw the viewer across the scene
-FRAMES_OF_TYPING = 3  # after its last one, the next field may yet come into use: Tab needs a frame or two
+FRAMES_OF_TAB = 3  # that Tab may need to go from a field to the next one
 CLICK = 4.0  # px; a press that moves less is a click
 AWAKE_SECONDS = 0.5  # the window keeps its full rate this long after the last touch
 
@@ -127,7 +127,7 @@ class Input:
         self._dock = dock
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
         self._was_typing = False
-        self._idle_frames = 0  # since a field or a mouse button was in use
+        self._tab_frames = 0  # in which the next field may still come into use
         self._had_ctrl = False  # at the frame before
         self._ctrl = False  # now or then: a quick hand lets go of it in the frame that brings the other key
         self._alt = False
@@ -178,9 +178,9 @@ class Input:
     def _take_keyboard(self, typing: bool) -> None:
         """Gives the keyboard back to the picture when no field of the dock needs it. Dear PyGui would use Tab to go to
         the dock's next field, and scroll it into view."""
-        is_used = typing or dpg.is_mouse_button_down(LEFT)
-        self._idle_frames = 0 if is_used else self._idle_frames + 1
-        if self._idle_frames > FRAMES_OF_TYPING and dpg.is_item_focused(self._dock):
+        self._tab_frames = FRAMES_OF_TAB if typing else max(0, self._tab_frames - 1)
+        is_used = self._tab_frames > 0 or dpg.is_mouse_button_down(LEFT)
+        if not is_used and dpg.is_item_focused(self._dock):
             self._viewport.focus()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Asks before the window closes during a run. The run is paused meanwhile, so that the iteration shown is the one saved."""
+"""Asks before the window closes during a run, which is paused meanwhile: the iteration shown is the one saved."""
 
 from __future__ import annotations
 

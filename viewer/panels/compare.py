@@ -34,7 +34,8 @@ class ComparePanel(Panel):
             with inside(dpg.add_group(horizontal=True)):
                 button(style, "Choose a view…", session.toggle_thumbnails, tip="Choose from all photographs (C)")
                 self._frustums = dpg.add_checkbox(label="Show cameras", callback=lambda: session.toggle_frustums())
-                tooltip(style, self._frustums, "Shows where the photographs were taken; click on a camera to go there (K)")
+                tip = "Shows where the photographs were taken; click on a camera to go there (K)"
+                tooltip(style, self._frustums, tip)
             with labelled(style, "Camera size"):
                 self._size = self._slider((0.2, 10.0), "%.1f times", self._resize)
             # One place for the slider that the mode needs, so that nothing moves.

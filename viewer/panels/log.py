@@ -75,7 +75,6 @@ class LogPanel(Panel):
     def _refill(self) -> None:
         dpg.delete_item(self._lines, children_only=True)
         self._add(self.session.log)
-        self._most = -1.0  # it has changed, so it is followed
         self._follows = True
 
     def heading(self) -> str:

@@ -82,21 +82,21 @@ class ScenePanel(Panel):
             )
             button(style, "Black", lambda: session.set_background((0, 0, 0)))
             button(style, "White", lambda: session.set_background((1, 1, 1)))
-            button(style, "Reset", self._own_background, tip="The background that the scene was or will be trained with")
+            button(style, "Reset", self._own_background, tip="Use the background of training")
 
     def _build_turns(self) -> None:
         style, session, turn = self.style, self.session, self.session.turn_scene
         with labelled(style, "Up axis"):
             self._up = dpg.add_button(label="-Y", width=style.px(86), enabled=False)
-            tooltip(style, self._up, "The axis that points up on the screen, in the file's coordinates. Files stay as they are.")
+            tip = "The axis that points up on the screen, in the coordinates of the file, which is not changed"
+            tooltip(style, self._up, tip)
             button(
                 style,
                 "Flip",
                 lambda: turn(lambda nav: nav.flipped()),
-                width=62,
                 tip="Turn the scene upside down",
             )
-            button(style, "Reset", session.reset_up, width=62, tip="Use the up axis estimated from the cameras")
+            button(style, "Reset", session.reset_up, tip="Use the up axis estimated from the cameras")
         with labelled(style, "Turn by 90°"):
             turns = (
                 (dpg.mvDir_Left, lambda: turn(lambda nav: nav.tipped(roll=-QUARTER)), "Roll to the left"),

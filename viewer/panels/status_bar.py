@@ -20,7 +20,7 @@ MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
 
 
 class StatusBar(Panel):
-    """Shows the state and as many figures as fit; each keeps the widest place it has needed, so that nothing jitters."""
+    """Shows the state and as many figures as fit. Each keeps the widest place it has needed, so that none jitters."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)

@@ -32,10 +32,14 @@ from splatscope.viewer.widgets import Facts, Note, Panel, count, duration, toolt
 
 LABEL_WIDTH = 74  # points
 NOTE_LINES = 2
+RESUME = "Space resumes; N runs one iteration."
 HINTS = {
     "none": "Open a capture (photographs with cameras) to train.",
     "ready": "Space starts; N runs one iteration. The recipe can be changed until then.",
-    "resumed": "Space resumes; N runs one iteration.",
+    "resumed": RESUME,
+    "running": "Space pauses.",
+    "paused": RESUME,
+    "stopped": RESUME,
     "stopping": "Saving…",
     "finished": "All iterations are done. Run to a later one to continue.",
     "error": "The run ended with an error; see the log.",

@@ -57,7 +57,9 @@ class RunButtons:
                 go = button(style, "Start", self._go, BUTTON, primary=True)
                 self._go_tip = tooltip(style, go, "")
                 step = button(style, "Step", session.step_training, BUTTON, tip="Run one iteration (N)")
-                stop = button(style, "Stop", session.stop_training, BUTTON, tip="Save and stop; the run can be resumed later")
+                stop = button(
+                    style, "Stop", session.stop_training, BUTTON, tip="Save and stop; the run can be resumed later"
+                )
                 reset = button(style, "Reset…", session.ask_reset, BUTTON, tip="Start over; this asks first")
             with labelled(style, "Run to", 44):
                 self.until = ui.field(

@@ -18,9 +18,7 @@ ROWS = 100  # listed
 ORDERS = ("slowest", "most instances", "lowest PSNR")
 NAME_WIDTH = 112  # points
 NOTE_LINES = 3
-WHAT = (
-    "Measure draws each view several times and lists the median time of each. Training waits meanwhile."
-)
+WHAT = "Measure draws each view several times and lists the median time of each. Training waits meanwhile."
 
 
 class ViewsPanel(Panel):
