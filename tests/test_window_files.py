@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from splatscope.viewer.folders import list_folder
+from splatscope.viewer.panels.browser import with_suffix
+from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from tests.window_hands import Hands
 
 ROW = 19  # px from row to row of the list
+SAVE_BUTTON = (700, 306 + MENU_HEIGHT)  # px in the window, in the scene's section
 FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
 
 
@@ -63,7 +67,27 @@ def test_a_double_click_enters_a_folder_and_opens_what_can_be_opened(hands: Hand
     hands.keys("Escape")
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [("cup", "cup.ply"), ("cup.ply", "cup.ply"), ("cup.PLY", "cup.PLY"), ("v1.2", "v1.2.ply"), ("cup.spz", "cup.spz.ply")],
+)
+def test_splats_are_saved_under_a_name_that_open_lists(typed: str, name: str, tmp_path: Path) -> None:
+    path = with_suffix(tmp_path / typed)
+    assert path == tmp_path / name
+    path.write_bytes(b"ply")
+    assert [row.path for row in list_folder(tmp_path).rows] == [path]
+
+
 def test_saving_over_a_file_asks_first_and_a_name_gets_its_suffix(hands: Hands, folder: Path) -> None:
+    before = opened(hands)
+    hands.click(*SAVE_BUTTON)
+    hands.rest(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/b")
+    hands.keys("Return")
+    hands.rest(0.4)
+    assert opened(hands) == before, "b.ply exists"
+    hands.keys("Return")
+    hands.program.wait_for("b.ply to be replaced", lambda facts: "b.ply" in str(facts["commands"][-1:]))
     before = opened(hands)
     browse(hands, "ctrl+s", folder)
     hands.keys("Escape")

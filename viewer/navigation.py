@@ -132,17 +132,18 @@ class Navigator:
         return replace(self, lens=replace(self.lens, fov_y=fov_y, aspect=None))
 
     def framed(self, low: Sequence[float], high: Sequence[float], width: int, height: int) -> Navigator:
-        """Keeps the direction and stands where the box low..high just fits into the viewport, in both directions."""
+        """Keeps the direction and stands where the box low..high just fits into the viewport, in both directions. The
+        lens is centred."""
         nav = self.unframed(width, height)
+        nav = replace(nav, lens=replace(nav.lens, shift_x=0.0, shift_y=0.0))
         center, radius = _ball(low, high)
         signs = np.array(list(product((-0.5, 0.5), repeat=3)))
         right, down, forward = (signs * np.subtract(high, low) @ nav.rotation).T  # of the corners, from the centre
         half_y = math.tan(0.5 * nav.lens.fov_y)
         half_x = half_y * width / (height * nav.lens.pixel_aspect)
         distance = 1.1 * radius  # outside the box, also if it is a line that is looked along
-        for across, half, shift in ((right, half_x, nav.lens.shift_x), (down, half_y, nav.lens.shift_y)):
-            for side in (across / (half - shift), -across / (half + shift)):
-                distance = max(distance, float((side / FILL - forward).max()))
+        for across, half in ((right, half_x), (down, half_y)):
+            distance = max(distance, float((np.abs(across) / (FILL * half) - forward).max()))
         return replace(nav, pivot=_vector(center), distance=distance)
 
     def with_fov(self, fov_y: float) -> Navigator:

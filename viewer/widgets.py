@@ -19,6 +19,7 @@ from splatscope.viewer.style import BODY, DIM, SCROLLBAR, Color, Item, Style, in
 LABEL_WIDTH = 104  # points
 BAR_MARGIN = 8  # points that words on a progress bar leave free, both sides together
 TIP_WIDTH = 340  # points
+NOTE_MARGIN = 10  # points
 
 
 @dataclass
@@ -114,7 +115,7 @@ class Note:
 
     def __init__(self, ui: Ui, lines: int) -> None:
         self._ui = ui
-        height = ui.style.px(BODY) * lines + ui.style.px(2)
+        height = ui.style.px(BODY) * lines + ui.style.px(NOTE_MARGIN)
         with inside(dpg.add_child_window(height=height, border=False)):
             self._text = dpg.add_text("")
 

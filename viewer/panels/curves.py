@@ -27,7 +27,7 @@ class RunCurves:
         self.loss = CurvePlot(style, "loss", ACCENT, can_be_log=True)
         self.psnr = CurvePlot(style, "PSNR", GOOD, "points")
         self.count = CurvePlot(style, "splats", WARN, "steps")
-        self.step = CurvePlot(style, "ms a step", TEXT)
+        self.step = CurvePlot(style, "ms per step", TEXT)
         with inside(dpg.add_group(horizontal=True)):
             tip = f"Writes {FILE} to the folder of the run. Long curves are averaged over neighbouring iterations."
             self._button = button(style, "Save CSV", self._save, 82, tip=tip)
@@ -47,7 +47,7 @@ class RunCurves:
         self.loss.show(training.loss_curve, "loss", across)
         self.psnr.show(training.psnr_curve, f"{training.psnr_label}, dB", across)
         self.count.show(training.count_curve, "splats", across)
-        self.step.show(training.step_curve, "ms a step", across)
+        self.step.show(training.step_curve, "ms per step", across)
 
     def _save(self) -> None:
         training = self._training

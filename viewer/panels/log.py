@@ -29,7 +29,7 @@ class LogPanel(Panel):
         super().__init__(ui)
         self._serial = 0
         self._follows = True
-        self._most = 0.0  # how far the list could be scrolled when it was last looked at
+        self._scroll = 0.0  # where the list was a frame ago
 
     def build(self) -> None:
         with inside(dpg.add_group(horizontal=True)):
@@ -58,11 +58,10 @@ class LogPanel(Panel):
         dpg.set_value(self._summary, f"{counted(warnings, 'warning')}, {counted(errors, 'error')}")
 
     def _follow(self) -> None:
-        """Scrolls to the end. A list that has not grown since, and is not at its end, was scrolled up by the user."""
+        """Scrolls to the end, unless the user has scrolled up since the list was there."""
         scroll, most = dpg.get_y_scroll(self._lines), dpg.get_y_scroll_max(self._lines)
-        if most == self._most:
-            self._follows = scroll >= most - 1
-        self._most = most
+        self._follows = scroll >= most - 1 or (self._follows and scroll >= self._scroll)
+        self._scroll = scroll
         if self._follows and scroll < most:
             dpg.set_y_scroll(self._lines, most)
 
@@ -75,7 +74,7 @@ class LogPanel(Panel):
     def _refill(self) -> None:
         dpg.delete_item(self._lines, children_only=True)
         self._add(self.session.log)
-        self._follows = True
+        self._follows, self._scroll = True, 0.0
 
     def heading(self) -> str:
         errors, warnings = _troubles(self.session)

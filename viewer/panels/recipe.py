@@ -66,12 +66,13 @@ class RecipeForm:
         with inside(dpg.add_group(show=False)) as self._whole:
             with inside(dpg.add_group(horizontal=True)):
                 self._label("Recipe")
-                self._presets = dpg.add_combo([], width=-1, callback=lambda _, name: session.set_recipe(preset=name))
+                width = -style.px(BACK_WIDTH)
+                self._presets = dpg.add_combo([], width=width, callback=lambda _, name: session.set_recipe(preset=name))
                 tooltip(style, self._presets, "A preset of all values except those of the photographs")
             self._main = dpg.add_group()
             with inside(dpg.add_group(horizontal=True)):
                 self._out_label = self._label("Folder")
-                self._out = self._ui.field(dpg.add_input_text(hint="output/<capture>-<date>", width=-1))
+                self._out = self._ui.field(dpg.add_input_text(hint="output/<capture>-<date>", width=width))
                 tooltip(style, self._out, "Folder that the run writes to; it must not hold another model")
             self._often = dpg.add_tree_node(label=OFTEN, default_open=False)
             self._rest = dpg.add_tree_node(label=REST, default_open=False)
