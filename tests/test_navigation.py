@@ -217,7 +217,9 @@ def test_the_home_view_is_upright_and_holds_the_whole_box(up: tuple[float, float
 
 
 @pytest.mark.parametrize("size", [(640, 480), (300, 900), (1600, 400)])
-def test_a_framed_box_fills_the_viewport_and_none_of_it_is_cut_off(rng: np.random.Generator, size: tuple[int, int]) -> None:
+def test_a_framed_box_fills_the_viewport_and_none_of_it_is_cut_off(
+    rng: np.random.Generator, size: tuple[int, int]
+) -> None:
     for sides in ((1, 1, 1), (0.3, 3.2, 1.1), (9, 0.01, 4), (0, 0, 5), (5, 0, 0)):
         low = rng.normal(size=3)
         high = low + sides

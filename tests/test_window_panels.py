@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from splatscope.viewer import widgets
-from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
+from splatscope.viewer.style import MENU_HEIGHT
 from tests.display import Program
 from tests.window_hands import SCRIPT, Hands
 

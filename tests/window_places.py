@@ -68,6 +68,7 @@ def tell_places() -> None:
         CloseWindow,
         lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "cancel": window.no},
     )
+
     def sections(window: Window) -> None:
         """The headers of the dock, which of them are open, and how far the dock is scrolled."""
         PLACES.update({panel.title: place(header) for panel, header in window._sections})
@@ -77,8 +78,8 @@ def tell_places() -> None:
 
     update_panels = Window._update_panels
 
-    def update_and_tell_sections(self: Window, *arguments: Any) -> None:
-        update_panels(self, *arguments)
+    def update_and_tell_sections(self: Window, status: Any, picture: Any) -> None:
+        update_panels(self, status, picture)
         sections(self)
 
     Window._update_panels = update_and_tell_sections

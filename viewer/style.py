@@ -47,6 +47,7 @@ STATE_COLORS: dict[str, Color] = {
 BODY, SMALL, LARGE, MONO = 17, 15, 24, 13
 PADDING, SCROLLBAR = 10, 11  # inside the edge of a window; the width of its scrollbar
 INDENT = 14  # of what is inside a fold
+MENU_HEIGHT = BODY + 10
 FONTS = files("splatscope.assets") / "fonts"
 
 

@@ -14,7 +14,7 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.session import Session
-from splatscope.viewer.style import BODY, DIM, SCROLLBAR, Color, Item, Style, inside
+from splatscope.viewer.style import BODY, DIM, MENU_HEIGHT, SCROLLBAR, Color, Item, Style, inside
 
 LABEL_WIDTH = 104  # points
 BAR_MARGIN = 8  # points that words on a progress bar leave free, both sides together
@@ -142,6 +142,15 @@ def button(
 
         dpg.configure_item(item, callback=press)
     return item
+
+
+def place_over_picture(ui: Ui, window: Item, width: int, height: int, most: int | None = None) -> None:
+    """Places a window of that size in points over the middle of the picture, below the menu bar. It is no wider than
+    the picture, or than `most` pixels if that is given."""
+    (room, tall), px = ui.session.viewport, ui.style.px
+    wide, high = min(px(width), most or room), min(px(height), tall)
+    at = (max(0, (room - wide) // 2), max(px(MENU_HEIGHT), (tall - high) // 2))
+    dpg.configure_item(window, pos=at, width=wide, height=high)
 
 
 def hush(style: Style, item: Item, words: Item) -> None:

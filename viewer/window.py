@@ -23,7 +23,6 @@ from splatscope.viewer.panels.error_bar import ErrorBar
 from splatscope.viewer.panels.heatmap import HeatmapPanel
 from splatscope.viewer.panels.help import HelpWindow
 from splatscope.viewer.panels.log import LogPanel
-from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.menu import MenuBar
 from splatscope.viewer.panels.reset import ResetWindow
 from splatscope.viewer.panels.scene import ScenePanel
@@ -37,7 +36,7 @@ from splatscope.viewer.panels.toggles import TogglesPanel
 from splatscope.viewer.panels.training import TrainingPanel
 from splatscope.viewer.panels.views import ViewsPanel
 from splatscope.viewer.session import Session
-from splatscope.viewer.style import PADDING, SCROLLBAR, Item, Style, inside
+from splatscope.viewer.style import MENU_HEIGHT, PADDING, SCROLLBAR, Item, Style, inside
 from splatscope.viewer.viewport import Viewport
 from splatscope.viewer.widgets import Panel, Ui, wake_tooltips
 

@@ -16,7 +16,7 @@ from splatscope.viewer.folders import Listing, Row, folder_of, kind_of, list_fol
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.session import typed_path
 from splatscope.viewer.style import DIM, WARN, Item, inside
-from splatscope.viewer.widgets import Panel, Ui, button, count
+from splatscope.viewer.widgets import Panel, Ui, button, count, place_over_picture
 
 WIDTH, HEIGHT = 720, 520  # points
 BELOW = 60  # points below the list: the path and a line for notes
@@ -86,11 +86,9 @@ class BrowserWindow(Panel):
 
     def _show(self) -> None:
         if self._shown:
-            room = self.session.viewport
-            width, height = min(self.style.px(WIDTH), room[0]), min(self.style.px(HEIGHT), room[1])
-            at = ((room[0] - width) // 2, (room[1] - height) // 2)
+            place_over_picture(self.ui, self._window, WIDTH, HEIGHT)
             label = "Save splats as" if self._shown == "save" else "Open a splat file, a trained model or a capture"
-            dpg.configure_item(self._window, pos=at, width=width, height=height, label=label)
+            dpg.configure_item(self._window, label=label)
             dpg.configure_item(self._go, label=self._shown.capitalize())
             dpg.set_value(self.path_box, self._proposed_name())
             self._enter(self._start_folder())
@@ -188,6 +186,8 @@ class BrowserWindow(Panel):
                 self._finish(path)  # what is wrong with it the engine says
         except (InputError, OSError) as error:
             self._say(str(error), warn=True)
+        if self.session.browser:
+            dpg.focus_item(self.path_box)  # which Enter has left: it shall work again
 
     def _save(self, path: Path) -> None:
         if path.exists() and path != self._replacing:

@@ -43,8 +43,8 @@ class ComparePanel(Panel):
                 self._opacity = self._slider((0.0, 1.0), "%.2f", lambda value: self._set("opacity", value))
             with inside(dpg.add_group(show=False)) as self._top_row, labelled(style, "Range"):
                 self._top = self._slider((0.02, 1.0), "%.2f of full", lambda value: self._set("error_top", value))
-            self._word = Note(self.ui, 1)
             self._held_out = dpg.add_text("orange: held out", color=WARN, show=False)
+            self._word = Note(self.ui, 1)
 
     def _slider(self, ends: tuple[float, float], text: str, take: Callable[[float], None]) -> Item:
         slider = dpg.add_slider_float(

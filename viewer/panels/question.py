@@ -7,7 +7,7 @@ from collections.abc import Callable
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.style import Item, inside
-from splatscope.viewer.widgets import Ui, button, wrapped
+from splatscope.viewer.widgets import Ui, button, place_over_picture, wrapped
 
 WIDTH, HEIGHT = 480, 140  # points
 
@@ -40,9 +40,8 @@ class Question:
     def show(self, text: str) -> None:
         """Shows the text in front of everything else; called in each frame that it is to be seen in."""
         if not self._shown:
-            room, px = self._ui.session.viewport, self._ui.style.px
-            at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
-            dpg.configure_item(self._window, pos=at, show=True)
+            place_over_picture(self._ui, self._window, WIDTH, HEIGHT, dpg.get_viewport_client_width())
+            dpg.show_item(self._window)
             self._shown = True
         if dpg.get_active_window() != self._window:  # a list or a file to be chosen would hide it
             dpg.focus_item(self._window)

@@ -128,7 +128,7 @@ class RecipeForm:
         label = style.refused_label if is_refused else style.marked_label if changed else style.label
         dpg.bind_item_theme(row.label, label)
         dpg.configure_item(row.back, show=changed)
-        about = f"{setting.help}\nName in settings files: {setting.name}"
+        about = f"{setting.help}\nName in settings files: {setting.name}".lstrip()
         usual = written(setting, setting.usual) or setting.hint
         write_tip(style, row.tip, f"{about}\nThe arrow goes back to: {usual}" if changed else about)
 
