@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # torch loads with the trainer
     from splatscope.training.trainer import Trainer
 
 
-def phase_of(trainer: Trainer, prepared: events.Prepared | None, refined: Refined | None, seconds: float) -> Phase:
-    """Of a run, begun or not; `seconds` it has been running."""
+def phase_of(trainer: Trainer, prepared: events.Prepared | None, refined: Refined | None) -> Phase:
+    """Returns the phase of a run, begun or not."""
     config, divisor = trainer.config, trainer.divisor
     width, height = (prepared.width, prepared.height) if prepared else (0, 0)
     due = refines(config)
@@ -28,7 +28,7 @@ def phase_of(trainer: Trainer, prepared: events.Prepared | None, refined: Refine
         refined=refined,
         next_refine=due[bisect_left(due, at)] if due and at <= due[-1] else 0,
         last_refine=due[-1] if due else 0,
-        seconds=seconds,
+        seconds=sum(trainer.seconds.values()),
     )
 
 

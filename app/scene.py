@@ -26,6 +26,7 @@ from splatscope.viewer.messages import NamedCamera, SceneInfo
 from splatscope.viewer.navigation import framing_camera
 
 HOME_FIELD_OF_VIEW = 60.0  # degrees, vertical
+SPREAD = 0.25
 PERCENTILE_SAMPLE = 200_000  # positions looked at for the framing box; a larger scene is strided
 Vector = tuple[float, float, float]
 
@@ -71,14 +72,18 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def middle_box(positions: Float32) -> tuple[Vector, Vector]:
-    """5th and 95th percentile of positions [N, 3]: the box a scene is framed on. Those nothing can be drawn at do not
-    count."""
+    """Returns the corners of the box that a scene is framed on: nearly all positions [N, 3] that can be drawn.
+
+    Stragglers are left out: the box reaches at most SPREAD times the middle's size beyond the middle, which is where
+    9 of 10 positions are, on each axis.
+    """
     sample = positions[:: max(1, len(positions) // PERCENTILE_SAMPLE)]
     sample = sample[(np.abs(sample) < FARTHEST).all(axis=1)]  # NaN is not
     if len(sample) == 0:
         return (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0)
-    low, high = np.percentile(sample, (5, 95), axis=0)
-    return _vector(low), _vector(high)
+    least, low, high, most = np.percentile(sample, (0.1, 5, 95, 99.9), axis=0)
+    spread = SPREAD * (high - low)
+    return _vector(np.maximum(least, low - spread)), _vector(np.minimum(most, high + spread))
 
 
 def home_camera(info: SceneInfo, size: tuple[int, int] | None) -> Camera:

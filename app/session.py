@@ -104,8 +104,6 @@ class TrainingSession:
         self._trouble = ""  # why the run paused by itself, until it goes on
         self._troubles = 0  # so far
         self._memory = MemoryWatch(trainer)
-        self._ran = trainer.seconds["training"]  # seconds before it was last started
-        self._running_since: float | None = None
         self._parting = ""  # of a run that was stopped and not saved
         self._rate: float | None = None
         self._rate_start: tuple[float, int] | None = None
@@ -323,9 +321,6 @@ class TrainingSession:
         self._events = iter(())
 
     def _set_state(self, state: TrainingState) -> None:
-        now, since = time.perf_counter(), self._running_since
-        self._ran += 0 if since is None else now - since
-        self._running_since = now if state == "running" else None
         self.state = state
         self._trouble = ""
         self._rate_start = None
@@ -353,7 +348,6 @@ class TrainingSession:
         doing = self._doing if self.active and self.state != "stopping" else ""
         until = self._pause_after if self.state == "running" else 0
         left = (until or self.trainer.config.iterations) - self.trainer.iteration
-        ran = self._ran + (0 if self._running_since is None else time.perf_counter() - self._running_since)
         rate = self._rate if self.state == "running" else None
         evaluated = self._evaluated
         return TrainingStatus(
@@ -379,6 +373,6 @@ class TrainingSession:
             note=self._note,
             trouble=self._trouble_now(),
             memory=self._memory.now(),
-            phase=phase_of(self.trainer, self._prepared, self._refined, ran),
+            phase=phase_of(self.trainer, self._prepared, self._refined),
             view_cost=view_cost if self.state == "running" else 0.0,
         )

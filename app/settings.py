@@ -1,7 +1,7 @@
-"""The settings of a run as a form shows them, read off the dataclasses of `training/config.py`.
+"""The settings of a run as a form shows them, read from the dataclasses of `training/config.py`.
 
-A field appears by itself, its comment as its explanation. What has a better name for people than its own, what is
-often changed, and which groups a strategy reads, stands in the tables here.
+A field appears by itself, with its comment as its explanation. The tables here hold labels that are better than the
+name of a field, the settings that are changed most, and the groups that each strategy reads.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LABELS = {
     "data.alpha": "Alpha channel",
     "data.resolution": "Resolution",
     "exposure.enabled": "Fit exposures",
-    "initial.source": "First splats",
+    "initial.source": "Initialise from",
     "initial.random_count": "Random splats",
-    "densify.enabled": "Add and remove",
+    "densify.enabled": "Densify",
     "checkpoint.enabled": "Write checkpoints",
     "save_iterations": "Save at",
     "test_iterations": "Score at",
@@ -46,29 +46,29 @@ _LABELS = {
 _GROUPS = {
     "": "Training",
     "data": "Photographs",
-    "initial": "First splats",
+    "initial": "Initial splats",
     "rates": "Learning rates",
     "densify": "Densification",
     "mcmc": "MCMC",
     "budget": "Budget",
-    "resolution": "Small pictures first",
+    "resolution": "Progressive resolution",
     "exposure": "Exposure",
     "plateau": "Early stop",
     "checkpoint": "Checkpoints",
 }
-_EMPTY = {  # what no entry means where that is not none
+_EMPTY = {  # the value that an empty field means, and its hint, where the value is not None
     "data.resolution": ("-1", "full, at most 1600 wide"),
     "plateau.patience": ("0", "never"),
 }
-_BESIDE = {"data.eval": "to score with"}  # words beside a switch
-_STRATEGIES = {"adaptive": "densify", "mcmc": "mcmc", "budget": "budget"}  # group of constants that each reads
+_BESIDE = {"data.eval": "for scoring"}  # words to the right of a switch
+_STRATEGIES = {"adaptive": "densify", "mcmc": "mcmc", "budget": "budget"}  # the group of constants that each reads
 _READ_BY_ALL = ("densify.enabled",)
 _ACRONYMS = {"sh": "SH", "dssim": "DSSIM", "mcmc": "MCMC"}
-_COMMENTED = re.compile(r"^ {4}(\w+): .*?  # (.+)$", re.MULTILINE)
+_COMMENTED = re.compile(r"^((?: {4}# .+\n)*) {4}(\w+): [^#\n]*(?:  # (.+))?$", re.MULTILINE)
 
 
 def form_of(config: TrainConfig, base: str) -> tuple[Setting, ...]:
-    """Every setting that a form shows; `base` names the preset whose values are the usual ones."""
+    """Returns every setting that a form shows; `base` names the preset whose values are the usual ones."""
     usual = {s.name: s.value for s in settings_of(preset(base, config.iterations))}
     usual["iterations"] = preset(base).iterations
     own = _STRATEGIES[config.strategy]
@@ -88,7 +88,7 @@ def form_of(config: TrainConfig, base: str) -> tuple[Setting, ...]:
 
 
 def nearest_preset(config: TrainConfig) -> tuple[str, bool]:
-    """The preset that fewest settings differ from, whatever is said of the photographs; and whether it is that."""
+    """Returns the preset that fewest settings differ from, and whether none does. Those of photographs do not count."""
     own = {s.name: s.value for s in settings_of(config) if not s.name.startswith("data.")}
 
     def differing(name: str, iterations: int | None) -> int:
@@ -101,7 +101,7 @@ def nearest_preset(config: TrainConfig) -> tuple[str, bool]:
 
 
 def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
-    """Every field of a dataclass and of those inside it, in their order."""
+    """Yields every field of a dataclass and of those inside it, in order."""
     hints, comments = get_type_hints(type(config)), _comments(type(config))
     for field in fields(config):
         value = getattr(config, field.name)
@@ -109,7 +109,7 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
             yield from settings_of(value, f"{prefix}{field.name}.")
         else:
             setting = _setting(f"{prefix}{field.name}", value, hints[field.name])
-            yield replace(setting, help=comments.get(field.name, ""))
+            yield replace(setting, help=_sentence(comments.get(field.name, "")))
 
 
 def _setting(name: str, value: Any, hint: Any) -> Setting:
@@ -134,15 +134,21 @@ def _rank(name: str) -> Rank:
 
 
 def _spoken(name: str) -> str:
-    """A setting's name for people: "densify.split_count" is "Split count"."""
+    """Returns a label for a setting: "Split count" for "densify.split_count"."""
     text = " ".join(_ACRONYMS.get(word, word) for word in name.rpartition(".")[2].split("_"))
     return text[:1].upper() + text[1:]
 
 
 @lru_cache
 def _comments(kind: type) -> dict[str, str]:
-    """What the source says beside each field; nothing where the source is not at hand."""
+    """Returns the comment of each field, after it or on the lines before it; empty where there is no source."""
     try:
-        return dict(_COMMENTED.findall(inspect.getsource(kind)))
+        found = _COMMENTED.findall(inspect.getsource(kind))
     except OSError:
         return {}
+    return {name: after or " ".join(before.replace("#", "").split()) for before, name, after in found}
+
+
+def _sentence(comment: str) -> str:
+    """Returns a comment with a capital and a full stop."""
+    return f"{comment[:1].upper()}{comment[1:].removesuffix('.')}." if comment else ""

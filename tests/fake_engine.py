@@ -188,9 +188,9 @@ class FakeEngine:
         self._closing = True
         self._thread.join()
 
-    def say(self, level: str, text: str) -> None:
+    def say(self, level: str, text: str, about: str = "") -> None:
         """Adds a log line."""
-        line = LogLine(level, text, len(self._status.log) + 1)  # pyright: ignore[reportArgumentType]
+        line = LogLine(level, text, len(self._status.log) + 1, about)  # pyright: ignore[reportArgumentType]
         self._status = replace(self._status, log=(*self._status.log, line))
 
     def train(self, iterations: int) -> None:
@@ -247,7 +247,7 @@ class FakeEngine:
         if int(self._chosen["iterations"]) < 1:
             self._chosen["iterations"] = str(ITERATIONS)
             refused = ("iterations",), "iterations must be at least 1."
-            self.say("error", refused[1])
+            self.say("error", refused[1], messages.SetRecipe.__name__)
         settings = (
             Setting("iterations", "whole", int(self._chosen["iterations"]), label="Iterations", rank="main"),
             Setting("data.eval", "switch", self._chosen["data.eval"] == "true", label="Hold out views", rank="main"),
@@ -359,8 +359,9 @@ class FakeEngine:
         drawn: ViewRequest | None = None
         while not self._closing:
             asked = self.requests[-1] if self.requests else None
-            request = self._follow(asked) if asked else None
-            self._measure()
+            with self._news:  # or what is asked meanwhile would be lost
+                request = self._follow(asked) if asked else None
+                self._measure()
             if request is not None and request != drawn:
                 start = time.perf_counter()
                 frame = draw(request)
@@ -377,12 +378,12 @@ class FakeEngine:
                 shown = photograph(request) if request.photograph else None
                 self._picture, drawn = Picture(rgba, frame, request, serial, spent, shown), request
             self.answered = asked
-            if self._status.training.state == "running":
-                self.train(1)
-                if len(self._losses) >= (self._until or self._iterations):
-                    self._set_state("paused" if self._until else "finished")
             self.ticks += 1
             with self._news:
+                if self._status.training.state == "running":
+                    self.train(1)
+                    if len(self._losses) >= (self._until or self._iterations):
+                        self._set_state("paused" if self._until else "finished")
                 self._news.notify_all()
                 self._news.wait(0.02)
 

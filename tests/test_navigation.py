@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
+from splatscope.app.scene import middle_box
 from splatscope.kernels.types import Camera
 from splatscope.viewer.navigation import (
+    FILL,
     Lens,
     Navigator,
     angles_from_rotation,
@@ -211,6 +214,32 @@ def test_the_home_view_is_upright_and_holds_the_whole_box(up: tuple[float, float
     u, v, _ = seen_at(camera, center)
     assert (u, v) == pytest.approx((160, 240))
     assert seen_at(camera, center + 0.1 * np.array(up) / np.linalg.norm(up))[1] < v
+
+
+@pytest.mark.parametrize("size", [(640, 480), (300, 900), (1600, 400)])
+def test_a_framed_box_fills_the_viewport_and_none_of_it_is_cut_off(
+    rng: np.random.Generator, size: tuple[int, int]
+) -> None:
+    for sides in ((1, 1, 1), (0.3, 3.2, 1.1), (9, 0.01, 4), (0, 0, 5), (5, 0, 0)):
+        low = rng.normal(size=3)
+        high = low + sides
+        nav = some_navigator(rng).framed(low.tolist(), high.tolist(), *size)
+        corners = [seen_at(nav.camera(*size), np.array(corner)) for corner in product(*zip(low, high, strict=True))]
+        reach = np.array([(abs(2 * u / size[0] - 1), abs(2 * v / size[1] - 1)) for u, v, _ in corners])
+        assert min(z for _, _, z in corners) > 0
+        assert reach.max() < 1
+        is_near = nav.distance == pytest.approx(0.55 * np.linalg.norm(sides))  # just outside of it
+        assert reach.max() == pytest.approx(FILL) or is_near, "no farther away than it must be"
+
+
+def test_the_box_of_a_scene_holds_a_head_and_leaves_stragglers_out(rng: np.random.Generator) -> None:
+    body = rng.uniform((-0.5, -1.4, -0.5), (0.5, 1.4, 0.5), (9_600, 3))
+    head = rng.uniform((-0.1, 1.5, -0.1), (0.1, 1.8, 0.1), (400, 3))
+    floaters = 500 * rng.normal(size=(40, 3))
+    low, high = middle_box(np.concatenate([body, head, floaters]).astype(np.float32))
+    assert 1.79 < high[1] < 3.0
+    assert -2.5 < low[1] < -1.38
+    assert middle_box(np.full((3, 3), np.nan, np.float32)) == ((-1, -1, -1), (1, 1, 1))
 
 
 def test_the_default_home_view_looks_along_z_with_minus_y_up() -> None:

@@ -9,7 +9,15 @@ from splatscope.kernels.words import byte_size
 from splatscope.viewer.messages import EngineStatus, LogLine, SearchStatus
 from splatscope.viewer.news import NEWS_SECONDS, News
 from splatscope.viewer.run_status import MemoryUse, Phase, Refined, TrainingStatus
-from splatscope.viewer.run_words import memory_words, phase_words, progress_words, score_label, score_words, state_word
+from splatscope.viewer.run_words import (
+    memory_words,
+    phase_words,
+    progress_words,
+    score_label,
+    score_words,
+    size_words,
+    state_word,
+)
 from splatscope.viewer.style import ACCENT, STATE_COLORS
 from tests.fake_engine import SCENE
 
@@ -63,13 +71,14 @@ def test_where_a_run_pauses_is_said_beside_where_it_is() -> None:
 def test_the_phase_names_what_the_newest_refine_did_and_when_the_next_comes() -> None:
     phase = Phase(1, 3, 320, 240, 2, Refined(600, 120, 0, 31, 0), 700, 14_900)
     assert phase_words(phase, 640).splitlines() == [
-        "Trains on 320 x 240, 1/2 of the size",
         "Refined at 600: 120 added, 31 pruned",
         "Next refine at 700, the last at 14,900",
     ]
+    assert size_words(phase) == "320 x 240, 1/2 of full size"
+    assert (size_words(replace(phase, divisor=1)), size_words(Phase())) == ("320 x 240", "")
     over = Phase(refined=Refined(14_900, 0, 0, 0, 0), last_refine=14_900)
     assert phase_words(over, 20_000) == "Refined at 14,900: nothing to do\nNo refine after 14,900"
-    assert phase_words(Phase(), 640) == ""
+    assert phase_words(Phase(), 640) == "Not refined yet\nNo refine will come", "two lines, so that nothing moves"
 
 
 def test_memory_is_what_is_in_use_what_there_is_and_what_the_run_needs_in_units_that_fit() -> None:
@@ -86,12 +95,12 @@ def test_memory_is_what_is_in_use_what_there_is_and_what_the_run_needs_in_units_
 def test_a_forecast_gives_way_to_the_figures_of_the_run_and_what_is_said_later_stays_its_time() -> None:
     news = News()
     forecast, saved = LogLine("info", "Forecast", 1), LogLine("info", "Saved", 2)
-    assert news.newest((), False, 0.0) is None
-    assert news.newest((forecast,), False, 1.0) == forecast
-    assert news.newest((forecast,), True, 1.5) is None
-    assert news.newest((forecast, saved), True, 2.0) == saved
-    assert news.newest((forecast, saved), True, 1.9 + NEWS_SECONDS) == saved
-    assert news.newest((forecast, saved), True, 2.0 + NEWS_SECONDS) is None
+    assert news.newest(None, False, 0.0) is None
+    assert news.newest(forecast, False, 1.0) == forecast
+    assert news.newest(forecast, True, 1.5) is None
+    assert news.newest(saved, True, 2.0) == saved
+    assert news.newest(saved, True, 1.9 + NEWS_SECONDS) == saved
+    assert news.newest(saved, True, 2.0 + NEWS_SECONDS) is None
     warning = LogLine("warning", "Two photographs are damaged.", 3)
-    assert news.newest((saved, warning), False, 40.0) == warning
-    assert news.newest((saved, warning), True, 41.0) == warning, "which matters as much now"
+    assert news.newest(warning, False, 40.0) == warning
+    assert news.newest(warning, True, 41.0) == warning, "which matters as much now"

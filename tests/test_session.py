@@ -145,6 +145,20 @@ def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEng
     assert seen() == "of nothing in particular"
 
 
+def test_what_the_form_refuses_is_not_said_again_across_the_picture(engine: FakeEngine, session: Session) -> None:
+    engine.say("info", "Opened.")
+    session.set_recipe(changes=(("iterations", "0"),))
+    session.poll()
+    assert session.status.recipe is not None
+    assert session.status.recipe.refused is not None
+    assert (session.error, session.newest) == (None, session.log[0])
+    assert [line.level for line in session.log] == ["info", "error"], "the log has it"
+    session.set_recipe(changes=(("iterations", "10"),))
+    engine.say("error", "Something else.", "StartTraining")
+    session.poll()
+    assert session.error == session.newest == session.log[-1]
+
+
 @pytest.mark.parametrize("typed", ["/data/a b.ply", ' "/data/a b.ply" ', "file:///data/a%20b.ply", "'/data/a b.ply'\n"])
 def test_a_pasted_path_is_understood_however_it_was_copied(engine: FakeEngine, session: Session, typed: str) -> None:
     session.open(typed)

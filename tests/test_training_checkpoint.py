@@ -48,7 +48,7 @@ def changed(written: Path, path: Path, change: Callable[[Content, Content], Any]
 
 # What files may lack because it was not kept when they were written.
 EARLIER_PARTS = (
-    "offset", "views", "moments_since", "random", "scores", "training_seconds", "settled", "epoch", "losses",
+    "offset", "views", "moments_since", "random", "scores", "seconds", "settled", "epoch", "losses",
     "strategy.pull", "strategy.seen", "exposure.values", "exposure.first", "exposure.second", "exposure.steps",
 )  # fmt: skip
 WRONG: tuple[Any, ...] = (None, "x", -5, float("inf"), [], [None])

@@ -125,6 +125,16 @@ def test_every_number_has_bounds_that_hold_for_all_recipes_and_refuse_what_is_no
             preset(name, iterations).check()
 
 
+def test_every_setting_is_explained_in_a_sentence_of_its_own() -> None:
+    settings = list(settings_of(TrainConfig()))
+    for setting in settings:
+        assert re.fullmatch(r"[A-Z0-9].{9,}\.", setting.help), setting.name
+        words = {word.strip(".,").lower() for word in setting.help.split()}
+        assert not words <= {*setting.label.lower().split(), setting.name}, "more than its name"
+    reordering = next(setting for setting in settings if setting.name == "reorder_share")
+    assert reordering.help.startswith("Sorts splats along a Morton curve"), "comments above a field count too"
+
+
 def test_presets_differ_in_the_opacity_rate() -> None:
     assert preset("inria").rates.opacity == 0.025
     assert preset("inria2023") == replace(preset("inria"), rates=replace(preset("inria").rates, opacity=0.05))

@@ -234,6 +234,9 @@ def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
     session, _ = session_of(Trainer(capture, replace(SHORT, iterations=45), backend, tmp_path, begin))
     status = session.status(0)
     assert (status.iteration, status.psnr_label) == (40, "held-out PSNR")
+    active = whole.seconds["loading"] + whole.seconds["training"] + whole.seconds["scoring"]
+    assert active < status.phase.seconds == sum(session.trainer.seconds.values()), "the time before it was resumed"
+    assert session.trainer.seconds["scoring"] == whole.seconds["scoring"] > 0
     assert status.loss_curve.x.tolist() == list(range(1, 41))
     np.testing.assert_allclose(status.loss_curve.y, losses, rtol=1e-6)
     assert status.psnr_curve.x.tolist() == [20, 40]

@@ -15,8 +15,7 @@ from splatscope.kernels.types import Camera
 from splatscope.viewer import overlays
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import ViewRequest
-from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
-from splatscope.viewer.style import BAD_DARK
+from splatscope.viewer.style import BAD_DARK, MENU_HEIGHT
 from tests.display import Program, wait_until
 from tests.fake_engine import SCENE, draw
 from tests.window_hands import SCRIPT, SIZE, Hands, near

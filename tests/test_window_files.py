@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.window_hands import Hands
+from splatscope.viewer.folders import list_folder
+from splatscope.viewer.panels.browser import with_suffix
+from splatscope.viewer.style import MENU_HEIGHT, WARN
+from tests.display import wait_until
+from tests.window_hands import SCENE_HEADER, Hands
 
 ROW = 19  # px from row to row of the list
+SAVE_BUTTON = (680, 325 + MENU_HEIGHT)  # px in the window, in the scene's section
 FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
 
 
@@ -63,7 +68,39 @@ def test_a_double_click_enters_a_folder_and_opens_what_can_be_opened(hands: Hand
     hands.keys("Escape")
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("cup", "cup.ply"),
+        ("cup.ply", "cup.ply"),
+        ("cup.PLY", "cup.PLY"),
+        ("v1.2", "v1.2.ply"),
+        ("cup.spz", "cup.spz.ply"),
+    ],
+)
+def test_splats_are_saved_under_a_name_that_open_lists(typed: str, name: str, tmp_path: Path) -> None:
+    path = with_suffix(tmp_path / typed)
+    assert path == tmp_path / name
+    path.write_bytes(b"ply")
+    assert [row.path for row in list_folder(tmp_path).rows] == [path]
+
+
 def test_saving_over_a_file_asks_first_and_a_name_gets_its_suffix(hands: Hands, folder: Path) -> None:
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 2)  # which folds the scene's section
+    hands.program.wait_for("a.ply to be opened", lambda facts: "a.ply" in str(facts["commands"][-1:]))
+    hands.rest(0.4)
+    hands.click(*SCENE_HEADER)
+    before = opened(hands)
+    hands.click(*SAVE_BUTTON)
+    hands.rest(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/b")
+    hands.keys("Return")
+    wait_until(lambda: (hands.picture()[FIRST_ROW[1] :, :600] == WARN).all(axis=2).any(), "a warning: b.ply exists")
+    hands.rest(0.1)
+    assert opened(hands) == before
+    hands.keys("Return")
+    hands.program.wait_for("b.ply to be replaced", lambda facts: "b.ply" in str(facts["commands"][-1:]))
     before = opened(hands)
     browse(hands, "ctrl+s", folder)
     hands.keys("Escape")

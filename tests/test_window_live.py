@@ -153,18 +153,18 @@ def test_closing_a_live_run_asks_in_front_of_everything_and_each_answer_is_what_
     run.press("start")
     run.wait("steps", lambda facts: facts["iteration"] > 3)
     run.ask_to_close()
-    run.place("go on")
+    run.place("cancel")
     run.program.xdotool("key", "ctrl+s")  # a file to be chosen opens over it
     run.program.rest(0.8)
-    for answer in ("go on", "Escape"):
+    for answer in ("cancel", "Escape"):
         reached = run.facts["iteration"]
         if answer == "Escape":
             run.ask_to_close()
-            run.place("go on")
+            run.place("cancel")
             run.program.xdotool("key", answer)
         else:
             run.press(answer)
-        run.wait("no question", lambda facts: not facts["places"]["go on"])
+        run.wait("no question", lambda facts: not facts["places"]["cancel"])
         run.wait("going on", lambda facts, reached=reached: facts["iteration"] > reached + 3)
         assert run.program.process.poll() is None
     run.program.xdotool("key", "alt+F4")

@@ -11,8 +11,7 @@ import pytest
 
 from splatscope.kernels.types import Camera
 from splatscope.viewer.frustums import apexes, depth_for
-from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
-from splatscope.viewer.style import ACCENT
+from splatscope.viewer.style import ACCENT, MENU_HEIGHT
 from tests.display import Program
 from tests.fake_engine import SCENE
 from tests.test_window import CONFIG

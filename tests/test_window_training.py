@@ -51,10 +51,11 @@ def test_a_field_of_the_recipe_takes_effect_when_it_is_left_and_comes_back_if_it
     hands.program.wait_for("the folder", lambda facts: "out='/tmp/elsewhere'" in facts["commands"][-1])
     press(hands, "back iterations")
     hands.program.wait_for("the way back", lambda facts: "(('iterations', '7000'),)" in facts["commands"][-1])
-    assert not hands.program.facts["places"]["why iterations"]
+    places = hands.program.facts["places"]
     fill(hands, "iterations", "0")
     hands.program.wait_for("the refusal", lambda facts: "(('iterations', '0'),)" in facts["commands"][-1])
-    hands.program.wait_for("why, at the field", lambda facts: facts["places"]["why iterations"])
+    hands.program.wait_for("why", lambda facts: facts["shown"]["note"] == "Iterations must be at least 1.")
+    assert hands.program.facts["places"]["folder"] == places["folder"], "nothing moves"
     sent = len(hands.program.facts["commands"])
     fill(hands, "iterations", "7000")  # what it shows again, so that nothing changes
     hands.rest(0.5)

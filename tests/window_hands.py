@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
+from splatscope.viewer.style import MENU_HEIGHT
 from splatscope.viewer.window import DOCK_SHARE, DOCK_WIDTH
 from tests.display import Program
 from tests.fake_engine import SCENE

@@ -41,11 +41,13 @@ def tell_places() -> None:
 
     from splatscope.viewer.panels.close import CloseWindow
     from splatscope.viewer.panels.heatmap import HeatmapPanel
+    from splatscope.viewer.panels.log import LogPanel
     from splatscope.viewer.panels.reset import ResetWindow
     from splatscope.viewer.panels.schedule import SchedulePanel
     from splatscope.viewer.panels.stages import StagesPanel
     from splatscope.viewer.panels.toggles import TogglesPanel
     from splatscope.viewer.panels.training import TrainingPanel
+    from splatscope.viewer.window import Window
 
     def place(item: Any) -> list[int]:
         seen = item and dpg.get_item_state(item).get("visible", False)
@@ -64,8 +66,29 @@ def tell_places() -> None:
 
     telling(
         CloseWindow,
-        lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "go on": window.no},
+        lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "cancel": window.no},
     )
+
+    def sections(window: Window) -> None:
+        """The headers of the dock, which of them are open, and how far the dock is scrolled."""
+        PLACES.update({panel.title: place(header) for panel, header in window._sections})
+        SHOWN["open"] = [panel.title for panel, header in window._sections if dpg.get_value(header)]
+        SHOWN["dock"] = dpg.get_y_scroll(window._dock)
+        SHOWN["scale"] = window.style.scale
+
+    update_panels = Window._update_panels
+
+    def update_and_tell_sections(self: Window, status: Any, picture: Any) -> None:
+        update_panels(self, status, picture)
+        sections(self)
+
+    Window._update_panels = update_and_tell_sections
+
+    def log(panel: Any) -> dict[str, Any]:
+        SHOWN["log"] = [dpg.get_y_scroll(panel._lines), dpg.get_y_scroll_max(panel._lines)]
+        return {}
+
+    telling(LogPanel, log)
     telling(ResetWindow, lambda window: {"throw": window.throw})
     names = ("choice", "start", "save", "record")
 
@@ -112,21 +135,17 @@ def tell_places() -> None:
         return dict.fromkeys((*verbs.values(), *allowed), 0) | there
 
     def training(panel: Any) -> dict[str, Any]:
-        SHOWN.update({"until": dpg.get_value(panel.buttons.until)})
+        SHOWN.update({"until": dpg.get_value(panel.buttons.until), "note": dpg.get_value(panel._note._text)})
         SHOWN.update({"memory": dpg.get_item_configuration(panel._memory)["overlay"]})
         return (
             buttons(panel.buttons)
             | {"back": panel.buttons.back, "keep": panel.buttons.keep}
             | {"loss plot": panel._curves.loss._plot, "splats plot": panel._curves.count._plot}
             | {"reset tip": tip_of(panel.buttons.items["reset"])}
-            | {"until": panel.buttons.until, "folder": panel._form._out}
+            | {"until": panel.buttons.until, "folder": panel._form._out, "recipe": panel._form._presets}
             | {"odd": panel._checkup._odd, "how long": panel._checkup._ask}
             | panel._form.inputs
-            | {
-                f"{part} {name}": getattr(row, part)
-                for name, row in panel._form._rows.items()
-                for part in ("back", "why")
-            }
+            | {f"{part} {name}": getattr(row, part) for name, row in panel._form._rows.items() for part in ("back",)}
         )
 
     telling(TrainingPanel, training)

@@ -10,19 +10,20 @@ from __future__ import annotations
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import torch
 from torch import Tensor
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.words import counted
+from splatscope.training.stopwatch import Activity
 
 _SPLATS = {"means": (3,), "log_scales": (3,), "quats": (4,), "logit_opacities": (), "sh": (None, 3)}  # after [N]
 _MOST_ITERATIONS = 10**12
 # What a file from before it was kept is taken to say: parts of the information, and tensors.
 EARLIER: dict[str, Any] = {"offset": [0, 0, 0], "views": [], "moments_since": 0, "random": {}, "scores": []}
-EARLIER |= {"training_seconds": 0.0}
+EARLIER |= {"seconds": {}}
 EARLIER_TENSORS = {"epoch": torch.int64, "losses": torch.float32, "random": torch.uint8}  # empty ones
 
 
@@ -49,6 +50,8 @@ def complete(tensors: dict[str, Tensor], info: Any) -> tuple[str, ...]:
     that are not there have their defaults (`config.config_from_dict`)."""
     if not isinstance(info, dict):
         return ()
+    if "training_seconds" in info:  # which earlier versions kept alone
+        info.setdefault("seconds", {"training": info.pop("training_seconds")})
     filled = {**EARLIER, "settled": info.get("iteration")}
     lacks = [name for name in filled if name not in info]
     info |= {name: filled[name] for name in lacks}
@@ -116,6 +119,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def _is_time(entry: tuple[Any, Any]) -> bool:
+    return entry[0] in get_args(Activity) and _is_number(entry[1]) and entry[1] >= 0
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -142,5 +149,5 @@ _INFO: dict[str, Callable[[Any], bool]] = {
     "moments_since": _is_whole,
     "random": lambda value: isinstance(value, Mapping),
     "scores": _are_scores,
-    "training_seconds": lambda value: _is_number(value) and value >= 0,
+    "seconds": lambda value: isinstance(value, Mapping) and all(map(_is_time, value.items())),
 }

@@ -26,70 +26,72 @@ DIVISORS = range(1, 9)  # that -r may divide the size of photographs by; larger 
 class DataConfig:
     """Which photographs are trained on, at which size, and over what."""
 
-    images: str = "images"  # folder of the photographs below the dataset (COLMAP)
-    resolution: int = -1  # 1 to 8: divide the size; -1: cap the width at 1600; else the width in pixels
-    white_background: bool = False  # train over white; RGBA sets always are
-    eval: bool = False  # hold out every 8th view by name (a set's own test split is always held out)
+    images: str = "images"  # folder of the photographs inside the capture (COLMAP)
+    resolution: int = -1  # 1 to 8 divides the size, more is the width in pixels, -1 limits the width to 1600
+    white_background: bool = False  # trains over white; photographs with transparency always are
+    eval: bool = False  # holds out every 8th view by name for scoring; a test split of the capture is always held out
     holdout_interval: int = 8  # with eval, views whose index by name is a multiple of this are held out
-    training_views_tested: int = 10  # without held-out views, this many training views are scored
-    background: tuple[float, ...] = ()  # RGB in [0, 1] to train over instead of black or white; empty: those
-    random_background: bool = False  # a new colour every step; scores and pictures keep the fixed one
-    alpha: AlphaUse = "background"  # of RGBA photographs: shows the background, weighs the loss, or is ignored
-    axes: AxesChoice = "auto"  # of the cameras in the files; auto: as the format has them, unless points say otherwise
-    masks: MaskUse = "use"  # files beside photographs: what they leave out counts in no loss or score; invert: the rest
+    training_views_tested: int = 10  # number of training views to score if no views are held out
+    background: tuple[float, ...] = ()  # RGB from 0 to 1 to train over; empty takes black, or white if that is set
+    random_background: bool = False  # draws a new background colour each step; scores and pictures keep the fixed one
+    alpha: AlphaUse = "background"  # transparency of photographs shows the background, weighs the loss, or is ignored
+    axes: AxesChoice = (
+        "auto"  # axes of the cameras in the files; auto keeps those of the format unless the points rule them out
+    )
+    masks: MaskUse = "use"  # use: masked pixels count in no loss or score; invert: the others; ignore: none
 
 
 @dataclass(frozen=True)
 class InitialConfig:
     """The first splats."""
 
-    source: Literal["points", "random"] = "points"  # random: as if the capture had no points
-    random_count: int | None = None  # splats drawn without a point cloud; none: 100,000, on the CPU 20,000
-    cube_half_width: float = 1.3  # world units; Blender sets draw from the cube of this half width
-    carve: bool = False  # of that cube, only where no cut-out photograph is transparent, in the colours it shows
-    opacity: float = 0.1
-    scale_factor: float = 1.0  # times the distance to the nearest points
-    smallest_square: float = 1e-7  # floor of the mean squared distance to the 3 nearest points; less below 0.1 units
+    source: Literal["points", "random"] = "points"  # places splats on the points or at random
+    random_count: int | None = None  # splats to begin with if there are no points; none: 100,000, on the CPU 20,000
+    cube_half_width: float = 1.3  # half width in world units of the cube that random splats of a Blender set lie in
+    carve: bool = False  # leaves out random splats that cut-out photographs show as transparent, colours the others
+    opacity: float = 0.1  # opacity of the first splats
+    scale_factor: float = 1.0  # size of the first splats, times the mean distance to the nearest points
+    smallest_square: float = 1e-7  # least mean squared distance to 3 neighbours that sizes are set from
 
 
 @dataclass(frozen=True)
 class RateConfig:
     """Learning rates and Adam's constants."""
 
-    means_start: float = 1.6e-4  # times the scene extent
-    means_end: float = 1.6e-6  # times the scene extent, reached log-linearly
-    means_hold: int = 0  # iterations at means_start before the decay begins
-    means_steps: int = 30_000  # iteration at which the decay ends, whatever the length of the run
-    late_after: int = 0  # from this iteration all rates also fall log-linearly, until means_steps; 0: they do not
-    late_share: float = 0.1  # to this share
-    sh_constant: float = 2.5e-3
-    sh_rest_share: float = 0.05  # of sh_constant, for all higher rows
-    opacity: float = 0.025  # 0.05 in the 2023 release
-    log_scales: float = 5e-3
-    quats: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-15
+    means_start: float = 1.6e-4  # rate of positions at first, times the scene extent
+    means_end: float = 1.6e-6  # rate of positions after the decay, times the scene extent; log-linear in between
+    means_hold: int = 0  # iterations at the first rate of positions before it decays
+    means_steps: int = 30_000  # iteration at which that decay ends, whatever the length of the run
+    late_after: int = 0  # iteration from which all rates also fall log-linearly until means_steps; 0 never
+    late_share: float = 0.1  # share of the rates that is left at the end of that fall
+    sh_constant: float = 2.5e-3  # rate of the base colour
+    sh_rest_share: float = 0.05  # rate of all higher spherical harmonics, times that of the base colour
+    opacity: float = 0.025  # rate of logit opacities; the 2023 release had 0.05
+    log_scales: float = 5e-3  # rate of the logarithms of sizes
+    quats: float = 1e-3  # rate of rotations
+    beta1: float = 0.9  # Adam's decay of the mean gradient per step
+    beta2: float = 0.999  # Adam's decay of the mean squared gradient per step
+    epsilon: float = 1e-15  # Adam's addition to the denominator, against division by zero
 
 
 @dataclass(frozen=True)
 class DensifyConfig:
     """Strategy `adaptive`: where splats are added and removed (Kerbl, Kopanas et al. 2023, section 5.2)."""
 
-    enabled: bool = True  # False: no strategy touches the splats, whichever is named
-    start: int = 500  # refines after this iteration
-    stop: int = 15_000  # and before this one; statistics are gathered from the first step
+    enabled: bool = True  # adds and removes splats while training; off keeps their number, whatever the strategy
+    start: int = 500  # refines come after this iteration
+    stop: int = 15_000  # refines come before this iteration; statistics are gathered from the first step
     interval: int = 100  # iterations between refines
-    gradient_threshold: float = 2e-4  # mean length of dL/d(projected mean) in NDC, over the steps that saw the splat
-    absgrad: bool = False  # of sums over pixels of its absolute values, which need a threshold of about 8e-4
-    dense_share: float = 0.01  # of the extent: a smaller splat is cloned, a larger one split
-    split_count: int = 2  # children of a split; the parent goes
-    split_shrink: float = 1.6  # children's scales are divided by this
-    smallest_opacity: float = 0.005  # a fainter splat is pruned
-    large_share: float = 0.1  # of the extent: larger splats are pruned after the first opacity reset
-    reset_interval: int = 3_000  # iterations between opacity resets; over white also one at `start`
-    reset_opacity: float = 0.01  # opacities are lowered to this
-    max_splats: int | None = None  # growth stops here, strongest gradients first; none: no limit
+    gradient_threshold: float = 2e-4  # mean gradient of projected positions, in NDC, that clones or splits a splat
+    absgrad: bool = False  # sums absolute gradients of pixels; these need a threshold of about 8e-4
+    dense_share: float = 0.01  # share of the extent: smaller splats are cloned, larger ones are split
+    split_count: int = 2  # number of children that replace a split splat
+    split_shrink: float = 1.6  # number that the sizes of children are divided by
+    smallest_opacity: float = 0.005  # opacity below which a splat is pruned
+    large_share: float = 0.1  # share of the extent above which splats are pruned, after the first opacity reset
+    reset_interval: int = 3_000  # iterations between opacity resets; over white there is also one at `start`
+    reset_opacity: float = 0.01  # opacity that resets lower all splats to
+    max_splats: int | None = None  # splats at which growth ends, strongest gradients first; none: no limit
 
 
 @dataclass(frozen=True)
@@ -97,16 +99,16 @@ class McmcConfig:
     """Strategy `mcmc`: a fixed budget that moves (Kheradmand et al. 2024, 3D Gaussian splatting as MCMC)."""
 
     start: int = 500  # relocates and grows after this iteration
-    stop: int = 25_000  # and before this one
-    interval: int = 100
-    max_splats: int | None = 1_000_000  # none: splats_per_pixel of a mean photograph, at most a million
-    splats_per_pixel: float = 1.5  # of the pixels that show more than the background
-    growth: float = 0.05  # share of the splats added at each refine until max_splats
-    dead_opacity: float = 0.005  # splats at or below are moved onto others
-    noise: float = 5e5  # times the rate of the means; noise is added after every step, to the end
-    noise_steepness: float = 100.0  # of the sigmoid that spares opaque splats, centred on dead_opacity
-    most_copies: int = 51  # splats that may share one place in the opacity formula
-    keeps_momentum: bool = True  # of splats that others jump onto; in the authors' code Adam begins anew for them
+    stop: int = 25_000  # relocates and grows before this iteration
+    interval: int = 100  # iterations between refines
+    max_splats: int | None = 1_000_000  # splats to grow to; none: from splats_per_pixel, at most a million
+    splats_per_pixel: float = 1.5  # without max_splats, splats for each pixel that is not background
+    growth: float = 0.05  # share of the splats that is added at each refine until max_splats
+    dead_opacity: float = 0.005  # opacity at or below which splats are moved onto others
+    noise: float = 5e5  # noise added to positions after every step, times their rate
+    noise_steepness: float = 100.0  # steepness of the sigmoid that spares opaque splats from noise
+    most_copies: int = 51  # most splats that may share one place in the opacity formula
+    keeps_momentum: bool = True  # keeps Adam's moments of splats that others move onto; the authors' code does not
 
 
 @dataclass(frozen=True)
@@ -116,18 +118,18 @@ class BudgetConfig:
     Opacities can be halved now and then instead of being reset.
     """
 
-    start: int = 500  # refines after this iteration
-    stop: int = 15_000  # and before this one; the budget is reached at the last refine
-    interval: int = 200
-    max_splats: int | None = None  # none: splats_per_pixel of a mean photograph, at most a million
-    splats_per_pixel: float = 1.5  # of the pixels that show more than the background
-    dense_share: float = 0.01  # of the extent: a smaller splat is copied, a larger one gets children
-    split: bool = False  # a larger one is replaced by two children; else it stays beside one
-    child_shrink: float = 1.6  # children's scales are divided by this
-    smallest_opacity: float = 0.005  # a fainter splat is pruned at a refine
-    halving_interval: int = 1_000  # iterations between halvings of all opacities; 0: none
-    halvings: int = 8  # at most so many
-    halving_floor: float = 1 / 128  # opacities are not halved below this
+    start: int = 500  # refines come after this iteration
+    stop: int = 15_000  # refines come before this iteration; the budget is reached at the last one
+    interval: int = 200  # iterations between refines
+    max_splats: int | None = None  # splats to grow to; none: from splats_per_pixel, at most a million
+    splats_per_pixel: float = 1.5  # without max_splats, splats for each pixel that is not background
+    dense_share: float = 0.01  # share of the extent: smaller splats are copied, larger ones get children
+    split: bool = False  # replaces a large splat by two children; off adds one child next to it
+    child_shrink: float = 1.6  # number that the sizes of children are divided by
+    smallest_opacity: float = 0.005  # opacity below which a splat is pruned at a refine
+    halving_interval: int = 1_000  # iterations between halvings of all opacities; 0 never
+    halvings: int = 8  # most halvings in a run
+    halving_floor: float = 1 / 128  # opacity below which none is halved
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,11 @@ class ResolutionConfig:
     """Training on smaller pictures first. Halving is that of the gradient-free schedules in use since 2024;
     `frequency` is DashGaussian's (Chen et al. 2025), which reads the schedule off the photographs' spectra."""
 
-    schedule: Literal["halving", "frequency"] = "halving"
-    num_downscales: int = 0  # halving: sizes are divided by 2 this often at first; 0: full size from the start
-    interval: int = 3_000  # halving: iterations until the size doubles
-    until: int = 0  # frequency: iteration from which pictures have their full size; 0: from the start
-    most: int = 4  # frequency: sizes are divided by this at most
+    schedule: Literal["halving", "frequency"] = "halving"  # fixed times, or times from the spectra of photographs
+    num_downscales: int = 0  # with halving, how often sizes are halved at first; 0: full size from the start
+    interval: int = 3_000  # with halving, iterations until the size doubles
+    until: int = 0  # with frequency, iteration from which pictures have their full size; 0 from the start
+    most: int = 4  # with frequency, the most that sizes are divided by
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,9 @@ class ExposureConfig:
     held-out quality: colours then drift along the camera path, and the splats follow.
     """
 
-    enabled: bool = False
-    rate_start: float = 0.001  # learning rate at the first iteration, before the delay lowers it
-    rate_end: float = 0.0001  # learning rate at the last iteration; log-linear in between
+    enabled: bool = False  # fits an affine colour transform to each training photograph
+    rate_start: float = 0.001  # rate at the first iteration, before the delay lowers it
+    rate_end: float = 0.0001  # rate at the last iteration; log-linear in between
     delay_steps: int = 5_000  # iterations over which the rate rises to its full value; 0: full from the start
     delay_share: float = 0.001  # share of the rate that the delay begins with
 
@@ -161,21 +163,21 @@ class ExposureConfig:
 class PlateauConfig:
     """Stops early when the scores no longer rise."""
 
-    patience: int = 0  # scorings without a gain before the run ends; 0: never
-    gain: float = 0.02  # dB above the best score so far that count as a gain
-    after: int = 15_000  # scorings up to this iteration are not judged: growth and resets make them jump
+    patience: int = 0  # scorings without a gain after which the run ends; 0 never ends it early
+    gain: float = 0.02  # rise in dB over the best score so far that counts as a gain
+    after: int = 15_000  # scorings up to this iteration are not judged, because growth and resets make them jump
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
     """What is kept of a run so that it can go on after a crash. Written in the background, one after the other."""
 
-    enabled: bool = True
-    # So long between two, but less while the run is young, and more where writing one takes longer or would hold up
-    # steps for more than a fiftieth of the time; one also with every saved PLY. 0: no clock.
+    enabled: bool = True  # writes checkpoints in the background, so that the run can be resumed
+    # seconds between checkpoints; fewer while the run is young, more where writing takes longer or would hold up steps
+    # for more than a fiftieth of the time; every saved PLY also has one; 0 uses the interval alone
     seconds: float = 10.0
-    interval: int = 0  # also every so many iterations; 0: no
-    keep: int = 2  # on disk, and the one being written; older ones are removed
+    interval: int = 0  # iterations between checkpoints, in addition to the clock; 0 uses the clock alone
+    keep: int = 2  # checkpoints kept on disk next to the one being written; older ones are removed
 
 
 @dataclass(frozen=True)
@@ -188,21 +190,21 @@ class TrainConfig:
     filter, which bounds splats by the sampling rate of the training views, is not part of any.
     """
 
-    iterations: int = 30_000
-    sh_degree: int = 3  # highest degree, 0 to 3
-    sh_interval: int = 1_000  # iterations between two degrees
-    dssim_weight: float = 0.2  # w of (1 - w) L1 + w (1 - SSIM)
-    opacity_penalty: float = 0.0  # times the mean opacity, added to the loss (MCMC: 0.01)
-    scale_penalty: float = 0.0  # times the mean half axis in world units, added to the loss (MCMC: 0.01)
+    iterations: int = 30_000  # length of the run in training steps
+    sh_degree: int = 3  # highest degree of spherical harmonics, 0 to 3
+    sh_interval: int = 1_000  # iterations after which the trained degree rises by one
+    dssim_weight: float = 0.2  # weight w of the loss (1 - w) L1 + w (1 - SSIM)
+    opacity_penalty: float = 0.0  # weight of the mean opacity in the loss (MCMC: 0.01)
+    scale_penalty: float = 0.0  # weight of the mean half axis, in world units, in the loss (MCMC: 0.01)
     antialiasing: Filter = "plain"  # filter of training; compensated: gsplat's antialiased; mip: Mip-Splatting's in 2D
-    seed: int = 0
-    strategy: StrategyName = "adaptive"  # how splats are added and removed; constants are in the group it names
-    # After a refine that leaves more than this share of the splats out of order they are put along a Morton curve:
-    # neighbours in space are neighbours in memory then, which is faster. 1: never.
+    seed: int = 0  # seed of all random numbers; runs with one seed and settings take the same course
+    strategy: StrategyName = "adaptive"  # how splats are added and removed; its constants are in the group of its name
+    # sorts splats along a Morton curve after a refine that leaves more than this share out of order: neighbours in
+    # space are then neighbours in memory, which is faster; 1 never sorts
     reorder_share: float = 0.1
-    save_iterations: tuple[int, ...] = (7_000, 30_000)  # the last iteration is always saved
-    test_iterations: tuple[int, ...] = ()  # scored at these, and every test_interval, and at the end
-    test_interval: int = 1_000  # 0: only at test_iterations and at the end
+    save_iterations: tuple[int, ...] = (7_000, 30_000)  # iterations to save splats at; the last one always is
+    test_iterations: tuple[int, ...] = ()  # iterations that are scored, besides every test_interval and the end
+    test_interval: int = 1_000  # iterations between scores; 0 scores only at test_iterations and at the end
     data: DataConfig = DataConfig()
     initial: InitialConfig = InitialConfig()
     rates: RateConfig = RateConfig()

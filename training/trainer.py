@@ -134,7 +134,7 @@ class Trainer:
 
     @property
     def seconds(self) -> dict[Activity, float]:
-        """What the run's time went to so far; of a resumed run only `training` counts what was before."""
+        """Seconds that the run has spent on each activity, those before it was resumed included."""
         return dict(self._watch.seconds)
 
     @property
@@ -231,7 +231,7 @@ class Trainer:
             "moments_since": self._moments_since,
             "random": self._rng.bit_generator.state,
             "scores": list(self._scores.table),
-            "training_seconds": self._watch.seconds["training"],
+            "seconds": self.seconds,
         }
         epoch = torch.tensor(self._epoch, dtype=torch.int64)
         others = {"epoch": epoch, "losses": list(self._losses), "random": self._random.get_state()}
@@ -268,7 +268,8 @@ class Trainer:
         self.iteration = checkpoint.iteration
         self._settled = info["settled"]
         self._moments_since = info["moments_since"]
-        self._watch.seconds["training"] = info["training_seconds"]
+        self._watch.seconds.update(info["seconds"])
+        self._saving_shown = self._watch.seconds["saving"]
         self._scores.table[:] = info["scores"]
         self._losses = checkpoint.tensors["losses"].tolist()
         lost = [f"it is from before its {name} was kept" for name in checkpoint.lacks]

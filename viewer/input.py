@@ -15,11 +15,12 @@ from typing import Literal
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.session import Session
+from splatscope.viewer.style import Item
 from splatscope.viewer.viewport import Viewport
 from splatscope.viewer.widgets import Ui
 
 LONGEST_STEP = 0.1  # s of flight a frame; a stalled frame must not throw the viewer across the scene
-FRAMES_OF_TAB = 3  # so long after the key was pressed, Tab may still move into a field of the panels; it is ours
+FRAMES_OF_TAB = 3  # that Tab may need to go from a field to the next one
 CLICK = 4.0  # px; a press that moves less is a click
 AWAKE_SECONDS = 0.5  # the window keeps its full rate this long after the last touch
 
@@ -41,7 +42,7 @@ class Key:
     action: Callable[[Input], None]
     ctrl: bool = False
     repeats: bool = False
-    closes: bool = False  # works while a file is being chosen; others could be meant for its name
+    closes: bool = False  # works while a file is being chosen, whose name other keys could be meant for
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ KEYS = (
     Key("Left", (dpg.mvKey_Left,), "previous training camera", lambda i: i.session.step_camera(-1), repeats=True),
     Key("Right", (dpg.mvKey_Right,), "next training camera", lambda i: i.session.step_camera(1), repeats=True),
     Key("G", (dpg.mvKey_G,), "photograph over the picture", lambda i: i.session.compare_photograph("overlay")),
-    Key("V", (dpg.mvKey_V,), "photograph beside the picture", lambda i: i.session.compare_photograph("wipe")),
+    Key("V", (dpg.mvKey_V,), "wipe between photograph and picture", lambda i: i.session.compare_photograph("wipe")),
     Key("M", (dpg.mvKey_M,), "map of the errors", lambda i: i.session.compare_photograph("error")),
     Key("C", (dpg.mvKey_C,), "choose a photograph", lambda i: i.session.toggle_thumbnails()),
     Key("K", (dpg.mvKey_K,), "cameras over the picture", lambda i: i.session.toggle_frustums()),
@@ -105,7 +106,7 @@ KEYS = (
     Key("F1", (dpg.mvKey_F1,), "this list", lambda i: i.session.toggle_help()),
     Key("F10", (dpg.mvKey_F10,), "stage times on the picture", lambda i: i.session.toggle_stats()),
     Key("F11", (dpg.mvKey_F11,), "full screen", lambda i: dpg.toggle_viewport_fullscreen()),
-    Key("Esc", (dpg.mvKey_Escape,), "close a list or a message", lambda i: i.session.dismiss(), closes=True),
+    Key("Esc", (dpg.mvKey_Escape,), "close a menu, a list or a message", lambda i: i.close(), closes=True),
 )
 
 
@@ -119,13 +120,14 @@ def help_rows() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
 class Input:
     """Reads the devices once a frame and moves the view."""
 
-    def __init__(self, ui: Ui, viewport: Viewport) -> None:
+    def __init__(self, ui: Ui, viewport: Viewport, dock: Item) -> None:
         self.session: Session = ui.session
         self._ui = ui
         self._viewport = viewport
+        self._dock = dock
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
         self._was_typing = False
-        self._tab_frames = 0
+        self._tab_frames = 0  # in which the next field may still come into use
         self._had_ctrl = False  # at the frame before
         self._ctrl = False  # now or then: a quick hand lets go of it in the frame that brings the other key
         self._alt = False
@@ -146,17 +148,15 @@ class Input:
         return time.perf_counter() < self._awake_until
 
     def stay_awake(self) -> None:
-        """Somebody has just used the window."""
+        """Notes that somebody has just used the window."""
         self._awake_until = time.perf_counter() + AWAKE_SECONDS
 
     def update(self, seconds: float) -> None:
         """Applies what happened since the last frame, `seconds` ago."""
-        if self._tab_frames > 0:
-            self._tab_frames -= 1
-            self._viewport.focus()
         # A field in use keeps the window awake, and comes into use by a click or a key.
         used = self.awake or dpg.is_mouse_button_down(LEFT)
-        typing = used and self._ui.typing and self._tab_frames == 0
+        typing = used and self._ui.typing
+        self._take_keyboard(typing)
         ctrl = _any_down(CTRL)
         self._ctrl, self._had_ctrl = ctrl or self._had_ctrl, ctrl
         alt = {code for code in ALT if dpg.is_key_down(code)}
@@ -175,6 +175,22 @@ class Input:
 
     # Keys --------------------------------------------------------------------------------------------
 
+    def _take_keyboard(self, typing: bool) -> None:
+        """Gives the keyboard back to the picture when no field of the dock needs it. Dear PyGui would use Tab to go to
+        the dock's next field, and scroll it into view."""
+        self._tab_frames = FRAMES_OF_TAB if typing else max(0, self._tab_frames - 1)
+        is_used = self._tab_frames > 0 or dpg.is_mouse_button_down(LEFT)
+        if not is_used and dpg.is_item_focused(self._dock):
+            self._viewport.focus()
+
+    def close(self) -> None:
+        """Closes an open menu or dropdown, else whatever lies over the picture."""
+        windows = (item for item in dpg.get_windows() if dpg.get_item_type(item).endswith("::mvWindowAppItem"))
+        if any(dpg.is_item_focused(window) for window in windows):
+            self.session.dismiss()
+        else:  # a menu or a dropdown has the focus: it closes when it loses it
+            self._viewport.focus()
+
     def _press_keys(self) -> bool:
         """Runs the actions of keys that went down; True if any key of the table is down."""
         held = {code for key in KEYS for code in key.codes if dpg.is_key_down(code)}
@@ -187,8 +203,6 @@ class Input:
             down = any(code in fresh or (key.repeats and dpg.is_key_pressed(code)) for code in key.codes)
             if down and key.ctrl == self._ctrl and (key.closes or not self.session.browser):
                 key.action(self)
-                if dpg.mvKey_Tab in key.codes:
-                    self._tab_frames = FRAMES_OF_TAB
         return bool(held)
 
     def _fly(self, seconds: float) -> bool:

@@ -91,8 +91,8 @@ class SceneInfo:
     path: Path
     kind: Literal["splats", "model", "dataset"]
     sh_degree: int
-    low: tuple[float, float, float]  # 5th percentile of the positions
-    high: tuple[float, float, float]  # 95th percentile
+    low: tuple[float, float, float]  # least corner of the box that holds nearly all positions
+    high: tuple[float, float, float]  # greatest corner
     up: tuple[float, float, float]  # guessed up axis in world coordinates, unit length
     extent: float  # world units; speeds scale with it
     cameras: tuple[NamedCamera, ...] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ ROLL_FADE = 3.0  # a roll taken from a photograph falls to 1/e over 1/3 rad of o
 NEAREST = 1e-3  # closest approach to the pivot, in scene extents; beyond it the pivot is pushed ahead
 DEFAULT_UP: Vector = (0.0, -1.0, 0.0)  # where structure-from-motion's first camera has its up
 DEFAULT_FOV_Y = 60.0  # degrees
+FILL = 0.95  # of the viewport that a framed box may take
 HOME_PITCH = math.radians(-15.0)  # the home view looks slightly down
 
 
@@ -130,12 +132,19 @@ class Navigator:
         return replace(self, lens=replace(self.lens, fov_y=fov_y, aspect=None))
 
     def framed(self, low: Sequence[float], high: Sequence[float], width: int, height: int) -> Navigator:
-        """Keeps the direction and stands where the box low..high fills the viewport."""
+        """Keeps the direction and stands where the box low..high just fits into the viewport, in both directions. The
+        lens is centred."""
         nav = self.unframed(width, height)
+        nav = replace(nav, lens=replace(nav.lens, shift_x=0.0, shift_y=0.0))
         center, radius = _ball(low, high)
-        half_y = 0.5 * nav.lens.fov_y
-        half_x = math.atan(math.tan(half_y) * width / (height * nav.lens.pixel_aspect))
-        return replace(nav, pivot=_vector(center), distance=radius / math.sin(min(half_x, half_y)))
+        signs = np.array(list(product((-0.5, 0.5), repeat=3)))
+        right, down, forward = (signs * np.subtract(high, low) @ nav.rotation).T  # of the corners, from the centre
+        half_y = math.tan(0.5 * nav.lens.fov_y)
+        half_x = half_y * width / (height * nav.lens.pixel_aspect)
+        distance = 1.1 * radius  # outside the box, also if it is a line that is looked along
+        for across, half in ((right, half_x), (down, half_y)):
+            distance = max(distance, float((np.abs(across) / (FILL * half) - forward).max()))
+        return replace(nav, pivot=_vector(center), distance=distance)
 
     def with_fov(self, fov_y: float) -> Navigator:
         """Another vertical field of view (radians) from the same place; square pixels, centred."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from splatscope.viewer.messages import LogLine
 
 NEWS_SECONDS = 20.0  # how long a message stays; the log keeps it
 
 
 class News:
-    """See the module's text. What was said before a run moved, its forecast for one, gives way to its figures."""
+    """See the module's text. Messages from before a run moved, its forecast for one, give way to its figures."""
 
     def __init__(self) -> None:
         self._serial, self._since = 0, 0.0  # of the newest message, and when it came
         self._moves, self._moves_since = False, 0.0
 
-    def newest(self, log: Sequence[LogLine], moves: bool, now: float) -> LogLine | None:
-        """The message to show; `moves`: the run has a speed. `now` in seconds, on any clock."""
+    def newest(self, line: LogLine | None, moves: bool, now: float) -> LogLine | None:
+        """Returns the newest `line` of the log while it is to be shown; `moves`: the run has a speed. `now` in seconds,
+        on any clock."""
         if moves != self._moves:
             self._moves, self._moves_since = moves, now
-        if not log:
+        if line is None:
             return None
-        line = log[-1]
         if line.serial != self._serial:
             self._serial, self._since = line.serial, now
         is_old = line.level == "info" and moves and self._since < self._moves_since

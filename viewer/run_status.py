@@ -73,7 +73,7 @@ class Phase:
     refined: Refined | None = None
     next_refine: int = 0  # iteration; 0: none will come
     last_refine: int = 0  # iteration after which splats become no more; 0: they never do
-    seconds: float = 0.0  # that the run has been running, on the clock on the wall
+    seconds: float = 0.0  # that the run has taken: loading, steps, scores and files, but no pictures and no pauses
 
 
 @dataclass(frozen=True, eq=False)

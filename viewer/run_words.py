@@ -9,56 +9,60 @@ from splatscope.viewer.style import ACCENT, STATE_COLORS, Color
 
 
 def state_word(status: EngineStatus, nothing: str) -> tuple[str, Color]:
-    """What the run is doing, or the engine before there is one, and its colour; `nothing`: if that is nothing."""
+    """Returns the state of the run, or of the engine before there is one, and its colour; `nothing` if neither is
+    busy."""
     training = status.training
     if training.state == "none" and status.search is not None:
         return "finding cameras", ACCENT
     if status.busy and (training.state == "ready" or status.scene is None):
-        return status.busy.partition(" ")[0].rstrip("…"), ACCENT  # which says first what is being done
+        return status.busy.partition(" ")[0].rstrip("…"), ACCENT  # its first word names the activity
     if training.doing:
         return training.doing, ACCENT
     return nothing if training.state == "none" else training.state, STATE_COLORS[training.state]
 
 
 def progress_words(training: TrainingStatus) -> tuple[str, ...]:
-    """ "412 / 7,000, to pause at 650", and shorter ones for less room."""
+    """Returns "412 / 7,000, to pause at 650", and shorter wordings for less room."""
     text = f"{training.iteration:,} / {training.iterations:,}"
     shorter = text, f"{training.iteration:,}"
     return (f"{text}, to pause at {training.until:,}", *shorter) if training.until else shorter
 
 
 def score_label(training: TrainingStatus) -> str:
-    """Which views were scored: "Held-out" or "Training"."""
+    """Returns which views were scored: "Held-out" or "Training"."""
     return "Score" if training.psnr is None else training.psnr_label.partition(" ")[0].capitalize()
 
 
 def score_words(training: TrainingStatus) -> str:
-    """ "29.89 dB, SSIM 0.9012 at 7,000"; empty before the first."""
+    """Returns "29.89 dB, SSIM 0.9012 at 7,000"; empty before the first score."""
     if training.psnr is None or training.ssim is None:
         return ""
     return f"{training.psnr:.2f} dB, SSIM {training.ssim:.4f} at {training.scored_at:,}"
 
 
 def phase_words(phase: Phase, iteration: int) -> str:
-    """Two lines: what the newest refine did, and when the next one comes; before them the size of pictures that are
-    smaller than they will be."""
-    lines, done = [], phase.refined
-    if phase.divisor > 1:
-        lines.append(f"Trains on {phase.width} x {phase.height}, 1/{phase.divisor} of the size")
+    """Returns two lines, always: what the newest refine did, and when the next one comes."""
+    done, news, plan = phase.refined, "Not refined yet", "No refine will come"
     if done is not None:
         kinds = {"added": done.added, "split": done.split, "pruned": done.pruned, "moved": done.moved}
         did = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
-        lines.append(f"Refined at {done.iteration:,}: {did or 'nothing to do'}")
+        news = f"Refined at {done.iteration:,}: {did or 'nothing to do'}"
     if phase.next_refine:
-        lines.append(f"Next refine at {phase.next_refine:,}, the last at {phase.last_refine:,}")
+        plan = f"Next refine at {phase.next_refine:,}, the last at {phase.last_refine:,}"
     elif phase.last_refine and iteration:
-        lines.append(f"No refine after {phase.last_refine:,}")
-    return "\n".join(lines)
+        plan = f"No refine after {phase.last_refine:,}"
+    return f"{news}\n{plan}"
+
+
+def size_words(phase: Phase) -> str:
+    """Returns "320 x 240, half size" style words for the photographs that steps see; empty before they are read."""
+    size = f"{phase.width} x {phase.height}"
+    return "" if not phase.width else size if phase.divisor == 1 else f"{size}, 1/{phase.divisor} of full size"
 
 
 def memory_words(use: MemoryUse) -> tuple[str, ...]:
-    """ "Memory 2.2 of 23.5 GiB; run needs up to 40 MiB": in use, there is, and what the run will need; and shorter ones
-    for less room."""
+    """Returns "Memory 2.2 of 23.5 GiB; run needs up to 40 MiB" (used, total, forecast), and shorter wordings for less
+    room."""
     used, total = byte_size(use.used), byte_size(use.total)
     if used.endswith("GiB") and total.endswith("GiB"):
         used = used.removesuffix(" GiB")
@@ -68,7 +72,7 @@ def memory_words(use: MemoryUse) -> tuple[str, ...]:
 
 
 def view_price(training: TrainingStatus) -> str:
-    """What pictures take from the run: "3.1 of 24.0 it/s"."""
+    """Returns the speed that pictures cost the run: "3.1 of 24.0 it/s"."""
     rate, share = training.iterations_per_second, training.view_cost
     if not rate or not 0.0 < share < 1.0:
         return ""
@@ -77,7 +81,7 @@ def view_price(training: TrainingStatus) -> str:
 
 
 def speed(iterations_per_second: float) -> str:
-    """it/s, or s/it when that reads better."""
+    """Returns it/s, or s/it for a run slower than one iteration per second."""
     if iterations_per_second >= 1.0:
         return f"{iterations_per_second:.1f} it/s"
     return f"{1.0 / iterations_per_second:.1f} s/it"

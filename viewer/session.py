@@ -73,7 +73,7 @@ class Session(TrainingVerbs):
         self.frustums_shown = False
         self.frustum_size = 1.0  # times that which suits the scene
         self.browser: Browsing = ""
-        self.closing = False  # it is asked whether to, as a run is live
+        self.closing = False  # the window asks whether to close, because a run is live
         self.memory = Memory.load(config.memory)
         self.ui_scale = config.ui_scale or self.memory.preference("ui_scale", display_scale)
         self.viewport: tuple[int, int] = (1, 1)  # px the picture may cover
@@ -82,6 +82,7 @@ class Session(TrainingVerbs):
         self.picture: Picture | None = None
         # All lines since the window opened, oldest first. The engine's are counted from 1.
         self.log = [LogLine("warning", self.memory.remark, 0)] if self.memory.remark else []
+        self.newest: LogLine | None = None  # of the log, for the status bar
         self.error: LogLine | None = None  # the newest one the user has not dismissed
         self.pace = Pace()
         self._resolution = Resolution()
@@ -134,6 +135,10 @@ class Session(TrainingVerbs):
         fresh = [line for line in self.status.log if line.serial > last]
         self.log += fresh
         del self.log[:-LOG_LINES]
+        recipe = self.status.recipe
+        if recipe is not None and recipe.refused is not None:  # the form shows that
+            fresh = [line for line in fresh if line.about != messages.SetRecipe.__name__]
+        self.newest = fresh[-1] if fresh else self.newest
         self.error = next((line for line in reversed(fresh) if line.level == "error"), self.error)
         if self.error is not None and self.error.serial <= self.status.done.get(self.error.about, -2):
             self.error = None  # the same has gone well since
@@ -202,7 +207,7 @@ class Session(TrainingVerbs):
             self._remember(lambda: self.memory.set_home(scene.path, self.nav.unframed(*self.viewport)))
 
     def forget_home(self) -> None:
-        """Back to the home view that is guessed."""
+        """Returns to the home view that the window chooses."""
         scene = self.status.scene
         if scene is not None:
             self._remember(lambda: self.memory.set_home(scene.path, None))
@@ -284,7 +289,7 @@ class Session(TrainingVerbs):
         self.client.send(messages.SetViewShare(self.view_share, rate))
 
     def set_ui_scale(self, scale: float) -> None:
-        """Size of text and controls; 0 is the display's own. Kept; the window builds itself anew."""
+        """Sets and keeps the size of text and controls; 0 takes the display's. The window is then built again."""
         self._remember(lambda: self.memory.prefer("ui_scale", scale) if scale else self.memory.forget("ui_scale"))
         self.ui_scale = scale or self.display_scale
 
@@ -394,7 +399,7 @@ class Session(TrainingVerbs):
             self.error = None
 
     def dismiss(self) -> None:
-        """Closes what lies over the picture, one thing at a time; errors stay in the log."""
+        """Closes one thing that lies over the picture; errors stay in the log."""
         if self.closing or self.resetting:
             self.closing = self.resetting = False
         elif self.browser:
@@ -416,11 +421,9 @@ class Session(TrainingVerbs):
         if path is not None:
             self.client.send(messages.OpenScene(path))
 
-    def save_ply(self, text: str) -> None:
-        """Writes the splats as they are to a path a person typed."""
-        path = typed_path(text)
-        if path is not None:
-            self.client.send(messages.SavePly(path))
+    def save_ply(self, path: Path) -> None:
+        """Writes the splats as they are now."""
+        self.client.send(messages.SavePly(path))
 
     def screenshot(self, heatmap: bool = False) -> None:
         """The picture at the viewport's full resolution; the heatmap and its counts too if it is on or asked for."""

@@ -45,6 +45,9 @@ STATE_COLORS: dict[str, Color] = {
 
 # Points. Figures in every one of these fonts are equally wide, so that numbers that change do not dance.
 BODY, SMALL, LARGE, MONO = 17, 15, 24, 13
+PADDING, SCROLLBAR = 10, 11  # inside the edge of a window; the width of its scrollbar
+INDENT = 14  # of what is inside a fold
+MENU_HEIGHT = BODY + 10
 FONTS = files("splatscope.assets") / "fonts"
 
 
@@ -145,13 +148,18 @@ class Style:
 
     @cached_property
     def label(self) -> Item:
-        """For a button that is only a word: it stands level with the field beside it, which plain text does not."""
+        """For a button that is only a word: unlike plain text it is level with the field next to it."""
         return self._word(DIM)
 
     @cached_property
     def marked_label(self) -> Item:
-        """The same for a word that is to be noticed."""
+        """For the label of a changed setting."""
         return self._word(ACCENT)
+
+    @cached_property
+    def refused_label(self) -> Item:
+        """For the label of a field whose new value was refused."""
+        return self._word(WARN)
 
     def _word(self, color: Color) -> Item:
         clear: Color = (0, 0, 0, 0)
@@ -208,13 +216,13 @@ class Style:
     def _global_lengths(self) -> dict[int, tuple[float, ...]]:
         px = self.px
         return {
-            dpg.mvStyleVar_WindowPadding: (px(10), px(10)),
+            dpg.mvStyleVar_WindowPadding: (px(PADDING), px(PADDING)),
             dpg.mvStyleVar_FramePadding: (px(8), px(4)),
             dpg.mvStyleVar_ItemSpacing: (px(7), px(5)),
             dpg.mvStyleVar_ItemInnerSpacing: (px(6), px(4)),
             dpg.mvStyleVar_CellPadding: (px(4), px(3)),
-            dpg.mvStyleVar_IndentSpacing: (px(14),),
-            dpg.mvStyleVar_ScrollbarSize: (px(11),),
+            dpg.mvStyleVar_IndentSpacing: (px(INDENT),),
+            dpg.mvStyleVar_ScrollbarSize: (px(SCROLLBAR),),
             dpg.mvStyleVar_GrabMinSize: (px(11),),
             dpg.mvStyleVar_WindowRounding: (0,),
             dpg.mvStyleVar_ChildRounding: (px(4),),

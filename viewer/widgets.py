@@ -1,4 +1,4 @@
-"""The few building blocks all panels share: what a panel is, labelled rows, facts, text that fits.
+"""The few building blocks all panels share: what a panel is, labelled rows, facts, notes, text that fits.
 
 A new panel is a subclass of `Panel` in a file of `panels/`, added to the list in `window.py`.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.session import Session
-from splatscope.viewer.style import DIM, SMALL, Color, Item, Style, inside
+from splatscope.viewer.style import BODY, DIM, MENU_HEIGHT, SCROLLBAR, SMALL, Color, Item, Style, inside
 
 LABEL_WIDTH = 104  # points
 BAR_MARGIN = 8  # points that words on a progress bar leave free, both sides together
+TIP_WIDTH = 340  # points
+NOTE_MARGIN = 10  # points
 
 
 @dataclass
@@ -26,6 +29,7 @@ class Ui:
     session: Session
     style: Style
     fields: list[Item] = field(default_factory=list)
+    room: int = 0  # px that a line of text in the dock may take
 
     def field(self, item: Item) -> Item:
         """Registers an input: while it is in use, keys are not commands."""
@@ -105,11 +109,27 @@ class Facts:
         return self._values[label]
 
 
+class Note:
+    """A text of the dock that comes and goes in a place of fixed height, so that nothing below it moves. Text that is
+    too long for the place can be scrolled."""
+
+    def __init__(self, ui: Ui, lines: int) -> None:
+        self._ui = ui
+        height = ui.style.px(BODY) * lines + ui.style.px(NOTE_MARGIN)
+        with inside(dpg.add_child_window(height=height, border=False)):
+            self._text = dpg.add_text("")
+
+    def show(self, text: str, color: Color = DIM) -> None:
+        """Replaces the text; an empty one leaves the place blank."""
+        dpg.configure_item(self._text, color=color)
+        write(self._ui, self._text, text, self._ui.style.px(SCROLLBAR))
+
+
 def button(
     style: Style, label: str, action: Callable[[], object], width: float = 0.0, primary: bool = False, tip: str = ""
 ) -> Item:
-    """A button; `width` in points, 0 fits the label. Its tooltip goes when it is pressed: what it foretold is there
-    now, and may lie beneath it."""
+    """Adds a button; `width` in points, 0 fits the label. A press hides its tooltip, which could cover what the press
+    brings up."""
     item = dpg.add_button(label=label, width=style.px(width), callback=action)
     if primary:
         dpg.bind_item_theme(item, style.primary_button)
@@ -124,8 +144,17 @@ def button(
     return item
 
 
+def place_over_picture(ui: Ui, window: Item, width: int, height: int, most: int | None = None) -> None:
+    """Places a window of that size in points over the middle of the picture, below the menu bar. It is no wider than
+    the picture, or than `most` pixels if that is given."""
+    (room, tall), px = ui.session.viewport, ui.style.px
+    wide, high = min(px(width), most or room), min(px(height), tall)
+    at = (max(0, (room - wide) // 2), max(px(MENU_HEIGHT), (tall - high) // 2))
+    dpg.configure_item(window, pos=at, width=wide, height=high)
+
+
 def hush(style: Style, item: Item, words: Item) -> None:
-    """Puts away the tooltip of an item, whose text that is, until the mouse has left the item."""
+    """Hides the tooltip of an item until the mouse has left the item; `words` is the tooltip's text."""
     box = dpg.get_item_parent(words)
     if box is not None:
         style.hushed[item] = box
@@ -133,7 +162,7 @@ def hush(style: Style, item: Item, words: Item) -> None:
 
 
 def wake_tooltips(style: Style) -> None:
-    """Once the mouse has left, what was put away shows again."""
+    """Allows hidden tooltips again whose items the mouse has left."""
     for item, tip in list(style.hushed.items()):
         if not dpg.does_item_exist(tip):
             del style.hushed[item]
@@ -143,13 +172,54 @@ def wake_tooltips(style: Style) -> None:
 
 
 def tooltip(style: Style, item: Item, text: str) -> Item:
-    """Text shown while the mouse rests on an item; returns the text's item.
+    """Adds text that is shown while the mouse rests on an item. Returns the text's item, for `write_tip`.
 
     Dear PyGui shows a tooltip while the last item drawn before it is hovered: of a hidden item, that is the one before.
     So the item gets a group of its own, which is as empty as the item is hidden.
     """
     with inside(dpg.add_tooltip(alone(item), delay=0.4)):
-        return dpg.add_text(text, wrap=style.px(340))
+        words = dpg.add_text("", wrap=style.px(TIP_WIDTH))
+    write_tip(style, words, text)
+    return words
+
+
+def write_tip(style: Style, words: Item, text: str) -> None:
+    """Sets the text of a tooltip, which `tooltip` returned."""
+    dpg.set_value(words, wrapped(text, style.px(TIP_WIDTH), style.body))
+
+
+def write(ui: Ui, item: Item, text: str, less: int = 0) -> None:
+    """Sets a text of the dock in lines that are `less` px shorter than the dock has room for."""
+    dpg.set_value(item, wrapped(text, ui.room - less, ui.style.body))
+
+
+@lru_cache(maxsize=2048)
+def wrapped(text: str, width: int, font: Item) -> str:
+    """`text` in lines of at most `width` pixels, broken at spaces. Dear PyGui would also break after the comma or the
+    point within a number. A word without room in a line of its own is broken after slashes, else anywhere."""
+    lines = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for gap, piece in _pieces(paragraph, width, font):
+            longer = f"{line}{gap if line else ''}{piece}"
+            if line and text_width(longer, font) > width:
+                lines.append(line)
+                longer = piece
+            line = longer
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _pieces(paragraph: str, width: int, font: Item) -> Iterator[tuple[str, str]]:
+    """(what stands before it, piece) of everything in a paragraph that must stay together."""
+    for word in paragraph.split(" "):
+        gap, rest = " ", word
+        while text_width(rest, font) > width:
+            fits = next(n for n in range(len(rest), 0, -1) if n == 1 or text_width(rest[:n], font) <= width)
+            fits = rest.rfind("/", 0, fits) + 1 or fits
+            yield gap, rest[:fits]
+            gap, rest = "", rest[fits:]
+        yield gap, rest
 
 
 def notice(style: Style, lines: int, color: Color = DIM) -> Item:
@@ -177,7 +247,7 @@ def alone(item: Item) -> Item:
 
 
 def fit(text: str, width: float, font: Item) -> str:
-    """`text`, its middle left out if it is wider than `width` pixels."""
+    """Returns `text`, with its middle left out if it is wider than `width` pixels."""
     if not text or text_width(text, font) <= width:
         return text
     keep = max(2, int(len(text) * width / text_width(text, font)) - 1)
@@ -190,10 +260,9 @@ def fit(text: str, width: float, font: Item) -> str:
 
 
 def write_on_bar(style: Style, bar: Item, *wordings: str) -> None:
-    """Words on a progress bar as wide as its parent: the first of the wordings that it has room for,
-    else the last, its middle left out.
+    """Writes on a progress bar as wide as its parent: the first wording that fits, else the last one shortened.
 
-    Longer ones would be cut at both sides, and a figure without its beginning reads as another.
+    Words that are too long would be cut at both sides, and a figure without its beginning reads as another one.
     """
     around = dpg.get_item_state(dpg.get_item_parent(bar) or bar)  # the bar, as wide as that, does not tell itself
     width = around["content_region_avail"][0]  # 0 before it is drawn: nothing is known to fit
@@ -203,23 +272,23 @@ def write_on_bar(style: Style, bar: Item, *wordings: str) -> None:
 
 
 def text_width(text: str, font: Item) -> float:
-    """Pixels a line of text takes; 0 before the first frame."""
+    """Returns the pixels that a line of text takes; 0 before the first frame with that font."""
     size = dpg.get_text_size(text, font=font)
     return float(size[0]) if size else 0.0
 
 
 def count(value: int) -> str:
-    """A number with thousands separators."""
+    """Returns a number with thousands separators."""
     return f"{value:,}"
 
 
 def milliseconds(value: float) -> str:
-    """ms with the digits that matter."""
+    """Returns milliseconds with the digits that matter."""
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min 20 s, 2 h 05 min."""
+    """Returns a time as "12 s", "3 min 20 s" or "2 h 05 min"."""
     total = round(seconds)
     if total < 60:
         return f"{total} s"

@@ -7,7 +7,7 @@ window does (minimised, covered, dragged) can hold up training. Callbacks are ru
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import dearpygui.dearpygui as dpg
 
@@ -23,7 +23,6 @@ from splatscope.viewer.panels.error_bar import ErrorBar
 from splatscope.viewer.panels.heatmap import HeatmapPanel
 from splatscope.viewer.panels.help import HelpWindow
 from splatscope.viewer.panels.log import LogPanel
-from splatscope.viewer.panels.menu import HEIGHT as MENU_HEIGHT
 from splatscope.viewer.panels.menu import MenuBar
 from splatscope.viewer.panels.reset import ResetWindow
 from splatscope.viewer.panels.scene import ScenePanel
@@ -37,7 +36,7 @@ from splatscope.viewer.panels.toggles import TogglesPanel
 from splatscope.viewer.panels.training import TrainingPanel
 from splatscope.viewer.panels.views import ViewsPanel
 from splatscope.viewer.session import Session
-from splatscope.viewer.style import Item, Style, inside
+from splatscope.viewer.style import MENU_HEIGHT, PADDING, SCROLLBAR, Item, Style, inside
 from splatscope.viewer.viewport import Viewport
 from splatscope.viewer.widgets import Panel, Ui, wake_tooltips
 
@@ -53,6 +52,7 @@ TRAINING_HZ, IDLE_HZ = 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s in which nobody looks at the mouse
 PANEL_SECONDS = 0.1  # how old what panels show may be while training runs
 BOTH = 900  # points of dock that the scene's section and the first curves of a run take
+CHOSEN = ("mvTreeNode", "mvCombo", "mvCheckbox", "mvRadioButton", "mvInputInt", "mvInputText")  # hold a choice
 SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
 
 
@@ -77,7 +77,7 @@ def first_place(session: Session, display: Display) -> tuple[int, int, int, int]
 
 
 class Window:
-    """Builds everything once, then polls, draws and waits, frame after frame."""
+    """Builds everything, then polls, draws and waits, frame after frame."""
 
     def __init__(self, session: Session, display: Display) -> None:
         self.client = session.client
@@ -88,12 +88,13 @@ class Window:
             title=session.config.title, width=width, height=height, x_pos=x, y_pos=y, min_width=360, min_height=240,
             vsync=False, clear_color=(0, 0, 0, 255), disable_close=True,
         )  # fmt: skip
-        self._make_parts()
 
     def _make_parts(self) -> None:
-        """Everything in the window, at the session's size of text and controls."""
+        """Builds everything in the window at the session's scale. The new fonts get a frame first: text can be measured
+        only after one."""
         self.style = style = Style(self.session.ui_scale)
         style.apply()
+        dpg.render_dearpygui_frame()
         self.ui = Ui(self.session, style)
         self.viewport = Viewport(self.ui)
         self.status_bar, self.error_bar, self.help = StatusBar(self.ui), ErrorBar(self.ui), HelpWindow(self.ui)
@@ -101,8 +102,9 @@ class Window:
         self.menu, self.thumbnails = MenuBar(self.ui, self.close.ask), ThumbnailWindow(self.ui)
         self.reset = ResetWindow(self.ui)
         self._build()
-        self.input = Input(self.ui, self.viewport)
+        self.input = Input(self.ui, self.viewport, self._dock)
         self._layout: tuple[int, int] = (0, 0)
+        self._place()
         self._panels_shown = 0.0
         self._roomy_for: int | None = None  # generation of the scene that room was made for
 
@@ -130,15 +132,15 @@ class Window:
         self.search.build()
         self.thumbnails.build()
         self.menu.build()
+        dpg.set_exit_callback(self.close.ask)
 
     # The loop ----------------------------------------------------------------------------------------
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Until the window is closed or `stop()` holds."""
         dpg.setup_dearpygui()
-        dpg.set_exit_callback(self.close.ask)
         dpg.show_viewport()
-        self._place()
+        self._make_parts()
         dpg.render_dearpygui_frame()
         self.viewport.connect()
         self.thumbnails.connect()
@@ -163,16 +165,28 @@ class Window:
             self._wait(spent)
 
     def _rebuild(self) -> None:
-        """All anew at another size: fonts and lengths are built in. Textures stay, and old fonts and themes: deleting
-        those is where Dear PyGui has crashed."""
-        viewport, thumbnails = self.viewport, self.thumbnails
-        windows = [item for item in dpg.get_windows() if dpg.get_item_type(item).endswith("::mvWindowAppItem")]
+        """Builds everything again at another scale, which fonts and lengths contain; the user's folds and choices stay.
+        Textures stay, and old fonts and themes: deleting those is where Dear PyGui has crashed."""
+        viewport, thumbnails, roomy_for = self.viewport, self.thumbnails, self._roomy_for
+        folds, choices = ([dpg.get_value(item) for item in items] for items in self._chosen_items())
+        windows = [item for item in dpg.get_windows() if _kind(item) == "mvWindowAppItem"]
         for item in (*windows, self.menu.bar, self.input.handlers, thumbnails.handlers):
             dpg.delete_item(item)
         self._make_parts()
-        dpg.set_exit_callback(self.close.ask)
         self.viewport.take_over(viewport)
         self.thumbnails.take_over(thumbnails)
+        self._roomy_for = roomy_for
+        for header, is_open in zip(self._chosen_items()[0], folds, strict=True):
+            dpg.set_value(header, is_open)
+        self._update()  # which adds the rows of open sections
+        items = self._chosen_items()[1]
+        for item, value in zip(items, choices, strict=True) if len(items) == len(choices) else ():
+            dpg.set_value(item, value)
+
+    def _chosen_items(self) -> tuple[list[Item], list[Item]]:
+        """The headers of the dock's sections, and everything in them that keeps what a user chose, in their order."""
+        headers = [header for _, header in self._sections]
+        return headers, [item for header in headers for item in _inside(header) if _kind(item) in CHOSEN]
 
     def _update(self) -> None:
         status, picture = self.session.status, self.session.picture
@@ -256,3 +270,17 @@ class Window:
         self.error_bar.place(0, top, view_width)
         self.status_bar.place(0, top + view_height, width, bar)
         dpg.configure_item(self._dock, pos=(view_width, top), width=max(1, dock), height=view_height)
+        self.ui.room = dock - self.style.px(2 * PADDING + SCROLLBAR)
+
+
+def _inside(item: Item) -> Iterator[Item]:
+    """Everything in an item, depth first."""
+    children: list[int] = dpg.get_item_children(item, 1)  # pyright: ignore[reportAssignmentType]
+    for child in children:
+        yield child
+        yield from _inside(child)
+
+
+def _kind(item: Item) -> str:
+    """The name of an item's class."""
+    return dpg.get_item_type(item).rpartition("::")[2]

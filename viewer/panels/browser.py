@@ -1,4 +1,4 @@
-"""The file browser: a folder's captures, models and splat files, to open one or to save splats beside them.
+"""The file browser: lists the captures, models and splat files of a folder, to open one or to save splats there.
 
 Folders are read on a thread, so that a slow disk does not stop the window. A click chooses, a double click enters or
 opens, and the path box takes any path. What is listed: `folders.py`.
@@ -16,16 +16,16 @@ from splatscope.viewer.folders import Listing, Row, folder_of, kind_of, list_fol
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.session import typed_path
 from splatscope.viewer.style import DIM, WARN, Item, inside
-from splatscope.viewer.widgets import Panel, Ui, button, count
+from splatscope.viewer.widgets import Panel, Ui, button, count, place_over_picture
 
 WIDTH, HEIGHT = 720, 520  # points
-BELOW, NOTE = 34, 26  # of it below the list: the path; and a line, if there is something to say
+BELOW = 60  # points below the list: the path and a line for notes
 KINDS = {"folder": "folder", "photographs": "photographs", "capture": "capture", "model": "model", "splats": ""}
 SUFFIX = ".ply"
 
 
 class BrowserWindow(Panel):
-    """See the module's text. `session.browser` says whether it is shown, and what for."""
+    """See the module's text. `session.browser` decides whether it is shown, and for which purpose."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -35,7 +35,7 @@ class BrowserWindow(Panel):
         self._rows: dict[Item, Row] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="folders")
         self._reading: Future[Listing] | None = None
-        self._replacing: Path | None = None  # a file that is there already and was warned about
+        self._replacing: Path | None = None  # the existing file that the user has been warned about
         self._saved: tuple[Path, Path] | None = None  # what was open, and the folder it was saved in
 
     def build(self) -> None:
@@ -50,9 +50,10 @@ class BrowserWindow(Panel):
                     arrow=True, direction=dpg.mvDir_Up, callback=lambda: self._enter(self._folder.parent)
                 )
                 with inside(dpg.add_tooltip(up, delay=0.4)):
-                    dpg.add_text("The folder above")
+                    dpg.add_text("Parent folder")
                 button(style, "Home", lambda: self._enter(Path.home()))
-                button(style, "Here", lambda: self._enter(Path.cwd()), tip="The folder splatscope was started in")
+                tip = "The folder that splatscope was started in"
+                button(style, "Working folder", lambda: self._enter(Path.cwd()), tip=tip)
                 self._place = dpg.add_text("")
             with inside(dpg.add_child_window(height=-px(BELOW), border=True)) as self._list:
                 pass
@@ -85,11 +86,9 @@ class BrowserWindow(Panel):
 
     def _show(self) -> None:
         if self._shown:
-            room = self.session.viewport
-            width, height = min(self.style.px(WIDTH), room[0]), min(self.style.px(HEIGHT), room[1])
-            at = ((room[0] - width) // 2, (room[1] - height) // 2)
+            place_over_picture(self.ui, self._window, WIDTH, HEIGHT)
             label = "Save splats as" if self._shown == "save" else "Open a splat file, a trained model or a capture"
-            dpg.configure_item(self._window, pos=at, width=width, height=height, label=label)
+            dpg.configure_item(self._window, label=label)
             dpg.configure_item(self._go, label=self._shown.capitalize())
             dpg.set_value(self.path_box, self._proposed_name())
             self._enter(self._start_folder())
@@ -98,8 +97,8 @@ class BrowserWindow(Panel):
             dpg.focus_item(self.path_box)
 
     def _start_folder(self) -> Path:
-        """Where the newest opened thing lies, else where the browser was left. To save: where this scene was saved
-        last, else the folder of its run, or what there is of it yet."""
+        """Returns the folder of the newest opened path, else the one last shown. To save: where this scene was last
+        saved, else the folder of its run or the nearest parent that exists."""
         status, recent = self.session.status, self.session.memory.recent
         places = [path.parent for path in recent[:1]]
         if self._shown == "save" and status.training.out_dir is not None:
@@ -110,7 +109,7 @@ class BrowserWindow(Panel):
         return next((folder for folder in places if folder.is_dir()), self._folder)
 
     def _proposed_name(self) -> str:
-        """What splats are saved as unless something else is typed: never the name of what was opened."""
+        """Returns the file name to propose for saving, which is never the name of the opened file."""
         scene, training = self.session.status.scene, self.session.status.training
         if self._shown != "save" or scene is None:
             return ""
@@ -127,7 +126,7 @@ class BrowserWindow(Panel):
         self._folder, self._chosen, self._replacing = folder, None, None
         self._reading = self._reader.submit(list_folder, folder)
         dpg.set_value(self._place, str(folder))
-        self._say("reading…")
+        self._say("Reading…")
 
     def _fill(self, listing: Listing) -> None:
         if listing.folder != self._folder:
@@ -172,7 +171,7 @@ class BrowserWindow(Panel):
             self._finish(row.path)
 
     def _accept(self) -> None:
-        """Enter or the button: opens what the path box names, or goes to the folder it names."""
+        """Opens or saves the path in the box, or goes to it if it is a folder. Enter and the button do the same."""
         path = typed_path(dpg.get_value(self.path_box))
         if path is None:
             return
@@ -182,20 +181,22 @@ class BrowserWindow(Panel):
                 self._enter(folder_of(str(path), self._folder))
                 dpg.set_value(self.path_box, self._proposed_name())
             elif self._shown == "save":
-                self._save(path if path.suffix else path.with_suffix(SUFFIX))
+                self._save(with_suffix(path))
             else:
                 self._finish(path)  # what is wrong with it the engine says
         except (InputError, OSError) as error:
             self._say(str(error), warn=True)
+        if self.session.browser:
+            dpg.focus_item(self.path_box)  # which Enter has left: it shall work again
 
     def _save(self, path: Path) -> None:
         if path.exists() and path != self._replacing:
             self._replacing = path
-            self._say(f"{path.name} is there already; Save once more to replace it.", warn=True)
+            self._say(f"{path.name} exists. Save again to replace it.", warn=True)
             return
         if self.session.status.scene is not None:
             self._saved = self.session.status.scene.path, path.parent
-        self.session.save_ply(str(path))
+        self.session.save_ply(path)
         self._close()
 
     def _finish(self, path: Path) -> None:
@@ -205,12 +206,16 @@ class BrowserWindow(Panel):
     def _say(self, text: str, warn: bool = False) -> None:
         dpg.configure_item(self._note, color=WARN if warn else DIM)
         dpg.set_value(self._note, text)
-        dpg.configure_item(self._note, show=bool(text))
-        dpg.configure_item(self._list, height=-self.style.px(BELOW + (NOTE if text else 0)))
+
+
+def with_suffix(path: Path) -> Path:
+    """Returns the path of a splat file for a typed name: "cup", "cup.v2" and "cup.spz" all end in .ply, because that is
+    how it is written and found again."""
+    return path if path.suffix.lower() == SUFFIX else path.with_name(path.name + SUFFIX)
 
 
 def spoken_size(size: int) -> str:
-    """A file's size, as one says it."""
+    """Returns a file's size with its unit."""
     for unit, bytes_each in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= bytes_each:
             return f"{size / bytes_each:.1f} {unit}"

@@ -1,78 +1,86 @@
-"""What `splatscope doctor` says of an open capture: the page under Scene, and what of it matters beside Start."""
+"""The findings of `splatscope doctor` for an open capture: all of them under Scene, the warnings near Start."""
 
 from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
 from splatscope.assets.checkup import Finding
+from splatscope.kernels.words import counted
 from splatscope.viewer import messages
-from splatscope.viewer.style import DIM, WARN, Style, inside
-from splatscope.viewer.widgets import Ui, button
+from splatscope.viewer.style import BODY, DIM, INDENT, SCROLLBAR, WARN, inside
+from splatscope.viewer.widgets import Ui, button, wrapped, write
 
-MOST = 3  # odd things told of beside Start
+MOST = 3  # warnings shown near Start
+TOPIC_WIDTH = 88  # points
 TIME = "time"  # the topic of the finding that says how long a run takes
 
 
 class CheckupNote:
-    """Beside Start: what is odd, and how long the run would take once that was asked. Belongs to the training panel."""
+    """The warnings near Start, and how long the run would take once that was asked. Belongs to the training panel."""
 
     def __init__(self, ui: Ui) -> None:
-        self._session = ui.session
+        self._ui = ui
         self._shown: tuple[tuple[Finding, ...], bool] = (), False
         with inside(dpg.add_group(show=False)) as self._whole:
-            self._odd = dpg.add_text("", color=WARN, wrap=0)
-            self._time = dpg.add_text("", wrap=0)
-            tip = "Takes a few steps on a few photographs, as Start does before the first one"
-            self._ask = button(ui.style, "How long will it take?", self._foresee, 176, tip=tip)
+            self._odd = dpg.add_text("", color=WARN)
+            # The button and the answer that replaces it share a place of fixed height.
+            with inside(dpg.add_child_window(height=2 * ui.style.px(BODY), border=False)) as self._answer:
+                self._time = dpg.add_text("")
+                tip = "Takes a few steps on a few photographs to estimate the time of the whole run"
+                self._ask = button(ui.style, "How long will it take?", self._foresee, 176, tip=tip)
 
     def _foresee(self) -> None:
-        self._session.client.send(messages.ForeseeTime())
-        dpg.set_value(self._time, "Taking a few steps…")
-        dpg.configure_item(self._time, show=True)
-        dpg.configure_item(self._ask, show=False)
+        self._ui.session.client.send(messages.ForeseeTime())
+        self._show_time("Taking a few steps…")
+
+    def _show_time(self, text: str) -> None:
+        write(self._ui, self._time, text, self._ui.style.px(SCROLLBAR))
+        dpg.configure_item(self._time, show=bool(text))
+        dpg.configure_item(self._ask, show=not text)
 
     def show(self, findings: tuple[Finding, ...], begun: bool) -> None:
-        """The newest page. How long the whole run takes is not asked of one that has `begun`."""
+        """Shows the newest findings. A run that has `begun` is not asked how long the whole of it takes."""
         if findings is self._shown[0] and begun == self._shown[1]:
             return
         self._shown = findings, begun
         odd = [f"{finding.text} {finding.advice}".strip() for finding in findings if finding.is_odd]
         more = [f"{len(odd) - MOST} more under Scene."] if len(odd) > MOST else []
         time = "" if begun else next((finding.text for finding in findings if finding.topic == TIME), "")
-        for item, text in ((self._odd, "\n".join((*odd[:MOST], *more))), (self._time, time)):
-            dpg.set_value(item, text[:1].upper() + text[1:])
-            dpg.configure_item(item, show=bool(text))
-        dpg.configure_item(self._ask, show=not time and not begun)
+        write(self._ui, self._odd, "\n".join((*odd[:MOST], *more)))
+        dpg.configure_item(self._odd, show=bool(odd))
+        self._show_time(time[:1].upper() + time[1:])
+        dpg.configure_item(self._answer, show=not begun)
         dpg.configure_item(self._whole, show=bool(odd if begun else findings))
 
 
 class CheckupPage:
-    """What `splatscope doctor` says of an open capture, folded."""
+    """All findings of `splatscope doctor` for an open capture, folded."""
 
-    def __init__(self, style: Style) -> None:
-        self._style = style
+    def __init__(self, ui: Ui) -> None:
+        self._ui = ui
         self._shown: tuple[Finding, ...] = ()
         self._page = dpg.add_tree_node(show=False, default_open=False)
 
     def show(self, findings: tuple[Finding, ...]) -> None:
-        """The newest page; what is odd comes first."""
+        """Shows the newest findings, warnings first."""
         if findings is self._shown:
             return
         self._shown = findings
         odd = [finding for finding in findings if finding.is_odd]
-        words = {0: "nothing is odd", 1: "one thing is odd"}.get(len(odd), f"{len(odd)} things are odd")
-        label = f"Looked over: {words}"
+        label = f"Checks: {counted(len(odd), 'warning')}" if odd else "Checks passed"
         dpg.configure_item(self._page, show=bool(findings), label=label)
+        px, room = self._ui.style.px, self._ui.room - self._ui.style.px(INDENT)
         dpg.delete_item(self._page, children_only=True)
         with inside(self._page):
             for finding in odd:
-                dpg.add_text(f"{finding.text} {finding.advice}".strip(), color=WARN, wrap=0)
+                text = f"{finding.text} {finding.advice}".strip()
+                dpg.add_text(wrapped(text, room, self._ui.style.body), color=WARN)
             facts = [finding for finding in findings if not finding.is_odd]
             with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp)) as table:
-                dpg.bind_item_theme(table, self._style.facts)
-                dpg.add_table_column(width_fixed=True, init_width_or_weight=self._style.px(88))
+                dpg.bind_item_theme(table, self._ui.style.facts)
+                dpg.add_table_column(width_fixed=True, init_width_or_weight=px(TOPIC_WIDTH))
                 dpg.add_table_column()
                 for fact in facts:
                     with inside(dpg.add_table_row()):
                         dpg.add_text(fact.topic, color=DIM)
-                        dpg.add_text(fact.text, wrap=0)
+                        dpg.add_text(wrapped(fact.text, room - px(TOPIC_WIDTH + 12), self._ui.style.body))

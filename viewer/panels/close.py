@@ -1,4 +1,4 @@
-"""Asks before the window closes on a training run, which waits meanwhile: what is said is what will be saved."""
+"""Asks before the window closes during a run, which is paused meanwhile: the iteration shown is the one saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from splatscope.viewer.panels.question import Question
 from splatscope.viewer.widgets import Panel, count
 
 LIVE = ("running", "paused", "stopping")
-INSISTS = 0.6  # seconds after which a second request is one of its own, and not the other half of a double click
+INSISTS = 0.6  # seconds before a second request counts; an earlier one is the other half of a double click
 
 
 class CloseWindow(Panel):
@@ -23,12 +23,12 @@ class CloseWindow(Panel):
     def build(self) -> None:
         self._question = question = Question(self.ui, "Training is not finished", self._stay)
         self.yes = question.answer("Save and close", lambda: dpg.stop_dearpygui(), 130, primary=True)
-        tip = "What came after the newest checkpoint is lost"
+        tip = "Iterations after the newest checkpoint are lost"
         self.unsaved = question.answer("Close without saving", self._leave, 158, tip=tip)
-        self.no = question.answer("Do not close", self._stay, 110, tip="Esc does the same")
+        self.no = question.answer("Cancel", self._stay, 110, tip="Esc does the same")
 
     def ask(self) -> None:
-        """Closes at once unless a run is live; a second request saves and closes too, for those who insist."""
+        """Closes at once unless a run is live; a second request saves and closes."""
         now = time.perf_counter()
         if self.session.status.training.state not in LIVE:
             dpg.stop_dearpygui()
@@ -57,7 +57,7 @@ class CloseWindow(Panel):
             self._question.hide()
             self.session.release_training()
             return
-        where = f"Iteration {count(training.iteration)} of {count(training.iterations)} is reached."
+        where = f"The run has reached iteration {count(training.iteration)} of {count(training.iterations)}."
         if training.state == "running":
-            where = f"{where} Training pauses as soon as it can…"
-        self._question.show(f"{where} Saving writes the splats and a checkpoint to go on from.")
+            where = f"{where} Pausing…"
+        self._question.show(f"{where} Saving writes the splats and a checkpoint to resume from.")

@@ -1,18 +1,20 @@
-"""Photograph panel: the photograph of the view over the picture, beside it, or where they differ; choosing a view."""
+"""Photographs panel: compares the picture with the photograph of the view, and chooses a view."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.photograph import MODES, Mode, spoken_psnr
-from splatscope.viewer.style import DIM, WARN, inside
-from splatscope.viewer.widgets import Panel, button, labelled, tooltip
+from splatscope.viewer.style import DIM, TEXT, WARN, Item, inside
+from splatscope.viewer.widgets import Note, Panel, button, labelled, tooltip
 
 LABELS: dict[Mode, tuple[str, str]] = {
     "off": ("Off", "The picture alone"),
     "overlay": ("Over", "The photograph over the picture (G)"),
-    "wipe": ("Wipe", "The photograph left of a line that the mouse drags (V)"),
+    "wipe": ("Wipe", "The photograph left of a line that can be dragged (V)"),
     "error": ("Error", "Where picture and photograph differ (M)"),
 }
 
@@ -24,38 +26,32 @@ class ComparePanel(Panel):
 
     def build(self) -> None:
         style, session = self.style, self.session
-        self._none = dpg.add_text("A capture has photographs to compare with.", color=DIM, wrap=0)
+        self._none = dpg.add_text("Open a capture to compare with its photographs.", color=DIM)
         with inside(dpg.add_group(show=False)) as self._tools:
             labels = [LABELS[mode][0] for mode in MODES]
             self._choice = dpg.add_radio_button(labels, horizontal=True, callback=lambda _, label: self._choose(label))
-            self._meaning = dpg.add_text("", color=DIM, wrap=0)  # no tooltip: it would lie over the row that comes up
-            with inside(dpg.add_group(show=False)) as self._opacity_row, labelled(style, "Opacity"):
-                self._opacity = self.ui.field(
-                    dpg.add_slider_float(
-                        max_value=1.0, format="%.2f", clamped=True, width=-1,
-                        callback=lambda _, value: self._set("opacity", value),
-                    )
-                )  # fmt: skip
-            with inside(dpg.add_group(show=False)) as self._top_row, labelled(style, "Range"):
-                self._top = self.ui.field(
-                    dpg.add_slider_float(
-                        min_value=0.02, max_value=1.0, format="%.2f of full", clamped=True, width=-1,
-                        callback=lambda _, value: self._set("error_top", value),
-                    )
-                )  # fmt: skip
-            self._word = dpg.add_text("", wrap=0)
+            self._meaning = dpg.add_text("", color=DIM)
             with inside(dpg.add_group(horizontal=True)):
-                button(style, "Choose a view…", session.toggle_thumbnails, tip="All photographs to click on (C)")
+                button(style, "Choose a view…", session.toggle_thumbnails, tip="Choose from all photographs (C)")
                 self._frustums = dpg.add_checkbox(label="Show cameras", callback=lambda: session.toggle_frustums())
-                tooltip(style, self._frustums, "Where the photographs were taken; click on one to go there (K).")
-            with inside(dpg.add_group(show=False)) as self._size_row, labelled(style, "Camera size"):
-                self._size = self.ui.field(
-                    dpg.add_slider_float(
-                        min_value=0.2, max_value=10.0, format="%.1f times", clamped=True, width=-1,
-                        callback=lambda _, value: self._resize(value),
-                    )
-                )  # fmt: skip
+                tip = "Shows where the photographs were taken; click on a camera to go there (K)"
+                tooltip(style, self._frustums, tip)
+            with labelled(style, "Camera size"):
+                self._size = self._slider((0.2, 10.0), "%.1f times", self._resize)
+            # One place for the slider that the mode needs, so that nothing moves.
+            with inside(dpg.add_group()) as self._opacity_row, labelled(style, "Opacity"):
+                self._opacity = self._slider((0.0, 1.0), "%.2f", lambda value: self._set("opacity", value))
+            with inside(dpg.add_group(show=False)) as self._top_row, labelled(style, "Range"):
+                self._top = self._slider((0.02, 1.0), "%.2f of full", lambda value: self._set("error_top", value))
             self._held_out = dpg.add_text("orange: held out", color=WARN, show=False)
+            self._word = Note(self.ui, 1)
+
+    def _slider(self, ends: tuple[float, float], text: str, take: Callable[[float], None]) -> Item:
+        slider = dpg.add_slider_float(
+            min_value=ends[0], max_value=ends[1], format=text, clamped=True, width=-1,
+            callback=lambda _, value: take(value),
+        )  # fmt: skip
+        return self.ui.field(slider)
 
     def _choose(self, label: str) -> None:
         mode: Mode = next(mode for mode in MODES if LABELS[mode][0] == label)
@@ -78,13 +74,11 @@ class ComparePanel(Panel):
         dpg.set_value(self._choice, LABELS[photo.mode][0])
         dpg.set_value(self._opacity, photo.opacity)
         dpg.set_value(self._top, photo.error_top)
-        shows = self.session.frustums_shown
-        dpg.set_value(self._frustums, shows)
+        dpg.set_value(self._frustums, self.session.frustums_shown)
         dpg.set_value(self._size, self.session.frustum_size)
-        dpg.configure_item(self._size_row, show=shows)
-        dpg.configure_item(self._held_out, show=shows and scene is not None and any(c.is_test for c in scene.cameras))
+        dpg.configure_item(self._held_out, show=scene is not None and any(c.is_test for c in scene.cameras))
         dpg.set_value(self._meaning, LABELS[photo.mode][1])
-        dpg.configure_item(self._opacity_row, show=photo.mode == "overlay")
+        dpg.configure_item(self._opacity_row, show=photo.mode != "error")
         dpg.configure_item(self._top_row, show=photo.mode == "error")
         word = ""
         if photo.active and self.session.at_camera is None:
@@ -93,5 +87,4 @@ class ComparePanel(Panel):
             shown = picture.photograph
             word = f"{spoken_psnr(shown)}, compared at {shown.size[0]} x {shown.size[1]}"
             word = word if shown.psnr is not None else shown.note
-        dpg.set_value(self._word, word)
-        dpg.configure_item(self._word, show=bool(word))
+        self._word.show(word, TEXT)

@@ -1,4 +1,4 @@
-"""The bar over the picture that tells of the newest error until it is dismissed. The log keeps all of them."""
+"""The bar over the picture that shows the newest error until it is dismissed. The log keeps all errors."""
 
 from __future__ import annotations
 

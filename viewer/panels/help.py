@@ -7,7 +7,7 @@ import dearpygui.dearpygui as dpg
 from splatscope.viewer.input import help_rows
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.style import ACCENT, inside
-from splatscope.viewer.widgets import Panel
+from splatscope.viewer.widgets import Panel, place_over_picture, text_width
 
 WIDTH, HEIGHT = 760, 446  # points
 LONG = 8  # rows; a longer section gets the second column
@@ -42,7 +42,8 @@ class HelpWindow(Panel):
         dpg.bind_item_font(dpg.add_text(heading), style.bold)
         with inside(dpg.add_table(header_row=False, no_pad_outerX=True)) as table:
             dpg.bind_item_theme(table, style.facts)
-            dpg.add_table_column(width_fixed=True, init_width_or_weight=px(max(len(key) for key, _ in rows) * 8 + 8))
+            widest = max(text_width(key, style.body) for key, _ in rows)
+            dpg.add_table_column(width_fixed=True, init_width_or_weight=round(widest) + px(16))
             dpg.add_table_column()
             for key, meaning in rows:
                 with inside(dpg.add_table_row()):
@@ -58,10 +59,7 @@ class HelpWindow(Panel):
             return
         self._shown = self.session.help_shown
         if self._shown:
-            room = self.session.viewport
-            width, height = min(self.style.px(WIDTH), room[0]), min(self.style.px(HEIGHT), room[1])
-            at = ((room[0] - width) // 2, (room[1] - height) // 2)
-            dpg.configure_item(self._window, pos=at, width=width, height=height)
+            place_over_picture(self.ui, self._window, WIDTH, HEIGHT, dpg.get_viewport_client_width())
         dpg.configure_item(self._window, show=self._shown)
         if self._shown:
             dpg.focus_item(self._window)

@@ -1,4 +1,7 @@
-"""Log panel: everything the engine has said since the window opened, newest at the bottom; all of it or the trouble."""
+"""Log panel: all messages of the engine since the window opened, or only its warnings and errors.
+
+The list follows the newest message, at the bottom, until the user scrolls up, and again once it is scrolled down.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import dearpygui.dearpygui as dpg
 from splatscope.kernels.words import counted
 from splatscope.viewer.messages import EngineStatus, LogLine, Picture
 from splatscope.viewer.session import Session
-from splatscope.viewer.style import BAD, DIM, TEXT, WARN, Color, inside
-from splatscope.viewer.widgets import Panel, Ui, button
+from splatscope.viewer.style import BAD, DIM, SCROLLBAR, TEXT, WARN, Color, inside
+from splatscope.viewer.widgets import Panel, Ui, button, wrapped
 
 COLORS: dict[str, Color] = {"info": TEXT, "warning": WARN, "error": BAD}
 LINES_DRAWN = 300
@@ -25,6 +28,8 @@ class LogPanel(Panel):
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._serial = 0
+        self._follows = True
+        self._scroll = 0.0  # where the list was a frame ago
 
     def build(self) -> None:
         with inside(dpg.add_group(horizontal=True)):
@@ -40,30 +45,36 @@ class LogPanel(Panel):
         dpg.set_clipboard_text("\n".join(f"{line.level}: {line.text}" for line in self.session.log))
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        log = self.session.log
-        fresh = [line for line in log if line.serial > self._serial]
+        self._follow()
+        fresh = [line for line in self.session.log if line.serial > self._serial]
         if not fresh:
             return
         self._serial = fresh[-1].serial
-        at_end = dpg.get_y_scroll(self._lines) >= dpg.get_y_scroll_max(self._lines) - 1
         self._add(fresh)
         children: list[int] = dpg.get_item_children(self._lines, 1)  # pyright: ignore[reportAssignmentType]
         for item in children[:-LINES_DRAWN]:
             dpg.delete_item(item)
         errors, warnings = _troubles(self.session)
         dpg.set_value(self._summary, f"{counted(warnings, 'warning')}, {counted(errors, 'error')}")
-        if at_end:
-            dpg.set_y_scroll(self._lines, -1.0)
+
+    def _follow(self) -> None:
+        """Scrolls to the end, unless the user has scrolled up since the list was there."""
+        scroll, most = dpg.get_y_scroll(self._lines), dpg.get_y_scroll_max(self._lines)
+        self._follows = scroll >= most - 1 or (self._follows and scroll >= self._scroll)
+        self._scroll = scroll
+        if self._follows and scroll < most:
+            dpg.set_y_scroll(self._lines, most)
 
     def _add(self, lines: Sequence[LogLine]) -> None:
         levels = FILTERS[dpg.get_value(self._filter)]
         for line in [line for line in lines if line.level in levels][-LINES_DRAWN:]:
-            dpg.add_text(line.text, parent=self._lines, color=COLORS[line.level], wrap=0)
+            text = wrapped(line.text, self.ui.room - self.style.px(SCROLLBAR), self.style.body)
+            dpg.add_text(text, parent=self._lines, color=COLORS[line.level])
 
     def _refill(self) -> None:
         dpg.delete_item(self._lines, children_only=True)
         self._add(self.session.log)
-        dpg.set_y_scroll(self._lines, -1.0)
+        self._follows, self._scroll = True, 0.0
 
     def heading(self) -> str:
         errors, warnings = _troubles(self.session)
@@ -72,6 +83,6 @@ class LogPanel(Panel):
 
 
 def _troubles(session: Session) -> tuple[int, int]:
-    """(errors, warnings) in the log."""
+    """Returns the numbers of errors and warnings in the log."""
     errors, warnings = (sum(line.level == level for line in session.log) for level in ("error", "warning"))
     return errors, warnings

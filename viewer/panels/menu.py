@@ -1,4 +1,4 @@
-"""The menu bar: what keys and panels do, by name. It does nothing of its own; the verbs are the session's."""
+"""The menu bar: names what keys and panels do. Everything is done by the session."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import EngineStatus, Picture
 from splatscope.viewer.run_status import CAN_START
-from splatscope.viewer.style import BODY, Item, inside
+from splatscope.viewer.style import Item, inside
 from splatscope.viewer.widgets import Panel, Ui, fit
 
-HEIGHT = BODY + 10  # points
 SCALES = (0.0, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # 0: the display's
 PATH_WIDTH = 420  # points of a path in the list of recent ones
 
@@ -27,7 +26,7 @@ class MenuBar(Panel):
         session = self.session
         self._recent_shown: list[str] | None = None
         self._scales: dict[Item, float] = {}
-        self._scene_items: list[Item] = []  # of no use while nothing is open
+        self._scene_items: list[Item] = []  # grey while no scene is open
         with inside(dpg.add_viewport_menu_bar()) as self.bar:
             with inside(dpg.add_menu(label="File")):
                 _item("Open…", "Ctrl + O", lambda: session.browse("open"))
@@ -39,12 +38,12 @@ class MenuBar(Panel):
                 _item("Quit", "", self._close)
             with inside(dpg.add_menu(label="View")):
                 self._of_scene("Home view", "H", session.go_home)
-                self._of_scene("Make this the home view", "", session.keep_home)
-                self._of_scene("Forget the home view", "", session.forget_home)
+                self._of_scene("Set as home view", "", session.keep_home)
+                self._of_scene("Reset home view", "", session.forget_home)
                 self._of_scene("Frame the scene", "F", session.frame_scene)
                 dpg.add_separator()
                 self._of_scene("Photograph over the picture", "G", lambda: session.compare_photograph("overlay"))
-                self._of_scene("Photograph beside the picture", "V", lambda: session.compare_photograph("wipe"))
+                self._of_scene("Wipe photograph and picture", "V", lambda: session.compare_photograph("wipe"))
                 self._of_scene("Error map", "M", lambda: session.compare_photograph("error"))
                 self._of_scene("Choose a photograph…", "C", session.toggle_thumbnails)
                 self._of_scene("Cameras over the picture", "K", session.toggle_frustums)
@@ -52,9 +51,9 @@ class MenuBar(Panel):
                 self._of_scene("Tile heatmap", "Tab", session.toggle_heatmap)
                 self._of_scene("Stage times", "F10", session.toggle_stats)
                 _item("Full screen", "F11", dpg.toggle_viewport_fullscreen)
-                with inside(dpg.add_menu(label="Size of text and controls")):
+                with inside(dpg.add_menu(label="UI scale")):
                     for scale in SCALES:
-                        label = f"{scale:.0%}" if scale else f"As the display has it ({session.display_scale:.0%})"
+                        label = f"{scale:.0%}" if scale else f"Match display ({session.display_scale:.0%})"
                         item = _item(label, "", lambda _, __, value: session.set_ui_scale(value), scale)
                         dpg.configure_item(item, check=True)
                         self._scales[item] = scale
@@ -73,7 +72,7 @@ class MenuBar(Panel):
         for item in self._scene_items:
             dpg.configure_item(item, enabled=status.scene is not None)
         state = status.training.state
-        word = {"running": "Pause", "paused": "Resume", "stopped": "Go on"}.get(state, "Start")
+        word = {"running": "Pause", "paused": "Resume", "stopped": "Resume"}.get(state, "Start")
         dpg.configure_item(self._start, label=word, enabled=state in (*CAN_START, "running"))
         dpg.configure_item(self._step, enabled=state in CAN_START)
         dpg.configure_item(self._stop, enabled=state in ("running", "paused"))
@@ -94,7 +93,7 @@ class MenuBar(Panel):
                 label = fit(path, self.style.px(PATH_WIDTH), self.style.body)
                 _item(label, "", lambda _, __, path: self.session.open(path), path)
             dpg.add_separator()
-            _item("Empty this list", "", self.session.forget_recent)
+            _item("Clear list", "", self.session.forget_recent)
 
 
 def _item(label: str, key: str, action: object, data: object = None) -> Item:

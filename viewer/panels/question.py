@@ -1,4 +1,4 @@
-"""A question in a window of its own over the middle of the picture, for what cannot be taken back."""
+"""Asks a question in a window over the middle of the picture, before something that cannot be undone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.style import Item, inside
-from splatscope.viewer.widgets import Ui, button
+from splatscope.viewer.widgets import Ui, button, place_over_picture, wrapped
 
 WIDTH, HEIGHT = 480, 140  # points
 
 
 class Question:
-    """Made once, asked often. `on_close` is what the cross of its title does."""
+    """A window that is made once and shown often. `on_close` is called by the cross in its title."""
 
     def __init__(self, ui: Ui, title: str, on_close: Callable[[], object]) -> None:
         self._ui = ui
@@ -24,9 +24,9 @@ class Question:
         )  # fmt: skip
         dpg.bind_item_theme(self._window, ui.style.popup)
         with inside(self._window):
-            # Of one height whatever is said, so that answers stay where they are.
+            # A fixed height, so that the answers stay where they are.
             with inside(dpg.add_child_window(height=px(52), border=False, no_scrollbar=True)):
-                self._text = dpg.add_text("", wrap=px(WIDTH - 30))
+                self._text = dpg.add_text("")
             self._answers = dpg.add_group(horizontal=True)
         self._shown = False
 
@@ -38,18 +38,17 @@ class Question:
             return button(self._ui.style, label, action, width, primary, tip)
 
     def show(self, text: str) -> None:
-        """Puts it in front, with that text; called each frame it is to be seen."""
+        """Shows the text in front of everything else; called in each frame that it is to be seen in."""
         if not self._shown:
-            room, px = self._ui.session.viewport, self._ui.style.px
-            at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
-            dpg.configure_item(self._window, pos=at, show=True)
+            place_over_picture(self._ui, self._window, WIDTH, HEIGHT, dpg.get_viewport_client_width())
+            dpg.show_item(self._window)
             self._shown = True
         if dpg.get_active_window() != self._window:  # a list or a file to be chosen would hide it
             dpg.focus_item(self._window)
-        dpg.set_value(self._text, text)
+        dpg.set_value(self._text, wrapped(text, self._ui.style.px(WIDTH - 30), self._ui.style.body))
 
     def hide(self) -> None:
-        """Takes it away."""
+        """Hides the window."""
         if self._shown:
             self._shown = False
             dpg.configure_item(self._window, show=False)

@@ -1,9 +1,9 @@
-"""The recipe of the next run as a form, drawn from the list of settings the engine gives. It knows none by name.
+"""The recipe of the next run as a form, drawn from the list of settings that the engine gives.
 
-A field takes effect when it is left or Enter is pressed; what the engine refuses it shows as it was, with the reason
-below. Each setting stands in one place: the main ones in sight, those often changed one click away, the rest group by
-group, without those that the strategy does not read. What differs from the recipe it began as is blue, and an arrow
-beside it goes back.
+A field takes effect when it is left or Enter is pressed. A value that the engine refuses goes back to what it was; the
+label turns orange and the panel shows the reason. Each setting has one place: the main ones in sight, common ones one
+click away, the rest by group. Settings that the strategy does not read are left out. A changed setting has a blue label
+and an arrow that undoes the change.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.messages import Recipe, Setting, SettingValue
-from splatscope.viewer.style import WARN, Item, inside
-from splatscope.viewer.widgets import Ui, tooltip
+from splatscope.viewer.style import Item, inside
+from splatscope.viewer.widgets import Ui, tooltip, write_tip
 
 LABEL_WIDTH = 128  # points
-BACK_WIDTH = 31  # of the arrow, and the space before it
-OFTEN, REST = "Often changed", "All other settings"
+BACK_WIDTH = 31  # points of the arrow and the space before it
+OFTEN, REST = "Common settings", "All other settings"
 FOLDER = "out"  # what `Recipe.refused` calls it
 
 
@@ -33,7 +33,6 @@ class Row:
     input: Item
     back: Item
     tip: Item
-    why: Item  # it was refused
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,14 @@ class RecipeForm:
         with inside(dpg.add_group(show=False)) as self._whole:
             with inside(dpg.add_group(horizontal=True)):
                 self._label("Recipe")
-                self._presets = dpg.add_combo([], width=-1, callback=lambda _, name: session.set_recipe(preset=name))
-                tooltip(style, self._presets, "A whole set of values; the photographs' own settings stay")
+                width = -style.px(BACK_WIDTH)
+                self._presets = dpg.add_combo([], width=width, callback=lambda _, name: session.set_recipe(preset=name))
+                tooltip(style, self._presets, "A preset of all values except those of the photographs")
             self._main = dpg.add_group()
             with inside(dpg.add_group(horizontal=True)):
-                self._label("Folder")
-                self._out = self._ui.field(dpg.add_input_text(hint="output/<capture>-<date>", width=-1))
-                tooltip(style, self._out, "Where the run writes; one that holds a model already is refused")
-            self._out_why = dpg.add_text("", color=WARN, wrap=0, show=False)
+                self._out_label = self._label("Folder")
+                self._out = self._ui.field(dpg.add_input_text(hint="output/<capture>-<date>", width=width))
+                tooltip(style, self._out, "Folder that the run writes to; it must not hold another model")
             self._often = dpg.add_tree_node(label=OFTEN, default_open=False)
             self._rest = dpg.add_tree_node(label=REST, default_open=False)
         with inside(dpg.add_item_handler_registry()) as self._handlers:
@@ -89,6 +88,7 @@ class RecipeForm:
         """Shows the newest recipe, or nothing once the run has begun."""
         if recipe is self._recipe:
             return
+        style = self._ui.style
         self._recipe = recipe
         dpg.configure_item(self._whole, show=recipe is not None)
         if recipe is None:
@@ -98,11 +98,10 @@ class RecipeForm:
         dpg.configure_item(self._presets, items=recipe.presets)
         dpg.set_value(self._presets, recipe.preset or f"{recipe.base}, changed")
         dpg.set_value(self._out, recipe.out)
-        refused, reason = recipe.refused or ((), "")
-        dpg.set_value(self._out_why, reason)
-        dpg.configure_item(self._out_why, show=FOLDER in refused)
+        refused = recipe.refused[0] if recipe.refused else ()
+        dpg.bind_item_theme(self._out_label, style.refused_label if FOLDER in refused else style.label)
         for setting in recipe.settings:
-            self._show(setting, recipe.base, reason if setting.name in refused else "")
+            self._show(setting, setting.name in refused)
         differing = {setting.name for setting in recipe.settings if setting.counts and differs(setting)}
         for heading in self._headings:
             names = {row.setting.name for row in heading.rows}
@@ -111,19 +110,27 @@ class RecipeForm:
             used = any(setting.counts for setting in recipe.settings if setting.name in names)
             dpg.configure_item(heading.node, label=f"{label}###{heading.text}", show=used)
 
-    def _show(self, setting: Setting, base: str, reason: str) -> None:
-        row, changed = self._rows[setting.name], differs(setting)
+    @property
+    def refusal(self) -> str:
+        """The reason why the newest change was refused, with the labels of the form; empty if it was not."""
+        if self._recipe is None or self._recipe.refused is None:
+            return ""
+        names, reason = self._recipe.refused
+        for setting in self._recipe.settings:
+            if setting.name in names:
+                reason = reason.replace(setting.name, setting.label)
+        return reason
+
+    def _show(self, setting: Setting, is_refused: bool) -> None:
+        row, style, changed = self._rows[setting.name], self._ui.style, differs(setting)
         dpg.configure_item(row.whole, show=setting.counts)
         dpg.set_value(row.input, shown(setting))
-        dpg.bind_item_theme(row.label, self._ui.style.marked_label if changed else self._ui.style.label)
-        if setting.kind != "switch":
-            dpg.configure_item(row.input, width=-self._ui.style.px(BACK_WIDTH) if changed else -1)
+        label = style.refused_label if is_refused else style.marked_label if changed else style.label
+        dpg.bind_item_theme(row.label, label)
         dpg.configure_item(row.back, show=changed)
-        about = f"{setting.help[:1].upper()}{setting.help[1:]}\n({setting.name})".lstrip()
+        about = f"{setting.help}\nName in settings files: {setting.name}".lstrip()
         usual = written(setting, setting.usual) or setting.hint
-        dpg.set_value(row.tip, f"{about}\nThe arrow goes back to: {usual}" if changed else about)
-        dpg.set_value(row.why, reason)
-        dpg.configure_item(row.why, show=bool(reason))
+        write_tip(style, row.tip, f"{about}\nThe arrow goes back to: {usual}" if changed else about)
 
     def _build_rows(self, settings: Sequence[Setting]) -> None:
         for group in (self._main, self._often, self._rest):
@@ -156,13 +163,11 @@ class RecipeForm:
 
     def _make_row(self, setting: Setting) -> Row:
         style = self._ui.style
-        with inside(dpg.add_group()) as whole:
-            with inside(dpg.add_group(horizontal=True)) as line:
-                label = self._label(setting.label)
-                field = self._ui.field(self._make_input(setting))
-                back = dpg.add_button(arrow=True, direction=dpg.mvDir_Left, callback=lambda: self._go_back(setting))
-            why = dpg.add_text("", color=WARN, wrap=0, show=False)
-        return Row(setting, whole, label, field, back, tooltip(style, line, ""), why)
+        with inside(dpg.add_group(horizontal=True)) as whole:
+            label = self._label(setting.label)
+            field = self._ui.field(self._make_input(setting))
+            back = dpg.add_button(arrow=True, direction=dpg.mvDir_Left, callback=lambda: self._go_back(setting))
+        return Row(setting, whole, label, field, back, tooltip(style, whole, ""))
 
     def _label(self, text: str) -> Item:
         label = dpg.add_button(label=text, width=self._ui.style.px(LABEL_WIDTH))
@@ -170,12 +175,13 @@ class RecipeForm:
         return label
 
     def _make_input(self, setting: Setting) -> Item:
+        width = -self._ui.style.px(BACK_WIDTH)  # also while there is no arrow, so that none appears under the mouse
         if setting.kind == "switch":
             return dpg.add_checkbox(label=setting.hint, callback=lambda item: self._take(item))
         if setting.kind == "choice":
-            return dpg.add_combo(setting.choices, width=-1, callback=lambda item: self._take(item))
+            return dpg.add_combo(setting.choices, width=width, callback=lambda item: self._take(item))
         numeric = setting.kind in ("whole", "number")
-        item = dpg.add_input_text(width=-1, scientific=numeric, hint=setting.hint)
+        item = dpg.add_input_text(width=width, scientific=numeric, hint=setting.hint)
         dpg.bind_item_handler_registry(item, self._handlers)
         return item
 
@@ -198,12 +204,12 @@ class RecipeForm:
 
 
 def differs(setting: Setting) -> bool:
-    """True if it is not what the recipe has."""
+    """True if a setting does not have the value of the preset."""
     return setting.value != setting.usual
 
 
 def spelled(setting: Setting, value: SettingValue) -> str:
-    """A value as `SetRecipe` takes it."""
+    """Returns a value as `SetRecipe` takes it."""
     if setting.kind == "switch":
         return "true" if value in (True, "on") else "false"
     text = str(value).strip()
@@ -213,12 +219,12 @@ def spelled(setting: Setting, value: SettingValue) -> str:
 
 
 def shown(setting: Setting) -> SettingValue:
-    """A value as its input shows it."""
+    """Returns a value as its input shows it."""
     return bool(setting.value) if setting.kind == "switch" else written(setting, setting.value)
 
 
 def written(setting: Setting, value: SettingValue) -> str:
-    """A value in words: "on" and "off" for a switch."""
+    """Returns a value in words: "on" and "off" for a switch."""
     if setting.kind == "switch":
         return "on" if value else "off"
     if value is None:

@@ -1,4 +1,4 @@
-"""Asks before a run is thrown away."""
+"""Asks before a run starts over."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from splatscope.viewer.widgets import Panel, count
 
 
 class ResetWindow(Panel):
-    """See the module's text. The session says when."""
+    """See the module's text. `session.resetting` decides when."""
 
     def build(self) -> None:
-        self._question = Question(self.ui, "Begin anew?", self.session.keep_run)
-        self.throw = self._question.answer("Begin anew", self.session.reset_training, 130)
+        self._question = Question(self.ui, "Start over?", self.session.keep_run)
+        self.throw = self._question.answer("Start over", self.session.reset_training, 130)
         self._question.answer("Cancel", self.session.keep_run, 110, primary=True, tip="Esc does the same")
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
@@ -24,6 +24,6 @@ class ResetWindow(Panel):
             self._question.hide()
             return
         self._question.show(
-            f"The run has reached iteration {count(training.iteration)}. It begins anew with the recipe as it was; "
-            f"what is saved in {training.out_dir} stays there."
+            f"The run has reached iteration {count(training.iteration)} and would start from 0. The recipe stays as it "
+            f"is, and so do the files in {training.out_dir}."
         )

@@ -1,4 +1,4 @@
-"""Scene panel: open a path, what is open, how it is looked at, its training cameras, saving it."""
+"""Scene panel: opens a path, tells what is open, sets how it is looked at, goes to its cameras, saves its splats."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, Scene
 from splatscope.viewer.navigation import Vector
 from splatscope.viewer.panels.checkup import CheckupPage
 from splatscope.viewer.style import inside
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, text_width, tooltip
+from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, text_width, tooltip, write_tip
 
 KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
 QUARTER = 0.5 * math.pi
-COMBO, COMBO_BESIDE = 180, 42  # points of the list of cameras, and what of them is not for text
+COMBO, COMBO_EDGES = 180, 42  # points of the list of cameras, and the part of them without text
 HELD_OUT = "  (held out)"
 
 
@@ -43,15 +43,14 @@ class ScenePanel(Panel):
             )
             button(style, "Open", lambda: session.open(dpg.get_value(self.path_box)), width=62, primary=True)
         with inside(dpg.add_group(show=False)) as self._open_part:
-            self._facts = Facts(style, ("File", "Holds", "Cameras"))
+            self._facts = Facts(style, ("File", "Contents", "Cameras"))
             self._path_tip = tooltip(style, self._facts.item("File"), "")
             self._build_look()
             self._build_turns()
             self._build_cameras()
-            self._checkup = CheckupPage(style)
-            with labelled(style, "Save splats"):
-                self._save_box = self.ui.field(dpg.add_input_text(hint="name.ply", width=-px(70)))
-                button(style, "Save", lambda: session.save_ply(dpg.get_value(self._save_box)), width=62)
+            self._checkup = CheckupPage(self.ui)
+            tip = "Writes the splats as they are now to a .ply file (Ctrl + S)"
+            button(style, "Save splats as…", lambda: session.browse("save"), tip=tip)
 
     def _build_look(self) -> None:
         style, session = self.style, self.session
@@ -83,21 +82,21 @@ class ScenePanel(Panel):
             )
             button(style, "Black", lambda: session.set_background((0, 0, 0)))
             button(style, "White", lambda: session.set_background((1, 1, 1)))
-            button(style, "Reset", self._own_background, tip="What the scene was or will be trained over")
+            button(style, "Reset", self._own_background, tip="Use the background of training")
 
     def _build_turns(self) -> None:
         style, session, turn = self.style, self.session, self.session.turn_scene
         with labelled(style, "Up axis"):
-            self._up = dpg.add_button(label="-Y", width=style.px(62), enabled=False)
-            tooltip(style, self._up, "What is up on the screen, in the file's coordinates. The file is never changed.")
+            self._up = dpg.add_button(label="-Y", width=style.px(86), enabled=False)
+            tip = "The axis that points up on the screen, in the coordinates of the file, which is not changed"
+            tooltip(style, self._up, tip)
             button(
                 style,
                 "Flip",
                 lambda: turn(lambda nav: nav.flipped()),
-                width=62,
-                tip="Stand it on its head",
+                tip="Turn the scene upside down",
             )
-            button(style, "Reset", session.reset_up, width=62, tip="The up axis guessed from the cameras")
+            button(style, "Reset", session.reset_up, tip="Use the up axis estimated from the cameras")
         with labelled(style, "Turn by 90°"):
             turns = (
                 (dpg.mvDir_Left, lambda: turn(lambda nav: nav.tipped(roll=-QUARTER)), "Roll to the left"),
@@ -140,7 +139,7 @@ class ScenePanel(Panel):
             self._generation, self._listed = scene.generation, scene.cameras
             self._show_scene(scene)
         self._checkup.show(status.checkup)
-        self._facts.show("Holds", f"{counted(status.splat_count, 'splat')}, SH degree {scene.sh_degree}")
+        self._facts.show("Contents", f"{counted(status.splat_count, 'splat')}, SH degree {scene.sh_degree}")
         dpg.set_value(self._degree, min(session.settings.sh_degree, scene.sh_degree))
         dpg.set_value(self._fov, math.degrees(session.nav.lens.fov_y))
         dpg.set_value(self._background, [255.0 * c for c in session.settings.background] + [255.0])
@@ -150,9 +149,9 @@ class ScenePanel(Panel):
             dpg.set_value(self._cameras, self._in_short(scene, session.camera_index) if here else "free view")
 
     def _in_short(self, scene: SceneInfo, index: int) -> str:
-        """A camera's name where there is room for little: what it is stays readable."""
+        """Returns a camera's name cut to the width of the list; "held out" stays readable."""
         end = ", held out" if scene.cameras[index].is_test else ""
-        room = (dpg.get_item_rect_size(self._cameras)[0] or self.style.px(COMBO)) - self.style.px(COMBO_BESIDE)
+        room = (dpg.get_item_rect_size(self._cameras)[0] or self.style.px(COMBO)) - self.style.px(COMBO_EDGES)
         name = self._camera_names[index].removesuffix(HELD_OUT)
         return fit(name, room - text_width(end, self.style.body), self.style.body) + end
 
@@ -163,10 +162,10 @@ class ScenePanel(Panel):
         if scene.kind == "model":  # <model>/point_cloud/iteration_N/point_cloud.ply: every file has the same name
             name = f"{scene.path.parents[2].name}, {scene.path.parent.name.replace('_', ' ')}"
         self._facts.show("File", fit(name, style.px(225), style.body))
-        dpg.set_value(self._path_tip, f"{scene.path} ({KINDS[scene.kind]})")
+        write_tip(style, self._path_tip, f"{scene.path} ({KINDS[scene.kind]})")
         held_out = sum(camera.is_test for camera in scene.cameras)
         cameras = f"{count(len(scene.cameras))}, {held_out} held out" if held_out else count(len(scene.cameras))
-        self._facts.show("Cameras", cameras if scene.cameras else "none known")
+        self._facts.show("Cameras", cameras if scene.cameras else "none")
         dpg.configure_item(self._degree, max_value=max(scene.sh_degree, 1), enabled=scene.sh_degree > 0)
         short = [PurePosixPath(camera.name).name for camera in scene.cameras]
         if len(set(short)) < len(short):
@@ -180,7 +179,7 @@ class ScenePanel(Panel):
 
 
 def axis_name(up: Vector) -> str:
-    """ "-Y" for an axis, the nearest axis with ~ for anything else."""
+    """Returns "-Y" for an axis, and "approx. -Y" for a direction that is nearest to it."""
     k = max(range(3), key=lambda i: abs(up[i]))
     name = ("-" if up[k] < 0 else "+") + "XYZ"[k]
-    return name if abs(up[k]) > 0.9999 else f"~ {name}"
+    return name if abs(up[k]) > 0.9999 else f"approx. {name}"

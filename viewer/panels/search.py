@@ -1,4 +1,4 @@
-"""Cameras of a folder of photographs are being found: how far that is, and a button that stops it."""
+"""Shows how far the search for the cameras of a folder of photographs is, with a button that stops it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 460, 130  # points
 
 
 class SearchWindow(Panel):
-    """See the module's text. Lies over the picture for as long as the search takes."""
+    """See the module's text. The window lies over the picture for as long as the search takes."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -32,7 +32,7 @@ class SearchWindow(Panel):
             with inside(dpg.add_group(horizontal=True)):
                 button(
                     style, "Stop", lambda: self.session.client.send(StopSearch()), 80,
-                    tip="What is done is kept; opening the folder again goes on there",
+                    tip="Keeps the work so far; open the folder again to continue",
                 )  # fmt: skip
                 self._text = dpg.add_text("")
 

@@ -1,4 +1,4 @@
-"""Status bar: the run's state, its figures, what a picture costs, and at the right what is going on."""
+"""Status bar: the run's state and figures, the cost of a picture, and at the right the newest message."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
 
 
 class StatusBar(Panel):
-    """The state and figures from the left, as many as fit; each figure keeps the widest place it has needed, so that
-    nothing jitters."""
+    """Shows the state and as many figures as fit. Each keeps the widest place it has needed, so that none jitters."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -41,7 +40,7 @@ class StatusBar(Panel):
         dpg.bind_item_font(self._items["state"], self.style.bold)
 
     def place(self, x: int, y: int, width: int, height: int) -> None:
-        """Where the bar lies, in pixels of the window."""
+        """Sets where the bar lies, in pixels of the window."""
         dpg.configure_item(self._window, pos=(x, y), width=width, height=height)
         self._width = width
 
@@ -89,7 +88,7 @@ class StatusBar(Panel):
 
     def _show_message(self, status: EngineStatus, left: float, y: int) -> None:
         moves = status.training.iterations_per_second is not None
-        line = self._news.newest(self.session.log, moves, time.perf_counter())
+        line = self._news.newest(self.session.newest, moves, time.perf_counter())
         text, color = status.busy, ACCENT
         if not text and line is not None and self.session.error is None:  # an error has its own bar
             text, color = line.text.partition("\n")[0], MESSAGE_COLORS[line.level]

@@ -14,7 +14,7 @@ from splatscope.viewer import messages
 from splatscope.viewer.messages import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.style import ACCENT, DIM, FIELD, SMALL, TEXT, WARN, Item, inside
 from splatscope.viewer.textures import PictureTexture, make_texture
-from splatscope.viewer.widgets import Panel, Ui, button, count, fit
+from splatscope.viewer.widgets import Panel, Ui, button, count, fit, place_over_picture
 
 COLUMNS, ROWS = 5, 4
 PAGE = COLUMNS * ROWS
@@ -120,11 +120,8 @@ class ThumbnailWindow(Panel):
     def _show(self) -> None:
         if self._shown:
             self._page = self.session.camera_index // PAGE
-            room, px = self.session.viewport, self.style.px
-            width = self._width + px(24)
-            height = px(ROWS * (CELL[1] + LINE + GAP) + 92)
-            at = (max(0, (room[0] - width) // 2), max(px(30), (room[1] - height) // 2))
-            dpg.configure_item(self._window, pos=at, width=min(width, room[0]), height=min(height, room[1]))
+            width, height = COLUMNS * (CELL[0] + GAP) + 24, ROWS * (CELL[1] + LINE + GAP) + 92
+            place_over_picture(self.ui, self._window, width, height)
         dpg.configure_item(self._window, show=self._shown)
         if self._shown:
             dpg.focus_item(self._window)

@@ -1,7 +1,8 @@
-"""Training panel: what the run is doing in a word, what can be asked of it, the recipe until it begins, its figures.
+"""Training panel: the run's state, its buttons, the recipe until it begins, then its figures and curves.
 
-The buttons are in `training_buttons.py`, the form is in `recipe.py`, the curves are in `curves.py`, what looking on may
-cost the run is in `shares.py`.
+The buttons are in `training_buttons.py`, the form is in `recipe.py`, the curves are in `curves.py`, the limits on what
+pictures cost the run are in `shares.py`. Text that comes and goes has a place of fixed height, so that nothing moves
+under the mouse.
 """
 
 from __future__ import annotations
@@ -21,20 +22,26 @@ from splatscope.viewer.run_words import (
     progress_words,
     score_label,
     score_words,
+    size_words,
     speed,
     state_word,
     view_price,
 )
 from splatscope.viewer.style import DIM, WARN, inside
-from splatscope.viewer.widgets import Facts, Panel, count, duration, tooltip, write_on_bar
+from splatscope.viewer.widgets import Facts, Note, Panel, count, duration, tooltip, write_on_bar, write_tip
 
 LABEL_WIDTH = 74  # points
+NOTE_LINES = 2
+RESUME = "Space resumes; N runs one iteration."
 HINTS = {
     "none": "Open a capture (photographs with cameras) to train.",
-    "ready": "Space starts, N does one iteration. The recipe can be changed until then.",
-    "resumed": "Space goes on, N does one iteration.",
+    "ready": "Space starts; N runs one iteration. The recipe can be changed until then.",
+    "resumed": RESUME,
+    "running": "Space pauses.",
+    "paused": RESUME,
+    "stopped": RESUME,
     "stopping": "Saving…",
-    "finished": "The run has done all its iterations. Run to a later one goes on.",
+    "finished": "All iterations are done. Run to a later one to continue.",
     "error": "The run ended with an error; see the log.",
 }
 
@@ -51,23 +58,23 @@ class TrainingPanel(Panel):
             self._beside = dpg.add_text("", color=DIM)
         dpg.bind_item_font(self._word, style.bold)
         self.buttons = RunButtons(self.ui)
-        self._note = dpg.add_text("", color=DIM, wrap=0)  # comes and goes, so below what is clicked on
+        self._note = Note(self.ui, NOTE_LINES)
         self._form = RecipeForm(self.ui)
         self._checkup = CheckupNote(self.ui)
         self._form.build()
         self._progress = dpg.add_progress_bar(width=-1, height=style.px(20), show=False)
         self._memory = dpg.add_progress_bar(width=-1, height=style.px(20), show=False)
         self._memory_tip = tooltip(style, self._memory, "")
-        self._memory_note = dpg.add_text("", color=WARN, wrap=0, show=False)
         with inside(dpg.add_group(show=False)) as self._figures:
-            self._facts = Facts(style, ("Loss", "Splats", "Speed", "Left", "Time", "SH degree"), 2, LABEL_WIDTH)
-            self._score = Facts(style, ("Score",), 1, LABEL_WIDTH)
+            self._facts = Facts(style, ("Loss", "Splats", "Speed", "Time left", "Time", "SH degree"), 2, LABEL_WIDTH)
+            self._score = Facts(style, ("Score", "Trains at"), 1, LABEL_WIDTH)
             self._phase = dpg.add_text("", color=DIM)
             dpg.bind_item_font(self._phase, style.small)
             self._curves = RunCurves(self.ui)
             self._price = Facts(style, ("View cost",), 1)
-        tooltip(style, self._facts.item("Time"), "That the run has been running, pictures and scores included")
-        tooltip(style, self._facts.item("Left"), "Until it pauses or ends")
+        tooltip(style, self._facts.item("Time"), "Time that steps, scores and files took, without pictures and pauses")
+        tooltip(style, self._facts.item("Time left"), "Time until the run pauses or ends")
+        tooltip(style, self._score.item("Trains at"), "Size of the photographs in the present steps")
         self._shares = ViewShares(self.ui)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
@@ -77,9 +84,7 @@ class TrainingPanel(Panel):
         dpg.configure_item(self._word, color=color)
         self.buttons.update(training, self.session.trouble)
         dpg.set_value(self._beside, self.session.pending or training.so_far)
-        note = training.note or self._hint(status)
-        dpg.set_value(self._note, note)
-        dpg.configure_item(self._note, show=bool(note))
+        self._show_note(status)
         self._checkup.show(status.checkup if training.state == "ready" else (), training.iteration > 0)
         self._form.update(status.recipe)
         self._show_memory(training.memory)
@@ -90,6 +95,16 @@ class TrainingPanel(Panel):
         if shown:
             self._show_figures(training, status.splat_count)
 
+    def _show_note(self, status: EngineStatus) -> None:
+        """Shows the most urgent of: a refused setting, too little memory, news of the run, what can be done."""
+        use = status.training.memory
+        if refusal := self._form.refusal:
+            self._note.show(refusal, WARN)
+        elif use is not None and 0 < use.total < use.needed:
+            self._note.show(use.text, WARN)
+        else:
+            self._note.show(status.training.note or self._hint(status))
+
     def _hint(self, status: EngineStatus) -> str:
         training = status.training
         if training.state == "none" and status.search is not None:
@@ -99,18 +114,15 @@ class TrainingPanel(Panel):
         return HINTS.get("resumed" if training.state == "ready" and training.iteration else training.state, "")
 
     def _show_memory(self, use: MemoryUse | None) -> None:
-        """In use, of what there is, and what the run is foreseen to need."""
-        if use is None or use.total == 0:
-            for item in (self._memory, self._memory_note):
-                dpg.configure_item(item, show=False)
+        """Shows the memory in use, the memory there is, and the most that the run is expected to need."""
+        is_known = use is not None and use.total > 0
+        dpg.configure_item(self._memory, show=is_known)
+        if use is None or not is_known:
             return
-        dpg.configure_item(self._memory, show=True)
         write_on_bar(self.style, self._memory, *memory_words(use))
-        dpg.configure_item(self._memory_note, show=use.needed > use.total)
         dpg.set_value(self._memory, min(1.0, use.used / use.total))
-        in_use = "The bar is what everything on this machine has in use, at most in the last seconds."
-        dpg.set_value(self._memory_tip, f"{in_use} For this run {use.text}")
-        dpg.set_value(self._memory_note, use.text)
+        in_use = "The bar shows the memory that all programs use, the most of the last seconds."
+        write_tip(self.style, self._memory_tip, f"{in_use} For this run {use.text}")
 
     def _show_figures(self, training: TrainingStatus, splats: int) -> None:
         facts, phase = self._facts, training.phase
@@ -121,11 +133,12 @@ class TrainingPanel(Panel):
         facts.show("Splats", count(splats))
         rate = training.iterations_per_second
         facts.show("Speed", speed(rate) if rate else "")
-        facts.show("Left", duration(training.eta_seconds) if training.eta_seconds is not None else "")
+        facts.show("Time left", duration(training.eta_seconds) if training.eta_seconds is not None else "")
         facts.show("Time", duration(phase.seconds))
         facts.show("SH degree", f"{phase.sh_degree} of {phase.sh_highest}")
         self._score.rename("Score", score_label(training))
         self._score.show("Score", score_words(training))
+        self._score.show("Trains at", size_words(phase))
         dpg.set_value(self._phase, phase_words(phase, training.iteration))
         self._curves.show(training)
         self._price.show("View cost", view_price(training))

@@ -1,7 +1,7 @@
-"""What can be asked of a run, each verb in a place of its own: what the state does not allow is grey, nothing moves.
+"""The buttons of a run, each in a place of its own: those that the state does not allow are grey, and nothing moves.
 
-Only the first button changes its meaning. A press that comes just after that was aimed at the meaning before, as the
-second half of a double click is, and does not count.
+Only the first button changes its meaning. A press within SETTLES of such a change does not count: it was meant for the
+button as it was, like the second half of a double click.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.run_status import CAN_START, TrainingStatus, Trouble
 from splatscope.viewer.style import WARN, Item, inside
-from splatscope.viewer.widgets import Ui, button, hush, labelled, tooltip
+from splatscope.viewer.widgets import Ui, button, hush, labelled, tooltip, write, write_tip
 
 BUTTON = 74  # points wide
 ROUND = 1000  # iterations; "run to" offers the next multiple
@@ -20,9 +20,9 @@ SETTLES = 0.4  # seconds after a change of meaning in which a press does not cou
 STEPS = {  # the first button, by state
     "ready": ("Start", "Begin training (Space)"),
     "running": ("Pause", "Pause after this iteration (Space)"),
-    "paused": ("Resume", "Train on from here (Space)"),
-    "stopped": ("Go on", "Train on from here (Space)"),
-    "finished": ("Go on", "The run is over; Run to a later iteration makes it longer"),
+    "paused": ("Resume", "Resume training (Space)"),
+    "stopped": ("Resume", "Resume training (Space)"),
+    "finished": ("Resume", "The run is complete; Run to a later iteration makes it longer"),
 }
 ALLOWED = {
     "ready": ("go", "step", "run"),
@@ -33,12 +33,12 @@ ALLOWED = {
     "error": ("reset",),
 }
 RUN_TIP = (
-    "Go on up to that iteration, also while running, and pause after it. One past the end makes the run longer; the "
-    "constants of its schedules stay as they are."
+    "Trains up to this iteration and pauses; it can be changed while the run is on its way. An iteration past the end "
+    "makes the run longer and leaves the constants of its schedules as they are."
 )
 SCORE_TIP = (
-    "PSNR and SSIM after this iteration, of the held-out views, or of some training views if none are held out. The "
-    "run stays as it is."
+    "Measures PSNR and SSIM now, on the held-out views, or on some training views if none are held out. The run itself "
+    "is not changed."
 )
 
 
@@ -46,7 +46,7 @@ class RunButtons:
     """Belongs to the training panel."""
 
     def __init__(self, ui: Ui) -> None:
-        self._session, self._style = ui.session, ui.style
+        self._ui, self._session, self._style = ui, ui.session, ui.style
         session, style = ui.session, ui.style
         self._state, self._changed, self._target = "", 0.0, 0  # shown
         self._wished = 0  # the iteration that somebody last asked for
@@ -56,9 +56,11 @@ class RunButtons:
             with inside(dpg.add_group(horizontal=True)):
                 go = button(style, "Start", self._go, BUTTON, primary=True)
                 self._go_tip = tooltip(style, go, "")
-                step = button(style, "Step", session.step_training, BUTTON, tip="One iteration (N)")
-                stop = button(style, "Stop", session.stop_training, BUTTON, tip="Save and stop; it can go on later")
-                reset = button(style, "Reset…", session.ask_reset, BUTTON, tip="Begin anew; this asks first")
+                step = button(style, "Step", session.step_training, BUTTON, tip="Run one iteration (N)")
+                stop = button(
+                    style, "Stop", session.stop_training, BUTTON, tip="Save and stop; the run can be resumed later"
+                )
+                reset = button(style, "Reset…", session.ask_reset, BUTTON, tip="Start over; this asks first")
             with labelled(style, "Run to", 44):
                 self.until = ui.field(
                     dpg.add_input_int(width=style.px(98), step=0, min_value=1, min_clamped=True, default_value=ROUND)
@@ -76,20 +78,20 @@ class RunButtons:
         """What is offered when a run has paused by itself."""
         style, session = ui.style, ui.session
         with inside(dpg.add_group(show=False)) as self._trouble:
-            self._trouble_text = dpg.add_text("", wrap=0, color=WARN)
+            self._trouble_text = dpg.add_text("", color=WARN)
             self.back = button(
                 style, "Go back", session.go_back, 230, primary=True,
-                tip="The newest checkpoint before; what came after it is trained again",
+                tip="Return to the newest checkpoint before the fault and train again from there",
             )  # fmt: skip
             with inside(dpg.add_group(horizontal=True)):
-                tip = "Look around first; all stays as it is"
+                tip = "Leave the run as it is and look around"
                 self.keep = button(style, "Keep paused", session.keep_paused, 112, tip=tip)
-                tip = "Save and stop; the run can go on later"
+                tip = "Save and stop; the run can be resumed later"
                 button(style, "Stop", session.stop_training, 112, tip=tip)
             dpg.add_spacer(height=style.px(4))
 
     def allowed(self, name: str) -> bool:
-        """Whether a button can be pressed."""
+        """True if a button can be pressed."""
         return self._enabled.get(name, False)
 
     def _go(self) -> None:
@@ -103,7 +105,7 @@ class RunButtons:
         self._session.train_until(self._wished)
 
     def update(self, training: TrainingStatus, trouble: Trouble | None) -> None:
-        """Shows what can be asked now; of a run with trouble only what it offers itself."""
+        """Enables what can be asked now; a run that paused because of a fault offers its own buttons instead."""
         if self._session.generation != self._generation:
             self._generation = self._session.generation
             self._state, self._wished = "", 0
@@ -120,7 +122,7 @@ class RunButtons:
                     dpg.bind_item_theme(item, self._style.primary_button if may else self._style.can_be_grey)
         dpg.configure_item(self._trouble, show=trouble is not None)
         if trouble is not None:
-            dpg.set_value(self._trouble_text, trouble.text)
+            write(self._ui, self._trouble_text, trouble.text)
             dpg.configure_item(self.back, label=trouble.back_label)
         target = training.until or training.iterations
         if training.state == "running" and target != self._target:  # what it is on its way to
@@ -135,7 +137,7 @@ class RunButtons:
         if training.state in STEPS:
             label, tip = STEPS[training.state]
             dpg.configure_item(self.items["go"], label=label)
-            dpg.set_value(self._go_tip, tip)
+            write_tip(self._style, self._go_tip, tip)
         wanted, reached = dpg.get_value(self.until), training.iteration
         is_end = wanted == training.iterations != self._wished  # which is not what somebody asked for
         if training.state in (*CAN_START, "finished") and (wanted <= reached or is_end):

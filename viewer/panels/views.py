@@ -1,4 +1,4 @@
-"""Views panel: what each photograph's view costs and how well it fits, worst first; a click goes there."""
+"""Slow views panel: the cost and PSNR of each photograph's view, worst first; a click goes there."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.errors import InputError
 from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, ViewFigures
-from splatscope.viewer.style import DIM, WARN, Item, inside
+from splatscope.viewer.style import DIM, TEXT, WARN, Item, inside
 from splatscope.viewer.tables import view_rows, write_table
-from splatscope.viewer.widgets import Panel, Ui, button, count, fit
+from splatscope.viewer.widgets import Note, Panel, Ui, button, count, fit, write
 
 ROWS = 100  # listed
 ORDERS = ("slowest", "most instances", "lowest PSNR")
 NAME_WIDTH = 112  # points
-WHAT = "Draws every view, each a few times until the machine is warm and then for the median; training waits meanwhile."
+NOTE_LINES = 3
+WHAT = "Measure draws each view several times and lists the median time of each. Training waits meanwhile."
 
 
 class ViewsPanel(Panel):
@@ -35,20 +36,21 @@ class ViewsPanel(Panel):
 
     def build(self) -> None:
         style, session, px = self.style, self.session, self.style.px
-        self._none = dpg.add_text("No cameras are known to look from.", color=DIM, wrap=0)
+        self._none = dpg.add_text("The scene has no cameras to measure from.", color=DIM)
         with inside(dpg.add_group(show=False)) as self._tools:
             with inside(dpg.add_group(horizontal=True)):
                 button(style, "Measure", session.survey_views, width=74)
                 self._order = dpg.add_combo(ORDERS, default_value=ORDERS[0], width=px(128))
                 self._save = button(style, "Save CSV", self._save_table, width=82)
-            self._note = dpg.add_text(WHAT, color=DIM, wrap=0)
-            with inside(dpg.add_child_window(height=px(190), border=False, show=False)) as self._list:
-                self._table = dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)
+                dpg.bind_item_theme(self._save, style.can_be_grey)
+            with inside(dpg.add_child_window(height=px(190), border=False)):
+                self._what = dpg.add_text("", color=DIM)
+                self._table = dpg.add_table(policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True, show=False)
                 dpg.bind_item_theme(self._table, style.facts)
                 for label in ("view", "ms", "instances", "PSNR"):
                     dpg.add_table_column(label=label, parent=self._table)
-            self._sum = dpg.add_text("", wrap=0, show=False)
             self._legend = dpg.add_text("orange: held out", color=WARN, show=False)
+            self._sum = Note(self.ui, NOTE_LINES)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         scene, figures = status.scene, status.views
@@ -57,26 +59,23 @@ class ViewsPanel(Panel):
         dpg.configure_item(self._none, show=not cameras)
         is_whole = len(figures) == len(cameras)
         shown = bool(figures) and len(figures) <= len(cameras)
-        for item in (self._list, self._sum):
-            dpg.configure_item(item, show=shown)
-        dpg.configure_item(self._save, show=shown and is_whole)
-        dpg.configure_item(self._legend, show=shown and any(cameras[view.index].is_test for view in figures))
+        dpg.configure_item(self._what, show=not shown)
+        dpg.configure_item(self._table, show=shown)
+        dpg.configure_item(self._save, enabled=shown and is_whole)
+        dpg.configure_item(self._legend, show=any(camera.is_test for camera in cameras))
         if not shown:
             self._listed = None
-            self._say(WHAT)
+            write(self.ui, self._what, WHAT)
+            self._sum.show("")
             return
         order = dpg.get_value(self._order)
         if self._listed == (id(figures), id(cameras), order):
             return
         self._listed = (id(figures), id(cameras), order)
         self._figures, self._cameras = figures, cameras
-        self._say("" if is_whole else f"{count(len(figures))} of {count(len(cameras))}")
         self._fill(sorted(figures, key=lambda view: _badness(view, order), reverse=True)[:ROWS], cameras)
-        dpg.set_value(self._sum, in_words(figures, cameras))
-
-    def _say(self, text: str) -> None:
-        dpg.set_value(self._note, text)
-        dpg.configure_item(self._note, show=bool(text))
+        so_far = f"{count(len(figures))} of {count(len(cameras))} views"
+        self._sum.show(in_words(figures, cameras) if is_whole else so_far, TEXT)
 
     def _fill(self, figures: list[ViewFigures], cameras: tuple[NamedCamera, ...]) -> None:
         dpg.delete_item(self._table, children_only=True, slot=1)
@@ -106,13 +105,13 @@ class ViewsPanel(Panel):
         try:
             path = write_table(self.session.config.measurement_dir / name, *view_rows(self._figures, self._cameras))
         except InputError as error:
-            self._say(str(error))
+            self._sum.show(str(error), WARN)
         else:
-            self._say(f"Saved {path.name} in {path.parent.resolve()}.")
+            self._sum.show(f"Saved {path.name} in {path.parent.resolve()}.")
 
 
 def in_words(figures: Sequence[ViewFigures], cameras: Sequence[NamedCamera]) -> str:
-    """The means, and the size the views were drawn at."""
+    """Returns the means of all views, and the size that they were drawn at."""
     ms, instances = (sum(values) / len(figures) for values in zip(*((v.ms, v.instances) for v in figures), strict=True))
     text = f"Mean {ms:.2f} ms, {count(round(instances))} instances"
     for words, is_test in (("PSNR", False), ("held out", True)):
