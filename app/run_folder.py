@@ -51,7 +51,7 @@ def plan_from(folder: Path) -> TrainingPlan:
 def listed_held_out(folder: Path) -> list[str] | None:
     """The names of the views that the run in a folder held out; None if its settings do not list them."""
     try:
-        names: Any = read_json(folder / SETTINGS).get("held_out")
+        names: Any = read_json(folder / SETTINGS, "the settings of a run").get("held_out")
     except (InputError, AttributeError):
         return None
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
@@ -62,7 +62,7 @@ def held_out(folder: Path, names: Iterable[str]) -> frozenset[str]:
     try:
         if (listed := listed_held_out(folder)) is not None:
             return frozenset(listed)
-        stored: Any = read_json(folder / SETTINGS)
+        stored: Any = read_json(folder / SETTINGS, "the settings of a run")
         data = stored["training"]["data"]
         # Before they were listed: of a set without a split of its own, as `split_views` in training/dataset.py has it.
         every = data["holdout_interval"] if data["eval"] is True and stored["kind"] == "colmap" else 0

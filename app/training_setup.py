@@ -276,7 +276,7 @@ def _stored_settings(file: Path) -> tuple[Mapping[str, Any], TrainConfig]:
     from splatscope.assets.json_fields import read_json
     from splatscope.training.config import config_from_dict
 
-    stored = read_json(file)
+    stored = read_json(file, "the settings of a run")
     settings = stored.get("training") if isinstance(stored, Mapping) else None
     if not isinstance(settings, Mapping):
         raise InputError(f"{file} does not hold the settings of a run; give a run's {SETTINGS}, or its folder.")

@@ -11,9 +11,11 @@ import pytest
 
 from splatscope.app.engine import Engine, EngineConfig
 from splatscope.app.plan import RunPlan
-from splatscope.app.run_folder import held_out
+from splatscope.app.run_folder import held_out, listed_held_out
+from splatscope.app.training_setup import run_settings, settings_in
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.api import make_backend
+from splatscope.kernels.errors import InputError
 from splatscope.training.checkpoint import checkpoint_path, write_checkpoint
 from splatscope.training.config import CheckpointConfig, DataConfig, InitialConfig, TrainConfig
 from splatscope.training.folder import resume_line
@@ -128,3 +130,35 @@ def test_held_out_views_are_told_by_the_settings_also_by_those_from_before_they_
     for damaged in ("{", "[]", '{"held_out": 3}', '{"training": {"data": {"holdout_interval": "8", "eval": true}}}'):
         (run / "settings.json").write_text(damaged)
         assert held_out(run, names) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[" * 100_000, "nests brackets deeper than can be read"),
+        ('{"source": "x", "training": {"seed": ' + "[" * 900 + "]" * 900 + "}}", "seed must be a whole number"),
+        ('{"source": "x", "training": {"seed": 1e400}}', "seed must be a whole number"),
+        ('{"source": "x", "training": {"\\u001b[31m": 1}}', r"There is no training setting '\x1b[31m'"),
+        ('{"source": "a\\u0000b", "training": {}}', "source must be a path"),
+        ('{"source": 3, "training": {}}', "source must be a path"),
+        ('{"source": "x", "training": []}', "does not hold the settings of a run"),
+        ("[]", "does not hold the settings of a run"),
+        ("{", "is not valid JSON: line 1"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_sentence_wherever_they_are_read(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(content)
+    with pytest.raises(InputError) as error:
+        run_settings(tmp_path)
+    assert words in str(error.value)
+    assert str(error.value).startswith((f"{file} ", f"The settings in {file} "))
+    assert str(error.value).endswith(" Give the capture: eval --dataset CAPTURE, train CAPTURE --preset NAME.")
+    if "source must" not in words:
+        with pytest.raises(InputError) as error:
+            settings_in(tmp_path)
+        assert words in str(error.value)
+    assert listed_held_out(tmp_path) is None
+    assert held_out(tmp_path, ["a", "b"]) == frozenset()
