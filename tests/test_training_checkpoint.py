@@ -113,6 +113,8 @@ def test_a_checkpoint_from_before_something_was_kept_goes_on_with_its_default_an
             assert remark == "", "exposures were not asked for"
         else:
             assert ("statistics of its strategy" if "." in name else name) in remark, name
+    trainer, remark = resumed(lambda tensors, info: (info.pop("seconds"), info.update(training_seconds=12.5)))
+    assert (trainer.seconds["training"] > 12.5, remark) == (True, ""), "the old name"
     groups = ("exposure", "mcmc", "budget", "resolution", "plateau", "checkpoint", "initial", "rates", "densify")
     for group in (*groups, "antialiasing"):
         _, remark = resumed(lambda tensors, info, group=group: info["settings"].pop(group))

@@ -35,9 +35,7 @@ class DataConfig:
     background: tuple[float, ...] = ()  # RGB from 0 to 1 to train over; empty takes black, or white if that is set
     random_background: bool = False  # draws a new background colour each step; scores and pictures keep the fixed one
     alpha: AlphaUse = "background"  # transparency of photographs shows the background, weighs the loss, or is ignored
-    axes: AxesChoice = (
-        "auto"  # axes of the cameras in the files; auto keeps those of the format unless the points rule them out
-    )
+    axes: AxesChoice = "auto"  # axes of the cameras; auto: those of the format, unless the points rule them out
     masks: MaskUse = "use"  # use: masked pixels count in no loss or score; invert: the others; ignore: none
 
 

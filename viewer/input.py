@@ -136,7 +136,7 @@ class Input:
         self._drag: tuple[Drag, int] | None = None  # and the button that holds it
         self._mouse = (0.0, 0.0)
         self._moved = 0.0  # px since the drag began
-        self._pulling = False  # at the line beside a photograph
+        self._pulling = False  # the line between photograph and picture
         self._wheel = 0
         self._awake_until = 0.0
         self.handlers = dpg.add_handler_registry()

@@ -1,6 +1,6 @@
 """What the window remembers from one day to the next: what was opened, how each scene is met, a few preferences.
 
-One JSON file in the user's settings, never beside the user's own files. A scene is known by its path and, for a file,
+One JSON file in the user's settings, never next to the user's own files. A scene is known by its path and, for a file,
 its size. A file that is damaged or of another kind is set aside and counts as empty. Who asks: `session.py`.
 """
 

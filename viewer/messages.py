@@ -135,9 +135,9 @@ class Setting:
     label: str = ""  # its name for people
     group: str = ""  # the heading it stands under
     rank: Literal["main", "often", "rest"] = "rest"  # main: always in sight; often: one click away
-    usual: SettingValue = None  # what the recipe has that this one is nearest to
+    usual: SettingValue = None  # value in the nearest preset
     empty: str | None = None  # what an empty field means, as `SetRecipe` takes it; None: nothing a run can use
-    hint: str = ""  # shown in the empty field, or beside a switch
+    hint: str = ""  # shown in the empty field, or to the right of a switch
     counts: bool = True  # False: nothing reads it, as those of another strategy
 
 
@@ -275,7 +275,7 @@ class StopSearch:
 
 @dataclass(frozen=True)
 class StartTraining:
-    """Begin, or go on after a pause."""
+    """Start or resume training."""
 
     until: int | None = None  # pause after this iteration; one past the end makes the run longer
 
@@ -292,7 +292,7 @@ class StepTraining:
 
 @dataclass(frozen=True)
 class StopTraining:
-    """Save what is there and stop; `StartTraining` goes on."""
+    """Save the run and stop; `StartTraining` resumes it."""
 
     save: bool = True  # False: what came after the newest checkpoint is to be lost
 
@@ -304,19 +304,19 @@ class ScoreNow:
 
 @dataclass(frozen=True)
 class ResetTraining:
-    """Throw the run away and stand at its beginning again; what it has saved stays on disk."""
+    """Start the run over; its files stay on disk."""
 
 
 @dataclass(frozen=True)
 class GoBack:
-    """Stand at the newest checkpoint again, or at the run's beginning if there is none."""
+    """Return to the newest checkpoint, or to the run's beginning if there is none."""
 
 
 @dataclass(frozen=True)
 class SetRecipe:
     """Follow another recipe, if no run has begun."""
 
-    preset: str = ""  # begin with this one; "": go on from what is set
+    preset: str = ""  # preset to take first; "": the values as they are set
     changes: tuple[tuple[str, str], ...] = ()  # setting and value as text
     out: str | None = None  # folder; None leaves it
 

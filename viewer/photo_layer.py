@@ -77,5 +77,5 @@ def _pixels(shown: PhotographShown, comparison: PhotoComparison) -> NDArray[np.u
 
 
 def error_labels(top: float) -> tuple[str, ...]:
-    """Numbers beside the error map's legend, lowest first, on a scale of 0 to 255."""
+    """Returns the numbers of the error map's legend, lowest first, on a scale of 0 to 255."""
     return tuple(f"{255 * top * k / 4:.0f}" for k in range(5))

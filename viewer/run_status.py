@@ -1,4 +1,4 @@
-"""What a training run tells the window of itself: values only, a part of `messages.py`."""
+"""The values that describe a training run to the window; a part of `messages.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# stopped: it can go on; finished: it has done all its iterations, and can be made longer
+# stopped: the run can be resumed; finished: all its iterations are done, and it can be made longer
 TrainingState = Literal["none", "ready", "running", "paused", "stopping", "stopped", "finished", "error"]
 CAN_START: tuple[TrainingState, ...] = ("ready", "paused", "stopped")
 
@@ -55,7 +55,7 @@ class Refined:
     """What the newest refine did to the splats."""
 
     iteration: int
-    added: int  # beside what there was
+    added: int  # next to the splats there were
     split: int  # replaced by their children
     pruned: int
     moved: int
@@ -85,7 +85,7 @@ class TrainingStatus:
     so_far: str = ""  # how far that is, "3 of 60"
     iteration: int = 0
     iterations: int = 0
-    until: int = 0  # it pauses after this one; 0: it goes on to the end
+    until: int = 0  # iteration that the run pauses after; 0: it continues to the end
     loss: float | None = None
     psnr: float | None = None
     ssim: float | None = None
@@ -100,7 +100,7 @@ class TrainingStatus:
     step_curve: Curve = EMPTY_CURVE  # ms a step
     stage_ms: dict[str, float] = field(default_factory=dict)  # of the last step
     note: str = ""  # "saved to ...", the forecast
-    trouble: Trouble | None = None  # until the run goes on
+    trouble: Trouble | None = None  # until the run is resumed
     memory: MemoryUse | None = None
     phase: Phase = Phase()
     view_cost: float = 0.0  # share of the last seconds spent on pictures rather than training

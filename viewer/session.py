@@ -86,7 +86,7 @@ class Session(TrainingVerbs):
         self.error: LogLine | None = None  # the newest one the user has not dismissed
         self.pace = Pace()
         self._resolution = Resolution()
-        self.generation: int | None = None  # of the scene that is followed: what is shown of another begins anew
+        self.generation: int | None = None  # of the scene that is followed
         self._filtered: tuple[int, Filter] | None = None  # generation and filter of the scene that was followed last
         self._moved_at = -math.inf
         self._requested: ViewRequest | None = None

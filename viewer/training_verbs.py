@@ -1,7 +1,7 @@
-"""What keys and buttons ask of the training run: only what its state allows, and nothing twice.
+"""Sends the commands of a training run: only those that its state allows, and none twice.
 
-A part of `Session`, which says what else there is. Commands reach the engine between two steps, and while kernels
-compile that takes seconds: until then `pending` tells what was asked for.
+A part of `Session`. Commands reach the engine between two steps, and while kernels compile that takes seconds:
+`pending` names the command until then.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ class TrainingVerbs:
     client: EngineClient
     status: EngineStatus
     error: LogLine | None
-    closing: bool  # it is asked whether to, as a run is live
-    resetting: bool = False  # it is asked whether to
-    _trouble_seen: Trouble | None = None  # and answered
-    _held: messages.StartTraining | None = None  # what lets a run go on that waits for an answer
+    closing: bool  # the window asks whether to close, because a run is live
+    resetting: bool = False  # the window asks whether to start over
+    _trouble_seen: Trouble | None = None  # the fault that the user has answered
+    _held: messages.StartTraining | None = None  # resumes a run that waits for an answer
     _pending: tuple[TrainingState, str] | None = None  # the state it was asked in, and the words
 
     @property
     def pending(self) -> str:
-        """What was asked of a run that is in the middle of something; empty once it is done."""
+        """The command that a busy run has yet to carry out; empty once it has."""
         if self._pending is not None and self._pending[0] != self.status.training.state:
             self._pending = None
         return self._pending[1] if self._pending else ""
 
     def toggle_training(self) -> None:
-        """Starts, resumes or pauses, whichever the state allows; not behind a question."""
+        """Starts, resumes or pauses, as the state allows; does nothing while a question is open."""
         state = self.status.training.state
         if self.closing:
             return
@@ -49,7 +49,7 @@ class TrainingVerbs:
             self.client.send(messages.StepTraining())
 
     def train_until(self, iteration: int) -> None:
-        """Goes on and pauses after that iteration; one past the end makes the run longer."""
+        """Trains up to that iteration and pauses; one past the end makes the run longer."""
         if self.status.training.state in (*CAN_START, "running", "finished"):
             self.client.send(messages.StartTraining(iteration))
 
@@ -61,19 +61,19 @@ class TrainingVerbs:
             self._pending = (state, "Stopping…") if state == "running" else None
 
     def score_now(self) -> None:
-        """Scores the tested views after this iteration; a run that is going goes on afterwards."""
+        """Scores the tested views after this iteration; a running run continues afterwards."""
         if self.status.training.can_be_scored:
             self.client.send(messages.ScoreNow())
 
     def hold_training(self) -> None:
-        """Pauses a run while something is asked; `release_training` lets it go on to where it was going."""
+        """Pauses a run while a question is open; `release_training` resumes it with the same target."""
         training = self.status.training
         if training.state == "running":
             self._held = messages.StartTraining(training.until or None)
             self.client.send(messages.PauseTraining())
 
     def release_training(self) -> None:
-        """The question is answered."""
+        """Resumes a run that `hold_training` has paused."""
         held, self._held, training = self._held, None, self.status.training
         if held is None or training.state not in ("running", "paused"):
             return
@@ -86,36 +86,36 @@ class TrainingVerbs:
         self.client.send(messages.StopTraining(save=False))
 
     def ask_reset(self) -> None:
-        """Asks whether the run is to be thrown away."""
+        """Asks whether the run is to start over."""
         self.resetting = self.status.training.state in CAN_RESET
 
     def keep_run(self) -> None:
-        """It is not."""
+        """Answers that with no."""
         self.resetting = False
 
     def reset_training(self) -> None:
-        """Throws the run away; who calls it has asked before."""
+        """Starts the run over; the caller has asked before."""
         self.resetting = False
         if self.status.training.state in CAN_RESET:
             self.client.send(messages.ResetTraining())
 
     def set_recipe(self, preset: str = "", changes: tuple[tuple[str, str], ...] = (), out: str | None = None) -> None:
-        """Another recipe, or some of its values, for the run that has not begun."""
+        """Sets a recipe, or some of its values, for a run that has not begun."""
         if self.status.recipe is not None:
             self.client.send(messages.SetRecipe(preset, changes, out))
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why the run has paused by itself, until somebody has decided what to do."""
+        """The fault that the run has paused for, until the user has answered."""
         trouble = self.status.training.trouble
         return None if trouble == self._trouble_seen else trouble
 
     def keep_paused(self) -> None:
-        """The run stays as it is."""
+        """Leaves a run that paused for a fault as it is."""
         self._trouble_seen = self.status.training.trouble
         self.error = None
 
     def go_back(self) -> None:
-        """To the newest checkpoint before the trouble."""
+        """Returns to the newest checkpoint before the fault."""
         self.error = None
         self.client.send(messages.GoBack())
