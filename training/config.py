@@ -27,7 +27,7 @@ class DataConfig:
     """Which photographs are trained on, at which size, and over what."""
 
     images: str = "images"  # folder of the photographs inside the capture (COLMAP)
-    resolution: int = -1  # 1 to 8 divides the size, more is the width in pixels, -1 limits the width to 1600
+    resolution: int = -1  # 1 to 8 divide the size, more is the width in pixels, -1 limits the width to 1600
     white_background: bool = False  # trains over white; photographs with transparency always are
     eval: bool = False  # holds out every 8th view by name for scoring; a test split of the capture is always held out
     holdout_interval: int = 8  # with eval, views whose index by name is a multiple of this are held out
