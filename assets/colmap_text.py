@@ -90,7 +90,7 @@ def text_points(path: Path) -> PointTable:
     table = table[order]
     table[np.isnan(table[:, 4:]).any(axis=1)] = np.nan
     colors = np.clip(np.nan_to_num(table[:, 4:]), 0, 255).astype(np.uint8)
-    ids = np.nan_to_num(table[:, 0], nan=-1).astype(np.int64)
+    ids = np.where(np.abs(table[:, 0]) < 2**53, table[:, 0], -1).astype(np.int64)  # beyond that no id is exact
     lines = np.array(places, np.int64)[order]
     return PointTable(ids, table[:, 1:4].copy(), colors, lines, _broken_promise(path, len(table)))
 
