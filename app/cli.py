@@ -290,7 +290,7 @@ class Demo:
     out: Annotated[Path | None, optional("FOLDER")] = None
     """Where results go; output/demo-<date> unless given."""
     iterations: Annotated[int | None, optional("INT")] = None
-    """Training steps: 7000 with a window, a few hundred without."""
+    """Training steps: 7000 with a window, 1200 without."""
     backend: BackendChoice = "auto"
     """Who computes."""
 

@@ -6,7 +6,7 @@ in `assets/ply.py`.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,7 @@ def run_convert(options: cli.Convert) -> None:
     if options.min_opacity is not None:
         gaussians = without_faint(gaussians, options.min_opacity)
     if options.sh_degree is not None:
-        gaussians = with_sh_degree(gaussians, options.sh_degree)
+        gaussians = gaussians.with_sh_degree(options.sh_degree)
     is_ply = opened.path.suffix.lower() == ".ply"
     comments = read_comments(opened.path) if is_ply else ()
     # Before anything is written: the file may be the target.
@@ -82,15 +82,6 @@ def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
     if not kept.any():
         raise InputError(f"--min-opacity {opacity:g} leaves no splat; all {gaussians.count:,} are fainter.")
     return Gaussians(**{f.name: getattr(gaussians, f.name)[kept] for f in fields(Gaussians)})
-
-
-def with_sh_degree(gaussians: Gaussians, degree: int) -> Gaussians:
-    """The splats with the harmonics up to that degree: higher ones cut off, missing ones zero."""
-    rows = (degree + 1) ** 2
-    sh = np.zeros((gaussians.count, rows, 3), np.float32)
-    common = min(rows, gaussians.sh.shape[1])
-    sh[:, :common] = gaussians.sh[:, :common]
-    return replace(gaussians, sh=sh)
 
 
 def _is_ours(name: str) -> bool:

@@ -246,7 +246,8 @@ class Engine:
                 self._screenshot(command)
             case messages.SavePly():
                 offset, own = (self._scene.offset, self._scene.info.filter) if self._scene else (NO_OFFSET, "plain")
-                write_ply(command.path, self._need_gaussians(), offset=offset, filter=own)
+                splats = self._session.whole_splats() if self._session else self._need_gaussians()
+                write_ply(command.path, splats, offset=offset, filter=own)
                 self._note("info", f"Saved {command.path}.")
             case messages.Compare() | messages.RecordTrace() | messages.RecordFrame():
                 self._instruments.begin(command, self._need_backend(), self._splats_to_view(), self._provenance)

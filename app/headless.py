@@ -20,7 +20,7 @@ from splatscope.app.stop_request import StopRequest
 from splatscope.app.terminal import Terminal, column
 from splatscope.assets.checkup import check_up
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.words import counted, duration
+from splatscope.kernels.words import counted, duration, printable
 from splatscope.training import events
 from splatscope.training.errors import StandstillError
 from splatscope.training.folder import newest_on_disk, resume_line
@@ -150,7 +150,7 @@ class _Line:
             case events.Evaluated():
                 self._psnr = f"  PSNR {event.psnr:.2f}"
             case events.Prepared():
-                for warning in (warning for warning in event.warnings if warning not in self._told):
+                for warning in (warning for warning in event.warnings if printable(warning) not in self._told):
                     self._console.print(f"warning: {warning}")
             case events.SaveFailed():
                 self.unsaved = event

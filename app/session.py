@@ -25,6 +25,7 @@ from splatscope.training.recipes import schedules_in_words
 from splatscope.viewer.run_status import CAN_START, Curve, Refined, TrainingState, TrainingStatus, Trouble
 
 if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
+    from splatscope.kernels.types import Gaussians
     from splatscope.training.trainer import Trainer
 
 CURVE_POINTS = 1500  # a curve is halved by averaging pairs when it holds twice as many
@@ -243,6 +244,10 @@ class TrainingSession:
         self._log("info", f"Training stopped at iteration {self.trainer.iteration}; saved {path}.")
         self._set_state("stopped")
         return False
+
+    def whole_splats(self) -> Gaussians:
+        """Returns the splats with all rows of harmonics that the run's own files have, also those not trained yet."""
+        return self.trainer.gaussians.with_sh_degree(self.trainer.config.sh_degree)
 
     def save_on_close(self) -> str:
         """Saves a live run as it is and says so in a sentence; of one that is over, waits for what is still on its way

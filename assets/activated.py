@@ -21,6 +21,8 @@ Activated = Literal["auto", "none", "both", "scales", "opacities"]  # which valu
 ACTIVATED: tuple[str, ...] = get_args(Activated)
 
 _FEWEST = 100  # splats; fewer may all lie in a range by chance
+_FEWEST_LARGE = 10  # splats; fewer are no scene to be large for
+_SLACK = 1e-4  # by which rounding may carry values out of their range
 _LARGE = 1 / 20  # of the scene; half of its splats are not larger than that
 _LOOKED_AT = 100_000  # positions, about, to measure a scene
 _LEAST_OPACITY = (
@@ -39,32 +41,32 @@ def with_raw_values(path: Path, gaussians: Gaussians, activated: Activated = "au
     if activated != "auto":
         return _read_as(path, gaussians, activated), ""
     opacities, scales = _opacities_look_activated(gaussians), _scales_look_activated(gaussians)
-    if opacities and scales:
+    if opacities and scales and gaussians.count >= _FEWEST:
         return _read_as(path, gaussians, "both"), (
             f"Read as scales and opacities, not as logarithms and logits: every scale in {path} is positive and every "
             "opacity lies between 0 and 1. --activated none reads the file as usual."
         )
-    if opacities:
+    if opacities and not scales and gaussians.count >= _FEWEST:
         return gaussians, (
             f"Every opacity in {path} lies between 0 and 1, as in files written without logits. If the picture looks "
             "like fog, open the file with --activated opacities."
         )
-    if scales and _are_large(gaussians):
+    if scales and gaussians.count >= _FEWEST_LARGE and _are_large(gaussians):
         return gaussians, (
             f"Every scale in {path} is positive and most splats are large for the scene, as in files written without "
-            "logarithms. If splats cover the picture, open the file with --activated scales."
+            f"logarithms. If splats cover the picture, open the file with --activated {'both' if opacities else 'scales'}."
         )
     return gaussians, ""
 
 
 def _opacities_look_activated(gaussians: Gaussians) -> bool:
     low, high = _range(gaussians.logit_opacities)
-    return gaussians.count >= _FEWEST and low >= 0 and 0 < high <= 1
+    return low >= -_SLACK and 0 < high <= 1 + _SLACK
 
 
 def _scales_look_activated(gaussians: Gaussians) -> bool:
     low, high = _range(gaussians.log_scales)
-    return gaussians.count >= _FEWEST and low >= 0 and high > 0
+    return low >= -_SLACK and high > 0
 
 
 def _are_large(gaussians: Gaussians) -> bool:
@@ -81,7 +83,7 @@ def _are_large(gaussians: Gaussians) -> bool:
 def _read_as(path: Path, gaussians: Gaussians, activated: Activated) -> Gaussians:
     if activated in ("both", "scales"):
         low, _ = _range(gaussians.log_scales)
-        if low < 0:
+        if low < -_SLACK:
             raise InputError(
                 f"{path} holds scales down to {low:g}, which are logarithms and not scales: --activated {activated} "
                 "does not fit it. Leave the option out."
@@ -89,7 +91,7 @@ def _read_as(path: Path, gaussians: Gaussians, activated: Activated) -> Gaussian
         gaussians = replace(gaussians, log_scales=np.log(np.maximum(gaussians.log_scales, np.float32(_LEAST_SCALE))))
     if activated in ("both", "opacities"):
         low, high = _range(gaussians.logit_opacities)
-        if low < 0 or high > 1:
+        if low < -_SLACK or high > 1 + _SLACK:
             raise InputError(
                 f"{path} holds opacities from {low:g} to {high:g}, which are logits and not within 0 to 1: --activated "
                 f"{activated} does not fit it. Leave the option out."

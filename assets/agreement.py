@@ -21,7 +21,8 @@ from splatscope.kernels.types import Camera
 from splatscope.kernels.words import counted
 
 _OTHER_AXES = np.diag([1.0, -1.0, -1.0, 1.0])  # between those of OpenCV and OpenGL
-_SCALES = (1e-3, 1e-2, 0.1, 10.0, 100.0, 1e3)
+_UNITS = (2.54, 3.28084, 10.0, 25.4, 39.37, 100.0, 1e3)  # metres, centimetres, millimetres, inches and feet
+_SCALES = (*_UNITS, *(1 / unit for unit in _UNITS))
 _FEWEST_VIEWS, _FEWEST_POINTS = 3, 50  # of fewer nothing is said as a whole
 _LOOKED_AT = 10_000  # points
 _NEARLY_ALL = 0.9  # of the points, seen by cameras that fit them
@@ -80,7 +81,11 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
             found = _better(views, witness, float(np.nanmedian(scores)), written)
             if found is not None:
                 return found, ()
-        if np.count_nonzero(scores >= witness.fits) >= _GOOD_ENOUGH * np.count_nonzero(~np.isnan(scores)):
+        # Where the reconstruction's own 2D points are at odds, colours cannot acquit.
+        can_acquit = not (tracked and isinstance(witness, Colors))
+        if can_acquit and np.count_nonzero(scores >= witness.fits) >= _GOOD_ENOUGH * np.count_nonzero(
+            ~np.isnan(scores)
+        ):
             return None, tuple(_strays(views, scores, witness))
         tracked |= isinstance(witness, Tracks)
     return _unseen(views, cloud, as_read), (_AT_ODDS,) if tracked else ()
@@ -146,7 +151,7 @@ def _hypotheses(as_read: Guess, written: Axes) -> Iterator[_Hypothesis]:
         )
         yield _Hypothesis(_of_cameras(map(_w_was_last, cameras), words), "poses")
     for scale in _SCALES:
-        how = f"divided by {1 / scale:,.0f}" if scale < 1 else f"multiplied by {scale:,.0f}"
+        how = f"divided by {1 / scale:,.4g}" if scale < 1 else f"multiplied by {scale:,.4g}"
         yield _Hypothesis(Guess(cameras, np.eye(3) * scale, f"{how}, they would fit"), "points")
     for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
         move = np.diag(signs) @ np.eye(3)[list(order)]

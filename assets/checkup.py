@@ -32,6 +32,7 @@ from splatscope.kernels.words import counted, printable
 FEW_VIEWS = 10
 SURE_UP = 0.5  # confidence below which the guessed up direction is only a guess
 _POINTS_LOOKED_AT = 2000
+_FEWEST_POINTS = 100  # of fewer a view may well see none
 _FEW_SEEN = 0.01  # share of the points; a view that sees no more looks away from the scene
 _FEW_SEEN_OF_MEDIAN = 0.1  # of the share that other views see; of a large scene all see few
 _NEAR_MIDDLE = 0.02  # of the width
@@ -130,7 +131,7 @@ def check_up_bare(path: Path, folder: Path, decode: bool = False) -> Checkup:
         Finding("cameras", f"none yet; splatscope train {quote(str(path))}, or opening it in the window, finds them"),
         Finding("time", _SEARCH_TIME),
         Finding("points", "none yet; they are found with the cameras"),
-        *_few(count),
+        *_few(len(sizes), "20 or more that overlap by two thirds are needed for their cameras to be found."),
     ]
     return Checkup(path, tuple(findings))
 
@@ -151,10 +152,11 @@ def _files(capture: Capture) -> Iterator[Finding]:
     yield from _few(len(capture.views))
 
 
-def _few(count: int) -> Iterator[Finding]:
+def _few(
+    count: int, advice: str = "A scene is covered by about 50 to 300; what only one of them sees has no depth."
+) -> Iterator[Finding]:
     if count < FEW_VIEWS:
-        text = f"Only {counted(count, 'photograph')} can be trained on."
-        advice = "A scene is covered by about 50 to 300; what only one of them sees has no depth."
+        text = f"Only {counted(count, 'photograph')} can be trained on." if count else "None can be trained on."
         yield Finding("photographs", text, True, advice)
 
 
@@ -325,7 +327,7 @@ def _points(capture: Capture) -> Iterator[Finding]:
     shares = np.array([seen_by(sample, view.camera).mean() for view in views])
     few = min(_FEW_SEEN, _FEW_SEEN_OF_MEDIAN * float(np.median(shares))) if views else 0.0
     away = [view.name for view, share in zip(views, shares, strict=True) if share <= few]
-    if away:
+    if away and len(positions) >= _FEWEST_POINTS:
         text = f"Hardly any of the points are seen by {counted(len(away), 'photograph')}: {_some(away)}."
         yield Finding("points", text, True, "Their poses are wrong, or they show something else; leave them out.")
 
@@ -336,7 +338,7 @@ def _cameras(capture: Capture) -> Iterator[Finding]:
     median = float(np.median(distances))
     yield Finding("cameras", f"within {distances.max():.3g} units of their middle, half of them within {median:.3g}")
     far = [(d, v.name) for d, v in zip(distances, capture.views, strict=True) if d > FAR_CAMERA * median > 0]
-    if far:
+    if far and len(positions) >= FEW_VIEWS:  # the middle of fewer says little
         names = [name for _, name in sorted(far, reverse=True)]
         text = f"{counted(len(far), 'photograph')} taken {FAR_CAMERA:.0f} times farther out than most: {_some(names)}."
         advice = "They do not count for the extent of the scene; leave them out if their poses are wrong."

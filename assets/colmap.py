@@ -119,9 +119,8 @@ def read_colmap(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto
     census = replace(census, registered=registered, unused=census.unused - len(poseless - {None}))
     if census.unused:
         warnings.append(
-            f"Not used, for lack of a camera in {model}: {census.unused} of "
-            f"{counted(len(photographs.paths), 'photograph')} in "
-            f"{folder}. If they matter, run COLMAP again."
+            f"Not used: {census.unused} of {counted(len(photographs.paths), 'photograph')} in {folder}, which have no "
+            f"camera in {model}. If they matter, run COLMAP again."
         )
     ordered = [model, *(m for m in models if m != model)]
     census = replace(census, models=tuple((names[m], counts[m]) for m in ordered))

@@ -115,7 +115,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
     if lfs_pointer(content[:64]):
-        raise InputError(f"{path} is no file of COLMAP's: {LFS_SENTENCE}")
+        raise InputError(f"{path} cannot be read: {LFS_SENTENCE}")
     return content
 
 

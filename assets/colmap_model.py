@@ -152,6 +152,7 @@ def _lens(fields: Sequence[Any], where: str) -> Lens:
             f"{' '.join(fields)[:60]!r}. {_AGAIN}"
         )
     _, model, width, height, *params = fields
+    model = model.upper() if model.upper() in PARAMETERS else model
     names = PARAMETERS.get(model, ())
     if names and len(params) != len(names):
         raise InputError(

@@ -88,7 +88,8 @@ def text_points(path: Path) -> PointTable:
     table = np.array(values).reshape(-1, _POINT_FIELDS)
     order = np.argsort(table[:, 0], kind="stable")
     table = table[order]
-    table[np.isnan(table[:, 4:]).any(axis=1)] = np.nan
+    is_id = (table[:, 0] >= 0) & (table[:, 0] == np.floor(table[:, 0]))  # else the line may lack it, and begin with x
+    table[np.isnan(table[:, 4:]).any(axis=1) | ~is_id] = np.nan
     colors = np.clip(np.nan_to_num(table[:, 4:]), 0, 255).astype(np.uint8)
     ids = np.where(np.abs(table[:, 0]) < 2**53, table[:, 0], -1).astype(np.int64)  # beyond that no id is exact
     lines = np.array(places, np.int64)[order]
@@ -151,7 +152,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
             for number, line in enumerate(file, 1):
                 if number == 1 and lfs_pointer(line.encode("utf-8", "surrogateescape")):
-                    raise InputError(f"{path} is no file of COLMAP's: {LFS_SENTENCE}")
+                    raise InputError(f"{path} cannot be read: {LFS_SENTENCE}")
                 yield number, line.strip()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error

@@ -28,7 +28,10 @@ from splatscope.kernels.errors import InputError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"})  # photographs
+EXTENSIONS = frozenset(  # of photographs
+    f".{ending}"
+    for ending in ("jpg", "jpeg", "jpe", "jfif", "mpo", "insp", "png", "webp", "tif", "tiff", "bmp", "jp2", "j2k")
+)
 UNREAD = frozenset(  # photographs of kinds that are not read
     f".{ending}"
     for ending in (

@@ -39,7 +39,9 @@ def read_other_frames(folder: Path, images: str = IMAGES, axes: AxesChoice = "au
             f"train on {SINGLE}; or call it {TRAIN}, and one to test with {TEST}."
         )
     capture = read_frames(files[0], images, axes)
-    told = f"The cameras are those of {files[0].name}, for there is no {SINGLE}; call it so if that is right."
+    told = (
+        f"There is no {SINGLE}, so the cameras are read from {files[0].name}. If that is right, rename it to {SINGLE}."
+    )
     return replace(capture, warnings=(told, *capture.warnings))
 
 

@@ -18,6 +18,7 @@ from splatscope.assets.capture import IMAGES, AxesChoice, Capture
 from splatscope.assets.capture_paths import is_file
 from splatscope.assets.images import EXTENSIONS
 from splatscope.assets.json_fields import check_rotation, matrix, number, pixels, read_json, require
+from splatscope.assets.lfs import starts
 from splatscope.assets.transforms import read_frames
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.words import counted
@@ -107,8 +108,7 @@ def _polycam_pair(folder: Path) -> tuple[Path, Path] | None:
 
 
 def _is_polycam_camera(file: Path) -> bool:
-    with open(file, "rb") as opened:
-        return b'"t_00"' in opened.read(1 << 12)
+    return b'"t_00"' in starts(file)
 
 
 def _polycam_frame(file: Path) -> dict[str, Any]:

@@ -242,12 +242,12 @@ class _Notes:
         result = []
         if self.twins:
             count = counted(len(self.twins), "photograph")
-            result.append(f"Named more than once, with the same pose: {count}, {_some(self.twins)}.")
+            result.append(f"Listed more than once, with the same pose: {count}, {_some(self.twins)}.")
         if self.moved:
             result.append(
-                f"Named more than once, with different poses: {counted(len(self.moved), 'photograph')}, "
-                f"{_some(self.moved)}; the first pose of each is used. Look at which is right; perhaps two models were "
-                "merged."
+                f"Listed more than once, with different poses: {counted(len(self.moved), 'photograph')}, "
+                f"{_some(self.moved)}; the first pose of each is used. Take out the wrong ones; perhaps two models "
+                "were merged."
             )
         if self.missing:
             result.append(

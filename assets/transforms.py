@@ -247,7 +247,7 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
                 "copy the points into it."
             )
         elif name in names:
-            warnings.append(f"The points {name} that the file names are not there.")
+            warnings.append(f"The file names the points {name}, which do not exist.")
     for model in (folder / name for name in _COLMAP_MODELS):
         if model_suffix(model):
             try:

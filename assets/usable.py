@@ -65,7 +65,7 @@ def skipped_in_words(skipped: int, gaussians: Gaussians) -> str:
     if not skipped:
         return ""
     is_known = not usable_rows(gaussians).all()
-    why = "a number not finite or too large, or no rotation" if is_known else "too large to be drawn from there"
+    why = "a number not finite or too large, or no rotation" if is_known else "too large to be drawn from this view"
     return f"{skipped:,} skipped: {why}"
 
 

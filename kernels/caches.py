@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,17 +33,20 @@ def cache_path() -> Path:
 def private_folder(path: Path) -> Path:
     """Makes a folder that is closed to others whatever the umask is, and the folders above it; returns it.
 
-    Raises OSError if that cannot be, or if the folder is somebody else's.
+    A link is followed if it is this user's own, but what it leads to is not changed. Raises OSError if that cannot be,
+    if the folder is somebody else's, or if others could put another one in its place.
     """
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(_PRIVATE)
     if hasattr(os, "geteuid"):  # Windows keeps a user's folders apart itself
-        facts = path.stat()
-        if facts.st_uid != os.geteuid():
+        if {path.lstat().st_uid, path.stat().st_uid} != {os.geteuid()}:
             raise PermissionError(errno.EACCES, "it belongs to another user", str(path))
-        if facts.st_mode & 0o077:
+        above = path.parent.stat()
+        if above.st_uid not in (0, os.geteuid()) or (above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX):
+            raise PermissionError(errno.EACCES, "another user may write to the folder above it", str(path))
+        if path.stat().st_mode & 0o077 and not path.is_symlink():
             path.chmod(_PRIVATE)
         if path.stat().st_mode & _OTHERS_WRITE:
             raise PermissionError(errno.EACCES, "its file system lets every user write to it", str(path))

@@ -6,7 +6,7 @@ Ty and Tx tiles. Nothing here imports torch, numba or a GUI. Read `api.py` next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,14 @@ class Gaussians:
     @property
     def sh_degree(self) -> int:
         return SH_COEFFICIENTS[self.sh.shape[1]]
+
+    def with_sh_degree(self, degree: int) -> Gaussians:
+        """Returns the splats with harmonics up to that degree: higher ones cut off, missing ones zero."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(Gaussians)}
+        sh = np.zeros((self.count, (degree + 1) ** 2, 3), np.float32)
+        common = min(sh.shape[1], arrays["sh"].shape[1])
+        sh[:, :common] = arrays["sh"][:, :common]
+        return Gaussians(**arrays | {"sh": sh})
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def test_activated_values_are_recognised_read_as_such_and_told_with_the_option(t
         (activated(raw_splats(), "opacities"), "open the file with --activated opacities"),
         (activated(raw_splats(), "scales"), "open the file with --activated scales"),
         (raw_splats(), ""),
-        (activated(raw_splats(50)), ""),  # so few may lie within a range by chance
+        (activated(raw_splats(50)), "open the file with --activated both"),  # so few may lie within a range by chance
         (replace(raw_splats(), logit_opacities=np.zeros(COUNT, np.float32)), ""),  # what a writer fills in
         # A scene in millimetres: all splats are larger than a unit, and small for the scene.
         (replace(raw_splats(), means=1000 * raw_splats().means, log_scales=raw_splats().log_scales % 2 + 1), ""),
@@ -90,6 +90,13 @@ def test_the_option_reads_any_file_as_it_says_or_says_that_it_cannot_be(tmp_path
     write_ply(path, raw)
     with pytest.raises(InputError, match=f"--activated {which} does not fit it"):
         read_splat_file(path, which)
+
+
+def test_a_rounded_end_of_the_range_does_not_hide_activated_values(tmp_path: Path) -> None:
+    stored = activated(raw_splats())
+    stored.logit_opacities[3], stored.log_scales[5, 1] = 1.0000001, -1e-9
+    write_ply(tmp_path / "a.ply", stored)
+    assert "Read as scales and opacities" in read_splat_file(tmp_path / "a.ply").warnings[0]
 
 
 def test_opacities_and_scales_at_their_ends_stay_finite(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_axes_are_told_by_points_without_colours_and_by_cameras_without_points(t
 FRAMES: list[tuple[Callable[[np.ndarray], np.ndarray], str]] = [
     (lambda p: p * 1000, "divided by 1,000, they would fit"),
     (lambda p: p / 1000, "multiplied by 1,000, they would fit"),
+    (lambda p: p * 39.37, "divided by 39.37, they would fit"),  # inches
     (lambda p: p[:, [0, 2, 1]] * (1, -1, 1), "with (x, z, -y) in place of (x, y, z), they would fit"),
     (lambda p: p[:, [1, 0, 2]], "with (y, x, z) in place of (x, y, z), they would fit"),
     (

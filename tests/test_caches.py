@@ -65,6 +65,18 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
         code_folder(tmp_path)
 
 
+def test_a_link_changes_nothing_where_it_leads_and_what_others_could_replace_is_refused(tmp_path: Path) -> None:
+    target, base = tmp_path / "target", tmp_path / "base"
+    target.mkdir(0o755)
+    base.mkdir()
+    (base / "link").symlink_to(target)
+    assert private_folder(base / "link") == base / "link"
+    assert mode(target) == 0o755
+    base.chmod(0o777)
+    with pytest.raises(PermissionError, match="another user may write to the folder above it"):
+        private_folder(base / "kernels")
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary files go; the cache of compiled kernels is in the way of itself."""

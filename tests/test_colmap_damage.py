@@ -209,7 +209,7 @@ def test_photographs_with_two_poses_keep_the_first(tmp_path: Path, binary: bool)
     assert names_of(capture) == ["a.jpg", "b.jpg", "d.jpg"]
     np.testing.assert_allclose(capture.views[0].camera.position, 0, atol=1e-12)
     assert "with different poses: 1 photograph, " in capture.warnings[0]
-    assert "the first pose of each is used. Look at which is right; perhaps two models were mer" in capture.warnings[0]
+    assert "the first pose of each is used. Take out the wrong ones; perhaps two models were mer" in capture.warnings[0]
     assert (capture.census.registered, capture.census.unused) == (3, 1)
 
 
@@ -240,7 +240,15 @@ def test_bytes_behind_the_last_record_are_told(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "row", ["1 0 0 0 9 9", "1 0 0 zero 9 9 9 .1", "1 0 0 0 nan 9 9 .1", "1 nan 0 0 9 9 9 .1", "1 1e99 0 0 1 1 1"]
+    "row",
+    [
+        "1 0 0 0 9 9",
+        "1 0 0 zero 9 9 9 .1",
+        "1 0 0 0 nan 9 9 .1",
+        "1 nan 0 0 9 9 9 .1",
+        "1 1e99 0 0 1 1 1",
+        ".5 0 0 9 9 9 .1",
+    ],
 )
 def test_a_line_that_is_no_point_is_left_out_and_named(tmp_path: Path, row: str) -> None:
     file = make_colmap(tmp_path) / MODEL / "points3D.txt"
@@ -307,7 +315,7 @@ def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, name: str, binary: bool) 
         assert names_of(read_colmap(tmp_path)) == ["a.jpg", "b.jpg"]
     with pytest.raises(InputError) as refusal:
         read_colmap(tmp_path / MODEL)
-    assert str(refusal.value) == f"{file} is no file of COLMAP's: {LFS_SENTENCE}"
+    assert str(refusal.value) == f"{file} cannot be read: {LFS_SENTENCE}"
 
 
 @pytest.mark.parametrize("there", [("cameras",), ("cameras", "points3D"), ("images",), ("points3D",)])

@@ -176,6 +176,6 @@ def test_a_budget_below_the_first_splats_is_said_once_and_never_grows(
     trainer = Trainer(capture, config, backend, tmp_path)
     first = trainer.gaussians.count
     train_in_terminal(trainer)
-    said = f"Growth is to end at 7 splats, below the {first:,} that the run begins with, so they become no more."
+    said = f"The run begins with {first:,} splats, more than the 7 that growth may reach, so none will be added."
     assert capsys.readouterr().out.count(said) == 1
     assert trainer.gaussians.count <= first

@@ -149,7 +149,8 @@ def test_frames_under_another_name_open_and_are_told(tmp_path: Path, name: str, 
         opened = open_path(path)
         assert isinstance(opened, Capture)
         assert len(opened.views) == 3
-        told = f"The cameras are those of {name}, for there is no transforms.json; call it so if that is right."
+        told = f"There is no transforms.json, so the cameras are read from {name}. If that is right, rename it to "
+        told += "transforms.json."
         assert (told in opened.warnings) == (path.suffix.lower() != ".json")
 
 

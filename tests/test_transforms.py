@@ -260,7 +260,7 @@ def test_the_points_a_file_names_are_already_where_its_cameras_are(tmp_path: Pat
     applied = [[0, 1, 0, 5], [1, 0, 0, 6], [0, 0, -1, 7]]
     folder = make_transforms(tmp_path, applied_transform=applied, ply_file_path="deep/cloud.ply")
     write_points(folder / "sparse_pc.ply", positions + 1)
-    assert "The points deep/cloud.ply that the file names are not there." not in read_blender(folder).warnings
+    assert "The file names the points deep/cloud.ply, which do not exist." not in read_blender(folder).warnings
     write_points(folder / "deep/cloud.ply", positions)
     points = read_blender(folder).points
     assert points is not None
@@ -274,7 +274,7 @@ def test_points_of_the_colmap_model_beside_it_are_moved_as_its_cameras_were(tmp_
     capture = read_blender(folder)
     assert capture.points is not None
     assert sorted(capture.points.positions.tolist())[0] == [5.5, 6, 5]  # (0, 0.5, 2)
-    assert "The points gone.ply that the file names are not there." in capture.warnings
+    assert "The file names the points gone.ply, which do not exist." in capture.warnings
     (folder / "colmap/sparse/0/points3D.txt").write_text("1 NONSENSE\n")
     capture = read_blender(folder)
     assert capture.points is None

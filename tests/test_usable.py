@@ -88,5 +88,5 @@ def test_what_is_said_of_splats_agrees_with_the_picture(tmp_path: Path, capfd: p
     splats.means[:] = seen_splats().means
     splats.log_scales[:] = 27.6  # finite, and so are scales of e^27.6
     text = said()
-    assert f"{ROWS} skipped: too large to be drawn from there." in text
+    assert f"{ROWS} skipped: too large to be drawn from this view." in text
     assert "not finite" not in text

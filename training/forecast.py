@@ -83,4 +83,4 @@ def suggest(seconds: float, shrunk: float) -> str:
         return ""
     times = {r: seconds * (shrunk / r) ** (2 * PIXEL_POWER) for r in coarser}
     choice = next((r for r in coarser if times[r] <= LONG), coarser[-1])
-    return f"-r {choice} would take about {duration(times[choice])}."
+    return f"At resolution {choice} (-r {choice}) it would take about {duration(times[choice])}."

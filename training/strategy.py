@@ -126,8 +126,8 @@ def cannot_grow(strategy: Strategy, count: int) -> tuple[str, ...]:
     most = strategy.most
     if most is None or most >= count:
         return ()
-    ends = f"Growth is to end at {counted(most, 'splat')}"
-    return (f"{ends}, below the {count:,} that the run begins with, so they become no more.",)
+    begins = f"The run begins with {counted(count, 'splat')}"
+    return (f"{begins}, more than the {most:,} that growth may reach, so none will be added.",)
 
 
 def make_strategy(config: TrainConfig, count: int, extent: float, white_background: bool) -> Strategy:

@@ -196,12 +196,13 @@ class Input:
         held = {code for key in KEYS for code in key.codes if dpg.is_key_down(code)}
         fresh = held - self._down
         self._down = held
-        # The key that ended the typing, Enter or Esc, was still the field's; with Alt keys are the window manager's.
-        if self._was_typing or self._alt:
+        if self._alt:  # keys are the window manager's
             return False
         for key in KEYS:
             down = any(code in fresh or (key.repeats and dpg.is_key_pressed(code)) for code in key.codes)
-            if down and key.ctrl == self._ctrl and (key.closes or not self.session.browser):
+            # The key that ended the typing was still the field's; but Esc in the browser's path box closes the browser.
+            ours = key.closes if self.session.browser else not self._was_typing
+            if down and key.ctrl == self._ctrl and ours:
                 key.action(self)
         return bool(held)
 

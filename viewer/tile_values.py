@@ -32,7 +32,7 @@ OVERLAYS: dict[OverlayName, Overlay] = {
     "time": Overlay("Time taken", "{clock} per tile", "time", "time_{clock}"),
     "chunks": Overlay("Chunks", "chunks per tile", "chunks", "chunks"),
 }
-WHY_GREY = "Known once a frame has been recorded: press Record this frame in the Schedule panel."
+WHY_GREY = "Grey ones need a recorded frame: press Record this frame in the Schedule panel."
 
 
 def needs_recording(name: OverlayName) -> bool:

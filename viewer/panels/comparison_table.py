@@ -113,7 +113,7 @@ def signed(ms: float) -> str:
 
 def in_words(result: Comparison) -> str:
     """Returns how much was measured, and what became of the picture."""
-    pairs = f"{counted(result.done, 'pair')} by turns." if result.done else ""
+    pairs = f"{counted(result.done, 'pair')}, in turns." if result.done else ""
     if result.max_difference is None or result.psnr is None:
         return pairs
     if result.max_difference == 0.0:

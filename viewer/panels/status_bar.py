@@ -34,7 +34,7 @@ class StatusBar(Panel):
             no_scroll_with_mouse=True, no_saved_settings=True,
         )  # fmt: skip
         dpg.bind_item_theme(self._window, self.style.bar)
-        names = ("state", "iteration", "speed", "loss", "psnr", "splats", "picture", "size")
+        names = ("state", "iteration", "speed", "loss", "psnr", "splats", "skipped", "picture", "size")
         self._items = {name: dpg.add_text("", parent=self._window) for name in names}
         self._message = dpg.add_text("", parent=self._window)
         dpg.bind_item_font(self._items["state"], self.style.bold)
@@ -77,6 +77,7 @@ class StatusBar(Panel):
         if picture is not None:
             height, width = picture.rgba.shape[:2]
             texts["picture"] = f"picture {milliseconds(picture.render_ms)}"
+            texts["skipped"] = f"{count(picture.frame.skipped)} skipped" if picture.frame.skipped else ""
             share = self.session.shown_share
             texts["size"] = f"{width} x {height}" + ("" if share > 0.99 else f" ({share:.0%})")
         return texts
@@ -84,6 +85,8 @@ class StatusBar(Panel):
     def _color(self, name: str, status: EngineStatus) -> Color:
         if name == "state":
             return state_word(status, "")[1]
+        if name == "skipped":
+            return WARN
         return TEXT if name in ("iteration", "speed", "loss", "psnr") else DIM
 
     def _show_message(self, status: EngineStatus, left: float, y: int) -> None:

@@ -22,7 +22,7 @@ CUSTOM = "custom"
 TAG_WIDTH, NAME_WIDTH, LINE_HEIGHT = 72, 94, 23  # points
 NOTE_LINES = 3  # that a note and a preset's sentence have room for
 LEGEND = (
-    "s01b: the ladder's step that brought it; own: not of the ladder\n"
+    "s01b: added in that step of the ladder; own: not part of the ladder\n"
     "B: same bits; B/R: gradients round; R: the picture rounds\n"
     "Q: the picture changes, within a tolerance"
 )  # of the tags
@@ -160,7 +160,7 @@ def origin(toggle: Toggle) -> str:
     """Returns where a toggle comes from, as its tag says in short."""
     if toggle.step == "own":
         return "own: not of the ladder."
-    return f"{toggle.step}: the ladder's step that brought it."
+    return f"{toggle.step}: added in that step of the ladder."
 
 
 def short_reason(toggle: Toggle, missing: Sequence[str]) -> str:
