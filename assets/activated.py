@@ -52,9 +52,10 @@ def with_raw_values(path: Path, gaussians: Gaussians, activated: Activated = "au
             "like fog, open the file with --activated opacities."
         )
     if scales and gaussians.count >= _FEWEST_LARGE and _are_large(gaussians):
+        option = "both" if opacities else "scales"
         return gaussians, (
             f"Every scale in {path} is positive and most splats are large for the scene, as in files written without "
-            f"logarithms. If splats cover the picture, open the file with --activated {'both' if opacities else 'scales'}."
+            f"logarithms. If splats cover the picture, open the file with --activated {option}."
         )
     return gaussians, ""
 

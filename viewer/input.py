@@ -102,7 +102,7 @@ KEYS = (
     Key("Space", (dpg.mvKey_Spacebar,), "start or pause training", lambda i: i.session.toggle_training()),
     Key("N", (dpg.mvKey_N,), "one training iteration", lambda i: i.session.step_training()),
     Key("Ctrl + O", (dpg.mvKey_O,), "open a file or a folder", lambda i: i.session.browse("open"), ctrl=True),
-    Key("Ctrl + S", (dpg.mvKey_S,), "save the splats", lambda i: i.session.browse("save"), ctrl=True),
+    Key("Ctrl + S", (dpg.mvKey_S,), "save the splats as…", lambda i: i.session.browse("save"), ctrl=True),
     Key("F1", (dpg.mvKey_F1,), "this list", lambda i: i.session.toggle_help()),
     Key("F10", (dpg.mvKey_F10,), "stage times on the picture", lambda i: i.session.toggle_stats()),
     Key("F11", (dpg.mvKey_F11,), "full screen", lambda i: dpg.toggle_viewport_fullscreen()),
