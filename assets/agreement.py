@@ -28,6 +28,7 @@ _LOOKED_AT = 10_000  # points
 _NEARLY_ALL = 0.9  # of the points, seen by cameras that fit them
 _A_GOOD_PART = 0.05  # of the points, seen by half of those cameras
 _HARDLY_ANY = 0.1  # of the points, seen by cameras that do not
+_UNLIKE = 0.25  # correlation of colours; right photographs reach 0.5 to 0.7, wrong ones 0.2
 _FEWEST_STRAYS, _LEAST_STRAYS = 3, 0.1  # views, and their share, that colours must speak against
 _GOOD_ENOUGH = 1 / 3  # of the views; if so many fit, and no other reading is better, the others are wrong one by one
 _NAMED = 5
@@ -74,7 +75,7 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
     """Returns what is wrong with all cameras or points, else sentences about single views and what cannot be told."""
     if len(views) < _FEWEST_VIEWS or len(cloud.positions) < _FEWEST_POINTS:
         return None, ()
-    as_read, tracked = _as_read(views), False
+    as_read, tracked, unlike = _as_read(views), False, False
     for witness in _witnesses(views, cloud):
         scores = witness.scores(as_read)
         if np.nanmedian(scores) < witness.fits:
@@ -86,9 +87,21 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
         if can_acquit and np.count_nonzero(scores >= witness.fits) >= _GOOD_ENOUGH * np.count_nonzero(
             ~np.isnan(scores)
         ):
-            return None, tuple(_strays(views, scores, witness))
+            others = (_OTHER_COLORS,) if isinstance(witness, Tracks) and _show_others(views, cloud, as_read) else ()
+            return None, (*_strays(views, scores, witness), *others)
         tracked |= isinstance(witness, Tracks)
+        unlike |= isinstance(witness, Colors) and float(np.nanmedian(scores)) < _UNLIKE
+    # COLMAP's points have the colours of photographs; others may have any.
+    if not tracked and unlike and written == "opencv":
+        return _unseen(views, cloud, as_read), (_OTHER_COLORS,)
     return _unseen(views, cloud, as_read), (_AT_ODDS,) if tracked else ()
+
+
+def _show_others(views: Sequence[View], cloud: PointCloud, as_read: Guess) -> bool:
+    """Returns True if photographs have nothing of the colours of the points, where the reconstruction's own 2D points
+    fit."""
+    colors = Colors(views, cloud)
+    return colors.can_tell and float(np.nanmedian(colors.scores(as_read))) < _UNLIKE
 
 
 def _finite(cloud: PointCloud) -> PointCloud:
@@ -98,7 +111,7 @@ def _finite(cloud: PointCloud) -> PointCloud:
 
 
 def _witnesses(views: Sequence[View], cloud: PointCloud) -> Iterator[Witness]:
-    """Yields those that can tell, the surest first; photographs are decoded only if a second one is asked for."""
+    """Yields those that can tell, the surest first; photographs are decoded when colours are asked for."""
     for kind in (Tracks, ScaledTracks, Colors):
         witness = kind(views, cloud)
         if witness.can_tell:
@@ -242,6 +255,10 @@ def _warned(capture: Capture, *said: str) -> Capture:
 _LOOKING_AWAY = (
     "All cameras look away from what lies between them and hang upside down, as they do if their axes are those of "
     f"{_AXES_IN_WORDS['opencv']}. If the photographs show what lies between them, train with --axes opencv."
+)
+_OTHER_COLORS = (
+    "The photographs do not show the colours of the points where their cameras see them. Photographs or points seem to "
+    "be of another capture: check that they belong together, and that no photograph was renamed."
 )
 _AT_ODDS = (
     "The cameras do not see the points where the reconstruction saw them, and no other reading of the files fits. "

@@ -106,7 +106,7 @@ def points(model: Path) -> tuple[PointCloud | None, list[str]]:
             value = text_line(file, first) if suffix == ".txt" else _shown(positions[places == first][0])
             bad = f"{np.count_nonzero(~usable):,} of {counted(len(positions), 'point')} in {file}"
             remarks.append(
-                f"Left out: {bad}, whose numbers are missing, not finite or beyond {FARTHEST:g}, the first in "
+                f"Left out: {bad}, whose id or numbers are missing, not finite or beyond {FARTHEST:g}, the first in "
                 f"{_NOUNS[suffix]} {first:,}: {value}."
             )
         if usable.any():

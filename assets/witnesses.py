@@ -27,6 +27,7 @@ Points = NDArray[np.float64]
 _NEAR_ENOUGH = 0.02  # of the longer side of a picture between a point and its sighting
 _FEWEST_SIGHTINGS = 5  # of a view that is judged by them
 _SAME_SIZE = 1.1  # times; 2D points that are farther apart are stated for a larger picture
+_FILLED = (0.75, 1.1)  # share of a picture's sides that its 2D points reach, if they are stated for its size
 _COLORED = 2000  # points whose colours are looked at
 _FEWEST_COLORED = 20  # of them that a view must see, and pixels that are not transparent
 _COLORLESS = 6.0  # standard deviation of colours, of 255, below which they tell nothing
@@ -92,6 +93,19 @@ class ScaledTracks(Tracks):
     change that of the cameras alone."""
 
     fits, gain, strays = 0.998, 0.3, 0.5  # a correlation; that of the photographs of a film with its next ones is 0.99
+
+    def __init__(self, views: Sequence[View], cloud: PointCloud) -> None:
+        super().__init__(views, cloud)
+        self.can_tell = self.can_tell and not self._fill_their_pictures()
+
+    def _fill_their_pictures(self) -> bool:
+        """Returns True if the 2D points are stated for the size of the photographs, so that cameras do not fit them."""
+        ends = []
+        for view, (_, rays) in zip(self._views, self._seen, strict=True):
+            c = view.camera
+            ends.append(((rays * (c.fx, c.fy) + (c.cx, c.cy)) / (c.width, c.height)).max(axis=1, initial=0))
+        low, high = _FILLED
+        return low <= float(np.quantile(np.concatenate(ends), 0.99)) <= high
 
     def _agreement(self, camera: Camera, shown: Points, rays: Points, ahead: NDArray[np.bool_]) -> float:
         if 2 * np.count_nonzero(ahead) <= len(ahead):

@@ -13,7 +13,6 @@ from splatscope.app import cli
 from splatscope.app.doctor import run_doctor
 from splatscope.app.find_cameras import open_or_find
 from splatscope.app.training_setup import plan_training
-from splatscope.assets import witnesses
 from splatscope.assets.capture import Capture, PointCloud
 from splatscope.assets.checkup import check_up
 from splatscope.assets.colmap import read_colmap
@@ -152,11 +151,8 @@ def with_wrong(cameras: list[Matrix], count: int) -> list[Matrix]:
     return [np.diag([-1.0, 1, -1, 1]) @ camera if k < count else camera for k, camera in enumerate(cameras)]
 
 
-def test_single_wrong_poses_are_counted_and_named_without_decoding_a_photograph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_wrong_poses_are_counted_and_named(tmp_path: Path) -> None:
     cameras, cloud = around()
-    monkeypatch.setattr(witnesses, "read_small", lambda *_: pytest.fail("decoded"))
     seven = write_colmap(tmp_path / "seven", cameras, cloud, with_wrong(cameras, 7))
     said = (
         "7 of 16 photographs do not show the points where the reconstruction saw them: 00.png, 01.png, 02.png, 03.png, "
@@ -193,6 +189,26 @@ def test_poses_that_fit_no_points_at_all_are_told(tmp_path: Path) -> None:
     folder = write_colmap(tmp_path, cameras, cloud, cameras[5:] + cameras[:5])
     (said,) = read_colmap(folder).warnings
     assert said.startswith("The cameras do not see the points where the reconstruction saw them, and no other reading")
+
+
+def test_a_focal_length_that_fits_no_2d_points_is_told(tmp_path: Path) -> None:
+    folder = write_colmap(tmp_path, *around())
+    file = folder / "sparse/0/cameras.txt"
+    kind, width, height, f, *rest = file.read_text().split()[1:]
+    file.write_text(" ".join(["1", kind, width, height, *[str(2 * float(f))] * 2, *rest[1:]]) + "\n")
+    (said,) = read_colmap(folder).warnings
+    assert said.startswith("The cameras do not see the points where the reconstruction saw them, and no other reading")
+
+
+@pytest.mark.parametrize("tracks", [True, False])
+def test_photographs_under_each_others_names_are_told(tmp_path: Path, tracks: bool) -> None:
+    folder = write_colmap(tmp_path, *around(), tracks=tracks)
+    photographs = sorted((folder / "images").iterdir())
+    contents = [photograph.read_bytes() for photograph in photographs]
+    for photograph, content in zip(photographs, contents[5:] + contents[:5], strict=True):
+        photograph.write_bytes(content)
+    (said,) = read_colmap(folder).warnings
+    assert said.startswith("The photographs do not show the colours of the points where their cameras see them.")
 
 
 def test_points_of_no_meaning_are_kept_where_cameras_see_them(tmp_path: Path) -> None:

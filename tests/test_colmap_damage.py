@@ -258,8 +258,8 @@ def test_a_line_that_is_no_point_is_left_out_and_named(tmp_path: Path, row: str)
     assert len(capture.points.positions) == 12
     (warning,) = capture.warnings
     assert warning == (
-        f"Left out: 2 of 14 points in {file}, whose numbers are missing, not finite or beyond 1e+13, the first in line "
-        f"13: {row!r}."
+        f"Left out: 2 of 14 points in {file}, whose id or numbers are missing, not finite or beyond 1e+13, the first "
+        f"in line 13: {row!r}."
     )
 
 
@@ -269,7 +269,7 @@ def test_records_that_are_no_points_are_left_out_and_named(tmp_path: Path) -> No
     capture = read_colmap(tmp_path)
     assert capture.points is not None
     assert len(capture.points.positions) == 11
-    assert capture.warnings[0].startswith(f"Left out: 1 of 12 points in {file}, whose numbers are missing, not finite")
+    assert capture.warnings[0].startswith(f"Left out: 1 of 12 points in {file}, whose id or numbers are missing, not ")
     assert "the first in record 1: (nan, 0.5, 2)." in capture.warnings[0]
 
 
