@@ -215,10 +215,10 @@ def test_psnr_is_that_of_the_clamped_floats(backend: Backend) -> None:
 
 def test_a_long_run_gets_the_mildest_resolution_that_makes_it_short() -> None:
     assert suggest(600, 1) == ""
-    assert suggest(3600, 1).startswith("-r 2 ")
-    assert suggest(4 * 3600, 1).startswith("-r 4 ")
-    assert suggest(3600, 2.0).startswith("-r 4 ")
-    assert suggest(50 * 3600, 2).startswith("-r 8 ")
+    assert suggest(3600, 1).startswith("At resolution 2 (-r 2) ")
+    assert suggest(4 * 3600, 1).startswith("At resolution 4 (-r 4) ")
+    assert suggest(3600, 2.0).startswith("At resolution 4 (-r 4) ")
+    assert suggest(50 * 3600, 2).startswith("At resolution 8 (-r 8) ")
     assert suggest(50 * 3600, 8) == ""
 
 
