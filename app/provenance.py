@@ -1,4 +1,4 @@
-"""What saved pictures and measurements are of, so that a file tells by itself; and the names of such files."""
+"""Names the scene, iteration and device in every saved picture and measurement, and names those files."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class StopRequest:
 
     def __exit__(self, *_: object) -> None:
         for number, answer in self._earlier.items():
-            if signal.getsignal(number) != signal.SIG_IGN:  # the end of the terminal is told several times
+            if signal.getsignal(number) != signal.SIG_IGN:  # a terminal that ends sends its signal several times
                 signal.signal(number, answer)
 
     def _take(self, number: int, frame: FrameType | None) -> None:

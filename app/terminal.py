@@ -1,4 +1,4 @@
-"""What the command line prints: one line at a time, in which names from files can do nothing to a terminal.
+"""Prints the lines of the command line. Names from files are escaped, so that they cannot control the terminal.
 
 Where output goes and what becomes of it if nobody takes it: `lasting.py`.
 """

@@ -83,10 +83,8 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
             if found is not None:
                 return found, ()
         # Where the reconstruction's own 2D points are at odds, colours cannot acquit.
-        can_acquit = not (tracked and isinstance(witness, Colors))
-        if can_acquit and np.count_nonzero(scores >= witness.fits) >= _GOOD_ENOUGH * np.count_nonzero(
-            ~np.isnan(scores)
-        ):
+        can_acquit, judged = not (tracked and isinstance(witness, Colors)), scores[~np.isnan(scores)]
+        if can_acquit and np.mean(judged >= witness.fits) >= _GOOD_ENOUGH:
             others = (_OTHER_COLORS,) if isinstance(witness, Tracks) and _show_others(views, cloud, as_read) else ()
             return None, (*_strays(views, scores, witness), *others)
         tracked |= isinstance(witness, Tracks)
@@ -98,8 +96,7 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
 
 
 def _show_others(views: Sequence[View], cloud: PointCloud, as_read: Guess) -> bool:
-    """Returns True if photographs have nothing of the colours of the points, where the reconstruction's own 2D points
-    fit."""
+    """Returns True if the photographs hardly show the colours of the points that their cameras see."""
     colors = Colors(views, cloud)
     return colors.can_tell and float(np.nanmedian(colors.scores(as_read))) < _UNLIKE
 

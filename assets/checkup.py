@@ -1,6 +1,6 @@
 """A capture looked over before it is trained: what is there, what is odd, what to do about it.
 
-Nothing is changed, and no picture is decoded unless asked. How long training will take and how much memory is
+Nothing is changed, and no photograph is decoded here unless asked. How long training will take and how much memory is
 added by `app/doctor.py`; the window shows the same lines.
 """
 
@@ -322,7 +322,7 @@ def _points(capture: Capture) -> Iterator[Finding]:
     if capture.points.lack or not capture.fits:
         return  # the reader has said so
     sample = positions[:: 1 + len(positions) // _POINTS_LOOKED_AT]
-    # What a reconstruction saw in a photograph tells more of its pose, and is a reader's warning (`agreement.py`).
+    # Views with 2D points of the reconstruction are judged by those when the capture opens (`agreement.py`).
     views = [view for view in capture.views if view.sightings is None or capture.points.ids is None]
     shares = np.array([seen_by(sample, view.camera).mean() for view in views])
     few = min(_FEW_SEEN, _FEW_SEEN_OF_MEDIAN * float(np.median(shares))) if views else 0.0

@@ -148,7 +148,7 @@ def read_point_cloud(path: Path | str) -> PointCloud:
 
 
 def _measure(is_float: bool, brightest: float) -> float:
-    """What colours in the measure of a file are multiplied by to lie within 0 to 255."""
+    """Returns the factor that brings the colours of a file to the range 0 to 255."""
     if is_float:
         return 255.0 if brightest <= 1 else 1.0
     return 1 / 257 if brightest > 255 else 1.0  # 65535 becomes 255

@@ -127,7 +127,7 @@ class VertexTable:
         )
 
     def _damage(self, line: str) -> str:
-        """What is wrong with a row of text."""
+        """Returns a sentence that names the fault in a row of text."""
         if len(line) > _LINE_LIMIT:
             return f"has {len(line):,} characters instead of {len(self.names)} numbers"
         words = line.split()
