@@ -1,1 +1,1 @@
-"""The command line, the engine thread and the benchmark: everything that ties the layers together."""
+"""Ties the layers together: command line, engine thread, training runs, benchmarks."""

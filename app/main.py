@@ -1,7 +1,7 @@
 """The command `splatscope`: parse, dispatch, and turn whatever ends it into a status and at most one sentence.
 
-This is the page to read first. `cli.py` declares the options of each subcommand, `commands.py` carries
-them out; `engine.py` is the thread that owns the model while a window is open.
+This is the page to read first. `options/subcommands.py` declares the options of each subcommand, `commands/dispatch.py`
+carries them out; `engine/engine.py` is the thread that owns the model while a window is open.
 
 | status | ending |
 |---|---|
@@ -41,7 +41,7 @@ def _program(arguments: Sequence[str]) -> int:
     leave_when_asked()  # nothing has begun, and as little as possible is imported above
     import atexit
 
-    from splatscope.app.lasting import keep_output, tell_remarks
+    from splatscope.app.lasting_output import keep_output, tell_remarks
 
     atexit.register(ignore_requests)  # while Python takes itself down, which it would do with a traceback
     output = keep_output()
@@ -65,7 +65,7 @@ def _is_told(arguments: Sequence[str]) -> bool:
 def _ended(arguments: Sequence[str], is_program: bool = False) -> int:
     """Runs the command line; returns the status of its ending, once that is said."""
     from splatscope.kernels.errors import InputError
-    from splatscope.kernels.words import printable
+    from splatscope.kernels.wording import printable
 
     try:
         _run(list(arguments), is_program)
@@ -95,10 +95,10 @@ def _run(arguments: list[str], is_program: bool) -> None:
 
         print(f"splatscope {version('splatscope')}")
         return
-    from splatscope.app.cli import parse
+    from splatscope.app.options.subcommands import parse
 
     options = parse(arguments)
-    from splatscope.app.commands import run
+    from splatscope.app.commands.dispatch import run
 
     if is_program:
         raise_when_asked()

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from splatscope.assets.model_folder import model_of
+from splatscope.assets.trained.model_folder import model_of
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Prints the lines of the command line. Names from files are escaped, so that they cannot control the terminal.
 
-Where output goes and what becomes of it if nobody takes it: `lasting.py`.
+Where output goes and what becomes of it if nobody takes it: `lasting_output.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import TextColumn
 
-from splatscope.kernels.words import printable
+from splatscope.kernels.wording import printable
 
 
 class Terminal(Console):

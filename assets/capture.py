@@ -1,7 +1,8 @@
 """A capture: photographs with cameras, as read from disk before anything is trained.
 
-Readers (`colmap.py`, `transforms.py`) fill these; `view_image.py` turns a view into pixels and
-`training/dataset.py` a capture into a training set. `agreement.py` judges whether cameras and points fit each other.
+Readers (`colmap/captures.py`, `transforms/captures.py`) fill these; `photographs/view_pixels.py` turns a view into
+pixels and `training/data/dataset.py` a capture into a training set. `checks/agreement.py` judges whether cameras and
+points fit each other.
 """
 
 from __future__ import annotations

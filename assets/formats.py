@@ -15,17 +15,18 @@ from typing import Literal
 
 import numpy as np
 
-from splatscope.assets import model_folder
-from splatscope.assets.activated import Activated, with_raw_values
 from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset
-from splatscope.assets.colmap import find_models, read_colmap, read_found, refuse_half_a_model, undistorted_copies
-from splatscope.assets.images import EXTENSIONS
-from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
-from splatscope.assets.model_folder import NamedCameras
-from splatscope.assets.other_frames import has_other_frames, is_frames_file, read_other_frames
-from splatscope.assets.phone_apps import is_polycam, is_record3d, read_polycam, read_record3d
-from splatscope.assets.ply import read_filter, read_ply
-from splatscope.assets.recentre import camera_less, far_offset
+from splatscope.assets.colmap.captures import (
+    find_models,
+    read_colmap,
+    read_found,
+    refuse_half_a_model,
+    undistorted_copies,
+)
+from splatscope.assets.files.lfs import LFS_SENTENCE, lfs_pointer, starts
+from splatscope.assets.geometry.recentre import camera_less, far_offset
+from splatscope.assets.photographs.images import EXTENSIONS
+from splatscope.assets.photographs.view_pixels import MASK_USES, MaskUse
 from splatscope.assets.recognise import (
     is_glb,
     is_ply,
@@ -36,10 +37,15 @@ from splatscope.assets.recognise import (
     other_cameras,
     said_of,
 )
-from splatscope.assets.sfm import NoCamerasError, bare_photographs, known_cameras
-from splatscope.assets.transforms import SINGLE, TEST, TRAIN, is_blender, read_blender, read_frames
-from splatscope.assets.usable import unusable_in_words, usable_rows
-from splatscope.assets.view_image import MASK_USES, MaskUse
+from splatscope.assets.sfm.search import NoCamerasError, bare_photographs, known_cameras
+from splatscope.assets.splats.activated import Activated, with_raw_values
+from splatscope.assets.splats.ply import read_filter, read_ply
+from splatscope.assets.splats.usable import unusable_in_words, usable_rows
+from splatscope.assets.trained import model_folder
+from splatscope.assets.trained.model_folder import NamedCameras
+from splatscope.assets.transforms.captures import SINGLE, TEST, TRAIN, is_blender, read_blender, read_frames
+from splatscope.assets.transforms.other_frames import has_other_frames, is_frames_file, read_other_frames
+from splatscope.assets.transforms.phone_apps import is_polycam, is_record3d, read_polycam, read_record3d
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians

@@ -1,7 +1,7 @@
 """Lenses: every camera model of COLMAP, and the pinhole camera that a photograph fits once it is undistorted.
 
-Only numbers are handled here; pixels are warped in `undistort.py`. pycolmap knows the models and is imported
-where it is needed: captures whose lenses are pinholes never load it.
+Only numbers are handled here; pixels are warped in `photographs/undistort.py`. pycolmap knows the models and is
+imported where it is needed: captures whose lenses are pinholes never load it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.json_fields import SIZE_LIMIT
+from splatscope.assets.files.json_fields import SIZE_LIMIT
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from splatscope.assets.images import UNREAD
-from splatscope.assets.lfs import LFS_SENTENCE, lfs_pointer, starts
-from splatscope.kernels.words import counted
+from splatscope.assets.files.lfs import LFS_SENTENCE, lfs_pointer, starts
+from splatscope.assets.photographs.images import UNREAD
+from splatscope.kernels.wording import counted
 
 _FILES, _FOLDERS = 2000, 50  # of a folder that are looked at
 _COLMAP = "Export as COLMAP (cameras, images and points3D as .txt or .bin)"

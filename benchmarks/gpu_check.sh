@@ -75,11 +75,11 @@ done
 
 if wanted tests; then
     part "device tests" 330 bash -c "set -o pipefail; '$python' -m pytest -v -p no:cacheprovider --durations=15 -o faulthandler_timeout=60 \
-        tests/test_*_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
+        tests/*/test_*_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
 fi
 
 if wanted training; then
-    part "training steps" 60 "$python" -m splatscope.benchmarks.train_step S4 S1 S2 --json "$out/train-step.json"
+    part "training steps" 60 "$python" -m splatscope.app.bench.step S4 S1 S2 --json "$out/train-step.json"
 fi
 
 cat >"$links/measure.py" <<'PROGRAM'
@@ -87,9 +87,9 @@ cat >"$links/measure.py" <<'PROGRAM'
 import sys
 from pathlib import Path
 
-from splatscope.app.bench_ablate import AblateOptions, run_ablation
-from splatscope.app.bench_ladder import LadderOptions, run_ladder
-from splatscope.app.bench_scenes import subject
+from splatscope.app.bench.ablate import AblateOptions, run_ablation
+from splatscope.app.bench.ladder import LadderOptions, run_ladder
+from splatscope.app.bench.scenes.subjects import subject
 
 file, kind, scenes, *settings = sys.argv[1:]
 chosen = []
@@ -125,9 +125,9 @@ cat >"$links/one_frame.py" <<'PROGRAM'
 import numpy as np
 import torch
 
-from splatscope.kernels.renderer import Renderer
-from splatscope.kernels.steps import changed, step
-from tests.small_scenes import random_camera, random_scene
+from splatscope.kernels.cuda.renderer import Renderer
+from splatscope.kernels.ladder import changed, step
+from tests.support.small_scenes import random_camera, random_scene
 
 renderer, camera = Renderer(), random_camera(64, 48)
 scene = renderer.upload(random_scene(camera, 200, seed=3))

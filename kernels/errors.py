@@ -8,7 +8,7 @@ shows it. Every other exception is a defect of ours and keeps its traceback.
 
 from __future__ import annotations
 
-from splatscope.kernels.words import printable
+from splatscope.kernels.wording import printable
 
 
 class InputError(Exception):

@@ -1,7 +1,8 @@
 """Random numbers that follow from where they are used: one seed, step and splat, one triple of normal numbers.
 
 Philox (Salmon et al. 2011) turns a counter and a key into four random words, so nothing is kept between steps: a run
-that goes on from a checkpoint draws what it would have drawn, and the GPU draws what the host does (cuda/noise.cuh).
+that goes on from a checkpoint draws what it would have drawn, and the GPU draws what the host does
+(cuda/source/noise.cuh).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A toggle is one field: its values, the oldest first, one sentence, the seed step it comes from, the backends that honour
 it, what it needs, and its identity class against the default, for class Q the tolerance (`toggles.py`). The window, the
 command line, the benchmark and the tests all iterate over `toggle_table()`; on a GPU a field is a field of the stage's
-C++ policy, and a value the name of its enumerator. The ladder as policies: `steps.py`. How a policy becomes kernels:
-`passes.py`.
+C++ policy, and a value the name of its enumerator. The ladder as policies: `ladder.py`. How a policy becomes kernels:
+`cuda/plan/passes.py`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Toggle:
 
     stage: str  # field of Policy
     name: str  # field of the stage's policy
-    values: tuple[str, ...]  # the first is what the 2023 rasteriser has (steps.py)
+    values: tuple[str, ...]  # the first is what the 2023 rasteriser has (ladder.py)
     default: str
     sentence: str
     step: str  # seed step that introduced it

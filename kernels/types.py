@@ -1,7 +1,7 @@
 """The values every layer passes around: splats, cameras, settings, and what a render returns.
 
 Shapes and units are written here once. N splats, K spherical-harmonic rows, H and W pixels,
-Ty and Tx tiles. Nothing here imports torch, numba or a GUI. Read `api.py` next.
+Ty and Tx tiles. Nothing here imports torch, numba or a GUI. Read `backend.py` next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from splatscope.kernels.constants import NEAR, SH_COEFFICIENTS, TILE
 
 if TYPE_CHECKING:
-    from splatscope.kernels.sm_timeline import Recording
+    from splatscope.kernels.schedule.timeline import Recording
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]

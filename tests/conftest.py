@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from splatscope.assets.capture import Capture
-from splatscope.kernels.api import Backend, make_backend
-from tests.display import Program, missing_programs, start_display
+from splatscope.kernels.backend import Backend
+from splatscope.kernels.backends import make_backend
+from tests.support.display import Program, missing_programs, start_display
 
 if TYPE_CHECKING:  # the window library loads where a window is tested
-    from tests.window_hands import Hands
+    from tests.support.window_hands import Hands
 
 
 _STARTED_WITH = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONWARNINGS")
@@ -53,7 +54,7 @@ def display() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def open_window(display: str) -> Iterator[Hands]:
     """A window in front of an engine that pretends; the scene's section, which so small a window folds, is open."""
-    from tests.window_hands import SCENE_HEADER, SCRIPT, SIZE, Hands
+    from tests.support.window_hands import SCENE_HEADER, SCRIPT, SIZE, Hands
 
     program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
     hands = Hands(program)
@@ -66,7 +67,7 @@ def open_window(display: str) -> Iterator[Hands]:
 @pytest.fixture(scope="session", autouse=True)
 def undistorted_photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests keep undistorted photographs in a folder of their own, not in the user's cache."""
-    from splatscope.assets import undistort
+    from splatscope.assets.photographs import undistort
 
     folder = tmp_path_factory.mktemp("undistorted")
     with pytest.MonkeyPatch.context() as patch:
@@ -83,6 +84,6 @@ def backend() -> Backend:
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """24 small pictures of known splats."""
-    from tests.small_capture import make_capture  # loads torch
+    from tests.support.small_capture import make_capture  # loads torch
 
     return make_capture(tmp_path_factory.mktemp("capture"))

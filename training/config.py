@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from splatscope.assets.capture import AxesChoice
-from splatscope.assets.view_image import AlphaUse, MaskUse
+from splatscope.assets.photographs.view_pixels import AlphaUse, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter, Policy
 

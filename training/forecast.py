@@ -10,11 +10,11 @@ import math
 import statistics
 import time
 
-from splatscope.kernels.api import Backend
+from splatscope.kernels.backend import Backend
 from splatscope.kernels.types import Gaussians, RenderSettings
-from splatscope.kernels.words import duration
+from splatscope.kernels.wording import duration
 from splatscope.training.config import TrainConfig
-from splatscope.training.dataset import Dataset, spread
+from splatscope.training.data.dataset import Dataset, spread
 from splatscope.training.events import Forecast
 
 PASSES = 5

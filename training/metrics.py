@@ -3,7 +3,7 @@
 Protocol: the rendered floats are clamped to [0, 1] and not rounded to 8 bits; the photograph is the resized
 8-bit image the run uses. PSNR is over all pixels and channels of a view, then averaged over views; SSIM is
 the backend's, 11x11 with zero padding. A picture that lies on a GPU is scored there, by the same formulas in torch.
-Read `scores.py` for which views are scored.
+Read `scores/scorer.py` for which views are scored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splatscope.kernels.api import Backend
+from splatscope.kernels.backend import Backend
 from splatscope.kernels.types import Float32
 
 PROTOCOL = "float render clamped to [0, 1], no 8-bit rounding; mean over views; SSIM 11x11 sigma 1.5, zero padding"

@@ -1,6 +1,6 @@
 """Named recipes: whole sets of training settings, and single settings given as text.
 
-Each recipe is a change to the defaults of `config.py`, where every constant is explained. Read `strategy.py`
+Each recipe is a change to the defaults of `config.py`, where every constant is explained. Read `strategies/base.py`
 for what the strategies do.
 """
 

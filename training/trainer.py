@@ -2,8 +2,8 @@
 
 It is a generator of events. The command line prints them; the window's engine thread pulls one, draws a
 picture, pulls the next. Between two events the state is whole, so pausing is not pulling and stopping is
-closing the generator. Read `step.py` for what a step does to the splats, `strategy.py` for what happens between
-two, `checkpoint.py` for how a run goes on later.
+closing the generator. Read `steps/host.py` for what a step does to the splats, `strategies/base.py` for what happens
+between two, `files/checkpoint.py` for how a run goes on later.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ import numpy as np
 import torch
 
 from splatscope.assets.capture import Capture, PointCloud
-from splatscope.kernels.api import Backend
+from splatscope.kernels.backend import Backend
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError, NoRoomError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
-from splatscope.training import events, metrics, ops, output
-from splatscope.training.beginning import Beginning, other_views
-from splatscope.training.checkpoint import Checkpoint
+from splatscope.training import events, metrics
 from splatscope.training.config import TrainConfig, config_from_dict, config_to_dict
-from splatscope.training.dataset import Dataset, Photograph
-from splatscope.training.emptied import no_splats_left
+from splatscope.training.data.dataset import Dataset, Photograph
+from splatscope.training.data.initial import initial_points, splats_from_points
+from splatscope.training.data.sizes import ResolutionSchedule
 from splatscope.training.errors import NotFiniteError
-from splatscope.training.exposure import Exposures
-from splatscope.training.folder import newest_iteration, only_writer
+from splatscope.training.files import output
+from splatscope.training.files.beginning import Beginning, other_views
+from splatscope.training.files.checkpoint import Checkpoint
+from splatscope.training.files.folder import newest_iteration, only_writer
+from splatscope.training.files.moved_cameras import moved_cameras
+from splatscope.training.files.saving import RunFiles, Snapshot
 from splatscope.training.forecast import forecast
-from splatscope.training.initial import initial_points, splats_from_points
-from splatscope.training.moved_cameras import moved_cameras
-from splatscope.training.ops import SplatState, SplatTensors
-from splatscope.training.resolution import ResolutionSchedule
-from splatscope.training.saving import RunFiles, Snapshot
-from splatscope.training.scores import Scores
-from splatscope.training.sight import none_in_sight
-from splatscope.training.step import HostStep
+from splatscope.training.scores.scorer import Scores
+from splatscope.training.splats import rows as ops
+from splatscope.training.splats.rows import SplatState, SplatTensors
+from splatscope.training.splats.visibility_check import none_in_sight
+from splatscope.training.steps.exposure import Exposures
+from splatscope.training.steps.host import HostStep
 from splatscope.training.stopwatch import Activity, Stopwatch, process_seconds
-from splatscope.training.strategy import cannot_grow, make_strategy
+from splatscope.training.strategies.empty_refine_error import no_splats_left
+from splatscope.training.strategies.factory import cannot_grow, make_strategy
 
 if TYPE_CHECKING:
-    from splatscope.training.device_step import DeviceStep
+    from splatscope.training.steps.device import DeviceStep
 
 
 class Trainer:
@@ -107,7 +109,7 @@ class Trainer:
 
     @property
     def sh_dtype(self) -> str:
-        """As which the harmonics are kept (kernels/sh_words.py)."""
+        """As which the harmonics are kept (kernels/cuda/step/harmonics.py)."""
         return self._stepper.sh_dtype
 
     @property
@@ -243,7 +245,7 @@ class Trainer:
         used = self._exposures if self.config.exposure.enabled else None
         if self.backend.name != "cuda":
             return HostStep(self.backend, self.config, extent, used)
-        from splatscope.training.device_step import DeviceStep
+        from splatscope.training.steps.device import DeviceStep
 
         return DeviceStep(self.backend, self.config, extent, self._state, used)
 

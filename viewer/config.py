@@ -1,6 +1,6 @@
 """Window and navigation settings with their defaults; the command line and the settings file read the same fields.
 
-What the user changes while the window is open lives in `session.py`.
+What the user changes while the window is open lives in `state/session.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
-from splatscope.viewer.messages import OverlayName
+from splatscope.viewer.messages.view import OverlayName
 
 
 @dataclass(frozen=True)

@@ -116,3 +116,12 @@ def _windows_display() -> Display:
         windll.shcore.SetProcessDpiAwareness(2)
     user = windll.user32
     return Display(user.GetSystemMetrics(0), user.GetSystemMetrics(1), float(user.GetDpiForSystem()))
+
+
+def display_is_present() -> bool:
+    """True if a window can be opened here: there is a display and it answers."""
+    try:
+        find_display()
+    except InputError:
+        return False
+    return True

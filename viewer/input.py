@@ -14,10 +14,10 @@ from typing import Literal
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.session import Session
-from splatscope.viewer.style import Item
-from splatscope.viewer.viewport import Viewport
-from splatscope.viewer.widgets import Ui
+from splatscope.viewer.drawing.style import Item
+from splatscope.viewer.drawing.viewport import Viewport
+from splatscope.viewer.drawing.widgets import Ui
+from splatscope.viewer.state.session import Session
 
 LONGEST_STEP = 0.1  # s of flight a frame; a stalled frame must not throw the viewer across the scene
 FRAMES_OF_TAB = 3  # that Tab may need to go from a field to the next one

@@ -12,33 +12,34 @@ from collections.abc import Callable, Iterator
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.dialogs.browser import BrowserWindow
+from splatscope.viewer.dialogs.close import CloseWindow
+from splatscope.viewer.dialogs.help import HelpWindow
+from splatscope.viewer.dialogs.reset import ResetWindow
+from splatscope.viewer.dialogs.search import SearchWindow
+from splatscope.viewer.dialogs.thumbnails import ThumbnailWindow
 from splatscope.viewer.display import Display, find_display
+from splatscope.viewer.drawing.style import MENU_HEIGHT, PADDING, SCROLLBAR, Item, Style, inside
+from splatscope.viewer.drawing.viewport import Viewport
+from splatscope.viewer.drawing.widgets import Panel, Ui, wake_tooltips
 from splatscope.viewer.input import Input
-from splatscope.viewer.messages import EngineClient, EngineStatus, Picture, SceneInfo
-from splatscope.viewer.pace import awake_hz
-from splatscope.viewer.panels.browser import BrowserWindow
-from splatscope.viewer.panels.close import CloseWindow
-from splatscope.viewer.panels.compare import ComparePanel
+from splatscope.viewer.messages.client import EngineClient
+from splatscope.viewer.messages.view import EngineStatus, Picture, SceneInfo
 from splatscope.viewer.panels.error_bar import ErrorBar
 from splatscope.viewer.panels.heatmap import HeatmapPanel
-from splatscope.viewer.panels.help import HelpWindow
 from splatscope.viewer.panels.log import LogPanel
 from splatscope.viewer.panels.menu import MenuBar
-from splatscope.viewer.panels.reset import ResetWindow
+from splatscope.viewer.panels.photographs import ComparePanel
 from splatscope.viewer.panels.scene import ScenePanel
 from splatscope.viewer.panels.schedule import SchedulePanel
-from splatscope.viewer.panels.search import SearchWindow
 from splatscope.viewer.panels.stages import StagesPanel
 from splatscope.viewer.panels.status_bar import HEIGHT as STATUS_HEIGHT
 from splatscope.viewer.panels.status_bar import StatusBar
-from splatscope.viewer.panels.thumbnails import ThumbnailWindow
 from splatscope.viewer.panels.toggles import TogglesPanel
 from splatscope.viewer.panels.training import TrainingPanel
 from splatscope.viewer.panels.views import ViewsPanel
-from splatscope.viewer.session import Session
-from splatscope.viewer.style import MENU_HEIGHT, PADDING, SCROLLBAR, Item, Style, inside
-from splatscope.viewer.viewport import Viewport
-from splatscope.viewer.widgets import Panel, Ui, wake_tooltips
+from splatscope.viewer.state.frame_rate import awake_hz
+from splatscope.viewer.state.session import Session
 
 # A new panel: write it in panels/, add its class here. The order is the dock's.
 PANELS: tuple[type[Panel], ...] = (

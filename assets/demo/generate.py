@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.atomic import ABANDONED_SECONDS, is_running
-from splatscope.assets.images import write_png
+from splatscope.assets.files.atomic import ABANDONED_SECONDS, is_running
+from splatscope.assets.photographs.images import write_png
 from splatscope.kernels.caches import cache_folder, cache_path
 from splatscope.kernels.errors import InputError
 

@@ -2,7 +2,7 @@
 
 The arithmetic follows torch.optim.Adam without weight decay, so both agree to rounding. Rows are not told
 apart: a splat that was not seen has a zero gradient and still moves by its momentum, as in the 2023 recipe.
-Choosing rates is the trainer's business (`training/optimizer.py`).
+Choosing rates is the trainer's business (`training/splats/optimizer.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from splatscope.kernels.cpu.compile import kernel
-from splatscope.kernels.cpu.crew import CREW, draw_turn, report_turns
+from splatscope.kernels.cpu.thread_pool import CREW, draw_turn, report_turns
 from splatscope.kernels.types import Float32
 
 CHUNK = 4096  # numbers swept with one pattern of rates, rounded down to whole rows

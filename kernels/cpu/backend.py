@@ -19,10 +19,10 @@ from splatscope.kernels.cpu.buffers import writable
 from splatscope.kernels.cpu.clock import HAS_CLOCK
 from splatscope.kernels.cpu.pipeline import Blended, Lists, Pipeline, Projected
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.schedule import CostModel, Machine
-from splatscope.kernels.sm_timeline import recording_of_threads
+from splatscope.kernels.schedule.rules import CostModel, Machine
+from splatscope.kernels.schedule.timeline import recording_of_threads
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
-from splatscope.kernels.words import counted
+from splatscope.kernels.wording import counted
 
 _LOCK = threading.RLock()
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()

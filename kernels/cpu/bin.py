@@ -10,7 +10,7 @@ import numpy as np
 
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.cpu.compile import inline, kernel
-from splatscope.kernels.cpu.crew import draw_turn, report_turns
+from splatscope.kernels.cpu.lane_io import at, load, put, store
 from splatscope.kernels.cpu.lanes import (
     LANES,
     bits_mask,
@@ -28,8 +28,8 @@ from splatscope.kernels.cpu.lanes import (
     to_floats,
     to_ints,
 )
-from splatscope.kernels.cpu.memory import at, load, put, store
 from splatscope.kernels.cpu.records import CUTOFF, EXTREME, HALF_HEIGHT, HALF_WIDTH, MEAN_X, MEAN_Y, REACH, SLOPE, C
+from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
 F = np.float32
 I32 = np.int32

@@ -13,8 +13,8 @@ import numpy as np
 from splatscope.kernels.constants import TILE, TRANSMITTANCE_STOP
 from splatscope.kernels.cpu.clock import now_ns
 from splatscope.kernels.cpu.compile import inline, kernel
-from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import exp2
+from splatscope.kernels.cpu.lane_io import at, blocks_to_rows, load, load_spread, prefetch, put, store, store_columns
 from splatscope.kernels.cpu.lanes import (
     LANES,
     absolute,
@@ -30,7 +30,6 @@ from splatscope.kernels.cpu.lanes import (
     spread_int,
     to_floats,
 )
-from splatscope.kernels.cpu.memory import at, blocks_to_rows, load, load_spread, prefetch, put, store, store_columns
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
 from splatscope.kernels.cpu.records import (
     BLUE,
@@ -48,6 +47,7 @@ from splatscope.kernels.cpu.records import (
     B,
     C,
 )
+from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
 F = np.float32
 I32 = np.int32

@@ -26,8 +26,8 @@ from splatscope.kernels.cpu.blend import (
     stage_splats,
 )
 from splatscope.kernels.cpu.compile import inline, kernel
-from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import exp2
+from splatscope.kernels.cpu.lane_io import at, load, load_columns, load_spread, put, rows_to_blocks, store
 from splatscope.kernels.cpu.lanes import (
     LANES,
     first_bit,
@@ -41,9 +41,9 @@ from splatscope.kernels.cpu.lanes import (
     spread_int,
     totals,
 )
-from splatscope.kernels.cpu.memory import at, load, load_columns, load_spread, put, rows_to_blocks, store
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
 from splatscope.kernels.cpu.records import BLUE, GREEN, OFFSET_U, OFFSET_V, POWER, RECORD, RED, A, B, C
+from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
 F = np.float32
 I32 = np.int32

@@ -2,7 +2,7 @@
 
 Importing it names the cache folder (numba looks only at the file a kernel is defined in, so an edit in a
 function called from another file would run a stale binary: the folder carries a hash of all our kernel
-sources instead). Nothing is compiled here. How kernels share threads is in `crew.py`; read `lanes.py` next.
+sources instead). Nothing is compiled here. How kernels share threads is in `thread_pool.py`; read `lanes.py` next.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import numpy as np
 from splatscope.kernels.constants import DILATION, SPHERE_SIGMAS
 from splatscope.kernels.cpu.compile import inline
 from splatscope.kernels.cpu.functions import LOG2_E, exp2
+from splatscope.kernels.cpu.lane_io import at, load, load_columns, put, store
 from splatscope.kernels.cpu.lanes import LANES, absolute, lane_numbers, maximum, minimum, square_root
-from splatscope.kernels.cpu.memory import at, load, load_columns, put, store
 from splatscope.kernels.cpu.records import (
     CENTER_X,
     CENTER_Y,

@@ -10,8 +10,8 @@ import numpy as np
 
 from splatscope.kernels.constants import SH_C0, SH_C1, SH_C2, SH_C3
 from splatscope.kernels.cpu.compile import inline
+from splatscope.kernels.cpu.lane_io import at, load, prefetch, put, store, transpose
 from splatscope.kernels.cpu.lanes import LANES, count_bits, first_bit, multiply_add, spread
-from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, transpose
 
 F = np.float32
 ROW = 48  # floats of a row of degree 3: 16 harmonics of RGB

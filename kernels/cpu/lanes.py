@@ -3,7 +3,7 @@
 Every operation becomes one LLVM vector instruction, so a kernel is as wide as the processor allows
 (one 512-bit register, two of 256, four of 128) without hoping for the auto-vectoriser. Three types:
 `floats` (16 x float32), `ints` (16 x int32) and `mask` (16 booleans). Arithmetic, comparisons, `&`
-and `|` work as written; a scalar on one side is spread over all lanes. `memory.py` moves lanes between
+and `|` work as written; a scalar on one side is spread over all lanes. `lane_io.py` moves lanes between
 arrays and registers; read it next.
 """
 

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from splatscope.kernels.cpu.compile import kernel
-from splatscope.kernels.cpu.crew import CREW, draw_turn, report_turns
+from splatscope.kernels.cpu.thread_pool import CREW, draw_turn, report_turns
 from splatscope.kernels.types import Float32
 
 # The 11-tap Gaussian window, sigma 1.5, normalised: the outer tap first, then towards the centre.

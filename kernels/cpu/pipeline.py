@@ -17,8 +17,8 @@ from splatscope.kernels.constants import ALPHA_CAPS
 from splatscope.kernels.cpu import bin as binning
 from splatscope.kernels.cpu import blend, project, sort
 from splatscope.kernels.cpu.buffers import Buffers, Lender
-from splatscope.kernels.cpu.crew import CREW
 from splatscope.kernels.cpu.records import RECORD, pack_camera
+from splatscope.kernels.cpu.thread_pool import CREW
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import BlendPolicy
 from splatscope.kernels.types import Camera, Float32, Gaussians, Int32

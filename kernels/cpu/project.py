@@ -16,7 +16,6 @@ from splatscope.kernels.constants import ALPHA_MIN, COMPENSATION_MIN
 from splatscope.kernels.cpu import harmonics
 from splatscope.kernels.cpu.bin import CHUNK, COUNT_BITS, list_splat, span_tiles
 from splatscope.kernels.cpu.compile import inline, kernel
-from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import log2
 from splatscope.kernels.cpu.geometry import (
     axes_px,
@@ -35,6 +34,7 @@ from splatscope.kernels.cpu.geometry import (
     usable_splats,
 )
 from splatscope.kernels.cpu.harmonics import evaluate, stage_harmonics, store_basis
+from splatscope.kernels.cpu.lane_io import add_to, at, load, put, store, transpose
 from splatscope.kernels.cpu.lanes import (
     LANES,
     absolute,
@@ -47,7 +47,6 @@ from splatscope.kernels.cpu.lanes import (
     maximum,
     square_root,
 )
-from splatscope.kernels.cpu.memory import add_to, at, load, put, store, transpose
 from splatscope.kernels.cpu.records import (
     BLUE,
     CENTER_X,
@@ -74,6 +73,7 @@ from splatscope.kernels.cpu.records import (
     B,
     C,
 )
+from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
 F = np.float32
 ROW_SPAN, BOX, CIRCLE = 0, 1, 2  # BinPolicy.bounds

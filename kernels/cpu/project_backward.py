@@ -26,7 +26,6 @@ from splatscope.kernels.cpu.blend_backward import (
     SUM_VV,
 )
 from splatscope.kernels.cpu.compile import inline, kernel
-from splatscope.kernels.cpu.crew import draw_turn, report_turns
 from splatscope.kernels.cpu.functions import LN_2
 from splatscope.kernels.cpu.geometry import (
     axes_px,
@@ -43,8 +42,8 @@ from splatscope.kernels.cpu.geometry import (
     unit_quaternion,
 )
 from splatscope.kernels.cpu.harmonics import differentiate, slopes, stage_harmonics, store_basis, write_gradient
+from splatscope.kernels.cpu.lane_io import at, load, prefetch, put, store, store_columns, transpose
 from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread
-from splatscope.kernels.cpu.memory import at, load, prefetch, put, store, store_columns, transpose
 from splatscope.kernels.cpu.records import (
     COMPENSATES,
     FOCAL_X,
@@ -60,6 +59,7 @@ from splatscope.kernels.cpu.records import (
     B,
     C,
 )
+from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
 F = np.float32
 # Scratch of a worker, in floats: columns of raw values; sums and records as rows, then as columns; results.

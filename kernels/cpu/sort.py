@@ -12,8 +12,8 @@ import numpy as np
 
 from splatscope.kernels.cpu.bin import CHUNK
 from splatscope.kernels.cpu.compile import inline, kernel
-from splatscope.kernels.cpu.crew import draw_turn, report_turns
-from splatscope.kernels.cpu.memory import at, put
+from splatscope.kernels.cpu.lane_io import at, put
+from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
 DIGIT = 11  # bits a pass at most: 2048 counters stay in the first-level cache
 STRETCH = 8192  # pairs that are worth a turn of their own

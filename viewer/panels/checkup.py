@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.assets.checkup import Finding
-from splatscope.kernels.words import counted
-from splatscope.viewer import messages
-from splatscope.viewer.style import BODY, DIM, INDENT, SCROLLBAR, WARN, inside
-from splatscope.viewer.widgets import Ui, button, wrapped, write
+from splatscope.assets.checks.checkup import Finding
+from splatscope.kernels.wording import counted
+from splatscope.viewer.drawing.style import BODY, INDENT, SCROLLBAR, inside
+from splatscope.viewer.drawing.widgets import Ui, button, wrapped, write
+from splatscope.viewer.messages import commands
+from splatscope.viewer.palette import DIM, WARN
 
 MOST = 3  # warnings shown near Start
 TOPIC_WIDTH = 88  # points
@@ -30,7 +31,7 @@ class CheckupNote:
                 self._ask = button(ui.style, "How long will it take?", self._foresee, 176, tip=tip)
 
     def _foresee(self) -> None:
-        self._ui.session.client.send(messages.ForeseeTime())
+        self._ui.session.client.send(commands.ForeseeTime())
         self._show_time("Taking a few steps…")
 
     def _show_time(self, text: str) -> None:

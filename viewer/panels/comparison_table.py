@@ -6,11 +6,12 @@ import math
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.kernels.words import counted
-from splatscope.viewer.messages import Comparison, StageChange
-from splatscope.viewer.stage_times import figure
-from splatscope.viewer.style import BAD, DIM, GOOD, TEXT, Color, Item, Style, inside
-from splatscope.viewer.widgets import tooltip, write_on_bar
+from splatscope.kernels.wording import counted
+from splatscope.viewer.drawing.style import Item, Style, inside
+from splatscope.viewer.drawing.widgets import tooltip, write_on_bar
+from splatscope.viewer.figures.stage_times import figure
+from splatscope.viewer.messages.view import Comparison, StageChange
+from splatscope.viewer.palette import BAD, DIM, GOOD, TEXT, Color
 
 COLUMN_WIDTH = 54  # points
 LONGEST = 7  # letters of a name above its column; a longer one is called what it is to the other

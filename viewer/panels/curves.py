@@ -7,11 +7,12 @@ from pathlib import Path
 import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.errors import InputError
-from splatscope.viewer.plots import CurvePlot, common_range
-from splatscope.viewer.run_status import TrainingStatus
-from splatscope.viewer.style import ACCENT, DIM, GOOD, TEXT, WARN, inside
-from splatscope.viewer.tables import curve_rows, write_table
-from splatscope.viewer.widgets import Ui, button, fit
+from splatscope.viewer.drawing.plots import CurvePlot, common_range
+from splatscope.viewer.drawing.style import inside
+from splatscope.viewer.drawing.widgets import Ui, button, fit
+from splatscope.viewer.figures.tables import curve_rows, write_table
+from splatscope.viewer.messages.run import TrainingStatus
+from splatscope.viewer.palette import ACCENT, DIM, GOOD, TEXT, WARN
 
 FILE = "curves.csv"  # in the folder of the run
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.style import TEXT, inside
-from splatscope.viewer.widgets import Panel, Ui, button
+from splatscope.viewer.drawing.style import inside
+from splatscope.viewer.drawing.widgets import Panel, Ui, button
+from splatscope.viewer.messages.view import EngineStatus, Picture
+from splatscope.viewer.palette import TEXT
 
 MARGIN = 12  # points to the edges of the viewport
 MOST_HEIGHT = 220  # points; a longer text scrolls

@@ -7,21 +7,9 @@ from dataclasses import replace
 import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.types import Int32
-from splatscope.viewer.messages import EngineStatus, OverlayName, Picture
-from splatscope.viewer.scale import HeatScale, apart
-from splatscope.viewer.style import SMALL, TEXT, Item, inside
-from splatscope.viewer.textures import ramp_texture
-from splatscope.viewer.tile_values import (
-    OVERLAYS,
-    WHY_GREY,
-    Legend,
-    legend_of,
-    needs_recording,
-    spoken,
-    tile_values,
-    unit_of,
-)
-from splatscope.viewer.widgets import (
+from splatscope.viewer.drawing.style import SMALL, Item, inside
+from splatscope.viewer.drawing.textures import ramp_texture
+from splatscope.viewer.drawing.widgets import (
     Facts,
     Panel,
     Ui,
@@ -33,6 +21,19 @@ from splatscope.viewer.widgets import (
     text_width,
     tooltip,
 )
+from splatscope.viewer.figures.tile_values import (
+    OVERLAYS,
+    WHY_GREY,
+    Legend,
+    legend_of,
+    needs_recording,
+    spoken,
+    tile_values,
+    unit_of,
+)
+from splatscope.viewer.messages.scale import HeatScale, apart
+from splatscope.viewer.messages.view import EngineStatus, OverlayName, Picture
+from splatscope.viewer.palette import TEXT
 
 BAR_WIDTH = 308  # points
 MOST = 1_000_000_000  # where a locked scale may end

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.kernels.words import counted
-from splatscope.viewer.messages import EngineStatus, LogLine, Picture
-from splatscope.viewer.session import Session
-from splatscope.viewer.style import BAD, DIM, SCROLLBAR, TEXT, WARN, Color, inside
-from splatscope.viewer.widgets import Panel, Ui, button, wrapped
+from splatscope.kernels.wording import counted
+from splatscope.viewer.drawing.style import SCROLLBAR, inside
+from splatscope.viewer.drawing.widgets import Panel, Ui, button, wrapped
+from splatscope.viewer.messages.view import EngineStatus, LogLine, Picture
+from splatscope.viewer.palette import BAD, DIM, TEXT, WARN, Color
+from splatscope.viewer.state.session import Session
 
 COLORS: dict[str, Color] = {"info": TEXT, "warning": WARN, "error": BAD}
 LINES_DRAWN = 300

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.run_status import CAN_START
-from splatscope.viewer.style import Item, inside
-from splatscope.viewer.widgets import Panel, Ui, fit
+from splatscope.viewer.drawing.style import Item, inside
+from splatscope.viewer.drawing.widgets import Panel, Ui, fit
+from splatscope.viewer.messages.run import CAN_START
+from splatscope.viewer.messages.view import EngineStatus, Picture
 
 SCALES = (0.0, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # 0: the display's
 PATH_WIDTH = 420  # points of a path in the list of recent ones

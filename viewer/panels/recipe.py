@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import Recipe, Setting, SettingValue
-from splatscope.viewer.style import Item, inside
-from splatscope.viewer.widgets import Ui, tooltip, write_tip
+from splatscope.viewer.drawing.style import Item, inside
+from splatscope.viewer.drawing.widgets import Ui, tooltip, write_tip
+from splatscope.viewer.messages.view import Recipe, Setting, SettingValue
 
 LABEL_WIDTH = 128  # points
 BACK_WIDTH = 31  # points of the arrow and the space before it

@@ -7,12 +7,23 @@ from pathlib import PurePosixPath
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.kernels.words import counted
-from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, SceneInfo
-from splatscope.viewer.navigation import Vector
+from splatscope.kernels.wording import counted
+from splatscope.viewer.drawing.style import inside
+from splatscope.viewer.drawing.widgets import (
+    Facts,
+    Panel,
+    Ui,
+    button,
+    count,
+    fit,
+    labelled,
+    text_width,
+    tooltip,
+    write_tip,
+)
+from splatscope.viewer.messages.view import EngineStatus, NamedCamera, Picture, SceneInfo
 from splatscope.viewer.panels.checkup import CheckupPage
-from splatscope.viewer.style import inside
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, fit, labelled, text_width, tooltip, write_tip
+from splatscope.viewer.state.navigation import Vector
 
 KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
 QUARTER = 0.5 * math.pi

@@ -1,18 +1,19 @@
 """Schedule panel: how uneven the tiles of this view are, what each way to schedule would make of it, who blended when.
 
 Live figures are of the newest picture's tile counts, by the model and on any machine asked for; the Gantt shows the
-model's frame or the recorded one. Analysis runs beside the window (`schedule_figures.py`), pictures are arrays
-(`schedule_plots.py`), recording is the engine's (app/schedule_view.py).
+model's frame or the recorded one. Analysis runs beside the window (`figures/schedule.py`), pictures are arrays
+(`figures/schedule_plots.py`), recording is the engine's (app/engine/schedule_view.py).
 """
 
 from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.kernels.words import counted
-from splatscope.viewer.messages import BlendMachine, EngineStatus, Picture, RecordedFrame
-from splatscope.viewer.plates import History, Plate
-from splatscope.viewer.schedule_figures import (
+from splatscope.kernels.wording import counted
+from splatscope.viewer.drawing.image_plots import History, Plate
+from splatscope.viewer.drawing.style import Item, inside
+from splatscope.viewer.drawing.widgets import Facts, Panel, Ui, button, count, labelled, small_text, tooltip
+from splatscope.viewer.figures.schedule import (
     CUSTOM,
     EXPLAINED,
     HERE,
@@ -30,7 +31,7 @@ from splatscope.viewer.schedule_figures import (
     what_if,
     where,
 )
-from splatscope.viewer.schedule_plots import (
+from splatscope.viewer.figures.schedule_plots import (
     Spans,
     gantt_plate,
     height_of,
@@ -40,8 +41,8 @@ from splatscope.viewer.schedule_plots import (
     ranked_top,
     short,
 )
-from splatscope.viewer.style import DIM, GOOD, TEXT, WARN, Item, inside
-from splatscope.viewer.widgets import Facts, Panel, Ui, button, count, labelled, small_text, tooltip
+from splatscope.viewer.messages.view import BlendMachine, EngineStatus, Picture, RecordedFrame
+from splatscope.viewer.palette import DIM, GOOD, TEXT, WARN
 
 RANKED_HEIGHT, GANTT_HEIGHT, HISTORY_HEIGHT = 92, 150, 44  # points
 NUMBER_WIDTH = 52

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.style import Item, inside
-from splatscope.viewer.widgets import Ui, labelled, tooltip
+from splatscope.viewer.drawing.style import Item, inside
+from splatscope.viewer.drawing.widgets import Ui, labelled, tooltip
 
 LABEL_WIDTH = 128  # points
 MOTION = (

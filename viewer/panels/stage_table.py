@@ -5,9 +5,10 @@ from __future__ import annotations
 import dearpygui.dearpygui as dpg
 import numpy as np
 
-from splatscope.viewer.stage_times import ENOUGH_FOR_MEAN, ENOUGH_FOR_P99, WANTED, StageTimes, figure, figures
-from splatscope.viewer.style import ACCENT, DIM, FIELD, SMALL, TEXT, Item, Style, inside
-from splatscope.viewer.widgets import tooltip
+from splatscope.viewer.drawing.style import SMALL, Item, Style, inside
+from splatscope.viewer.drawing.widgets import tooltip
+from splatscope.viewer.figures.stage_times import ENOUGH_FOR_MEAN, ENOUGH_FOR_P99, WANTED, StageTimes, figure, figures
+from splatscope.viewer.palette import ACCENT, DIM, FIELD, TEXT
 
 PLOTTED = 120  # newest pictures or steps in the plot
 NUMBER_WIDTH = 47  # points

@@ -1,8 +1,8 @@
 """Stages panel: milliseconds of every stage of pictures and training steps, and what a setting changes in them.
 
-Which pictures count: `stage_times.py`. A measurement draws the very same frame under two settings by turns; the engine
-does it (`app/compare.py`), and its result stays until the next. What grows is below what is pressed, so that nothing
-moves under the mouse.
+Which pictures count: `figures/stage_times.py`. A measurement draws the very same frame under two settings by turns; the
+engine does it (`app/engine/ab_measurement.py`), and its result stays until the next. What grows is below what is
+pressed, so that nothing moves under the mouse.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import time
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import Comparison, DrawAgain, EngineStatus, Picture
+from splatscope.viewer.drawing.style import inside
+from splatscope.viewer.drawing.widgets import Panel, Ui, button, labelled, tooltip
+from splatscope.viewer.messages.commands import DrawAgain
+from splatscope.viewer.messages.view import Comparison, EngineStatus, Picture
+from splatscope.viewer.palette import DIM
 from splatscope.viewer.panels.comparison_table import ComparisonTable
 from splatscope.viewer.panels.stage_table import StageTable
-from splatscope.viewer.presets import presets
-from splatscope.viewer.session import PREVIOUS
-from splatscope.viewer.style import DIM, inside
-from splatscope.viewer.widgets import Panel, Ui, button, labelled, tooltip
+from splatscope.viewer.state.presets import presets
+from splatscope.viewer.state.session import PREVIOUS
 
 NAME_WIDTH, RECORD_WIDTH, SAVE_WIDTH = 60, 136, 126  # points
 

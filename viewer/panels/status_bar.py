@@ -6,12 +6,12 @@ import time
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.kernels.words import counted
-from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.news import News
-from splatscope.viewer.run_words import speed, state_word
-from splatscope.viewer.style import ACCENT, BAD, DIM, TEXT, WARN, Color
-from splatscope.viewer.widgets import Panel, Ui, count, fit, milliseconds, text_width
+from splatscope.kernels.wording import counted
+from splatscope.viewer.drawing.widgets import Panel, Ui, count, fit, milliseconds, text_width
+from splatscope.viewer.messages.view import EngineStatus, Picture
+from splatscope.viewer.palette import ACCENT, BAD, DIM, TEXT, WARN, Color
+from splatscope.viewer.state.run_wording import speed, state_word
+from splatscope.viewer.state.status_message import News
 
 HEIGHT = 29  # points
 GAP = 22  # points between two figures

@@ -1,7 +1,7 @@
 """Toggles panel: a preset for all, one checkbox or choice for each toggle the backend honours; works while running.
 
 Generated from `kernels.policy.toggle_table()`: a new toggle needs nothing here. What a click entails is decided in
-`session.py` and `presets.py`; pictures go on with the old setting until the new one is compiled.
+`state/session.py` and `state/presets.py`; pictures go on with the old setting until the new one is compiled.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import dearpygui.dearpygui as dpg
 
+from splatscope.kernels.ladder import STEPS
 from splatscope.kernels.policy import Policy, Toggle, toggle_table
-from splatscope.kernels.steps import STEPS
-from splatscope.viewer.messages import EngineStatus, Picture
-from splatscope.viewer.presets import preset_of, presets
-from splatscope.viewer.style import ACCENT, DIM, WARN, Item, Style, inside
-from splatscope.viewer.widgets import Panel, Ui, labelled, notice, small_text, tooltip
+from splatscope.viewer.drawing.style import Item, Style, inside
+from splatscope.viewer.drawing.widgets import Panel, Ui, labelled, notice, small_text, tooltip
+from splatscope.viewer.messages.view import EngineStatus, Picture
+from splatscope.viewer.palette import ACCENT, DIM, WARN
+from splatscope.viewer.state.presets import preset_of, presets
 
 CUSTOM = "custom"
 TAG_WIDTH, NAME_WIDTH, LINE_HEIGHT = 72, 94, 23  # points

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.messages import EngineStatus, Picture
+from splatscope.viewer.drawing.style import inside
+from splatscope.viewer.drawing.widgets import Facts, Note, Panel, count, duration, tooltip, write_on_bar, write_tip
+from splatscope.viewer.messages.run import MemoryUse, TrainingStatus
+from splatscope.viewer.messages.view import EngineStatus, Picture
+from splatscope.viewer.palette import DIM, WARN
 from splatscope.viewer.panels.checkup import CheckupNote
 from splatscope.viewer.panels.curves import RunCurves
 from splatscope.viewer.panels.recipe import RecipeForm
 from splatscope.viewer.panels.shares import ViewShares
 from splatscope.viewer.panels.training_buttons import RunButtons
-from splatscope.viewer.run_status import MemoryUse, TrainingStatus
-from splatscope.viewer.run_words import (
+from splatscope.viewer.state.run_wording import (
     memory_words,
     phase_words,
     progress_words,
@@ -27,8 +30,6 @@ from splatscope.viewer.run_words import (
     state_word,
     view_price,
 )
-from splatscope.viewer.style import DIM, WARN, inside
-from splatscope.viewer.widgets import Facts, Note, Panel, count, duration, tooltip, write_on_bar, write_tip
 
 LABEL_WIDTH = 74  # points
 NOTE_LINES = 2

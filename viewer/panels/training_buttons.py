@@ -10,9 +10,10 @@ import time
 
 import dearpygui.dearpygui as dpg
 
-from splatscope.viewer.run_status import CAN_START, TrainingStatus, Trouble
-from splatscope.viewer.style import WARN, Item, inside
-from splatscope.viewer.widgets import Ui, button, hush, labelled, tooltip, write, write_tip
+from splatscope.viewer.drawing.style import Item, inside
+from splatscope.viewer.drawing.widgets import Ui, button, hush, labelled, tooltip, write, write_tip
+from splatscope.viewer.messages.run import CAN_START, TrainingStatus, Trouble
+from splatscope.viewer.palette import WARN
 
 BUTTON = 74  # points wide
 ROUND = 1000  # iterations; "run to" offers the next multiple

@@ -9,10 +9,11 @@ from pathlib import PurePosixPath
 import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.errors import InputError
-from splatscope.viewer.messages import EngineStatus, NamedCamera, Picture, ViewFigures
-from splatscope.viewer.style import DIM, TEXT, WARN, Item, inside
-from splatscope.viewer.tables import view_rows, write_table
-from splatscope.viewer.widgets import Note, Panel, Ui, button, count, fit, write
+from splatscope.viewer.drawing.style import Item, inside
+from splatscope.viewer.drawing.widgets import Note, Panel, Ui, button, count, fit, write
+from splatscope.viewer.figures.tables import view_rows, write_table
+from splatscope.viewer.messages.view import EngineStatus, NamedCamera, Picture, ViewFigures
+from splatscope.viewer.palette import DIM, TEXT, WARN
 
 ROWS = 100  # listed
 ORDERS = ("slowest", "most instances", "lowest PSNR")

@@ -1,0 +1,1 @@
+"""Measures: one module a measurement, and folders for what they share."""

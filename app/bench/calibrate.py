@@ -1,0 +1,254 @@
+"""`splatscope bench --calibrate`: what splats and chunks cost on this GPU, for the policy that splits tiles.
+
+Each number comes from times of the blend stage on scenes whose tiles are known: even ones, and one crowded tile.
+`Calibrator` asks a `Stand`, which is a GPU or a test's model of one. Stored once a GPU
+(`kernels/schedule/calibration.py`); the model: `kernels/schedule/rules.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from splatscope.kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from splatscope.kernels.cuda.renderer import Renderer
+    from splatscope.kernels.policy import Policy
+    from splatscope.kernels.schedule.calibration import Calibration
+
+REPEAT, WARM_UP = 12, 3
+EVEN, LESS, MORE, MOST = 0.5, 5.0, 10.0, 20.0  # imbalance ratios
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the splats of the even scene: what a splat costs, and what a tile costs anyway
+TAIL_CHOICES = ((4, 16), (16, 16), (4, 64))  # (h, k)
+WALK_CHOICE = (4, 4)  # chunks so long that they alone decide how long the frame takes
+Changes = dict[str, str]
+_LPT: Changes = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}
+_ALL: Changes = _LPT | {"schedule.chunk": "all", "schedule.chunk_k": "4"}
+_INEXACT: Changes = {"schedule.exact_stop": "off"}
+
+
+def fixed(h: int, k: int) -> Changes:
+    """The h heaviest tiles in k chunks each."""
+    return _LPT | {"schedule.chunk": "fixed", "schedule.chunk_h": str(h), "schedule.chunk_k": str(k)}
+
+
+def run_calibration() -> tuple[Path, Calibration]:
+    """Measures, stores and prints. Raises InputError without a GPU, and for times that cannot be."""
+    from splatscope.app.terminal import Terminal
+    from splatscope.kernels.cuda.backend import need_gpu
+    from splatscope.kernels.schedule.calibration import store_calibration
+
+    need_gpu()
+    import torch
+
+    gpu = torch.cuda.get_device_name()
+    found = Calibrator(GpuStand.here()).measure()
+    path = store_calibration(gpu, found.clamped())
+    Terminal().print(f"{spoken(gpu, found)} Kept in {path}.")
+    return path, found.clamped()
+
+
+def spoken(gpu: str, found: Calibration) -> str:
+    """What was found, in sentences; a number beyond what can be is said to be held back."""
+    kept = found.clamped()
+    words = (
+        f"{gpu}: {kept.saturating_warps:.1f} warps keep a multiprocessor busy; to begin a tile costs as much as "
+        f"{kept.start:.0f} splats, a chunk {kept.chunk:.0f}, the longest unit {kept.tail:.0%} of itself on top; "
+        f"a chunk that stops exactly costs {1 + kept.second_walk:.2f} times its splats, for training "
+        f"{1 + kept.training_walk:.2f} times."
+    )
+    for name, value in asdict(found).items():
+        if value != getattr(kept, name):
+            words += f" Measured {name.replace('_', ' ')} was {value:.3g}, held at {getattr(kept, name):.3g}."
+    return words
+
+
+# ---- From times to numbers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the tiles of a scene hold."""
+
+    total: int  # splats over all tiles
+    heaviest: int
+    tiles: int
+
+
+class Stand(Protocol):
+    """Something that blends scenes and is timed."""
+
+    multiprocessors: int
+    workers: int  # K
+    warps: int  # of a block
+
+    def show(self, ratio: float, share: float = 1.0) -> Shown:
+        """From now on the crowded scene of that imbalance ratio, with a share of its splats."""
+        ...
+
+    def blend(self, changes: Changes, training: bool = False) -> tuple[float, int]:
+        """(milliseconds, chunks) under the best policy with `changes`."""
+        ...
+
+
+class Calibrator:
+    """Asks a stand about scenes, most of them known to need the number that is wanted."""
+
+    def __init__(self, stand: Stand) -> None:
+        self._stand = stand
+
+    def measure(self) -> Calibration:
+        """All numbers as measured, each from the ones before it. Raises InputError for times that cannot be."""
+        from splatscope.kernels.schedule.calibration import Calibration
+
+        stand = self._stand
+        pace, start, even, whole = self._even()
+        split, chunks = self._blend(_ALL | _INEXACT)
+        chunk = ((split - whole) * pace + start * even.tiles) / chunks
+        slower = self._ms(_LPT, training=True) / whole
+
+        (less, less_ms), (more, more_ms) = self._timed(LESS), self._timed(MORE)
+        alone = _rate(more.heaviest - less.heaviest, more_ms - less_ms)  # splats a millisecond of one block
+        beside = more_ms - more.heaviest / alone  # ms, while other tiles slow it down
+        self._show(MOST)
+        second_walk, training_walk = self._walks(beside), self._walks(slower * beside, training=True)
+
+        saturating = pace / alone / stand.multiprocessors  # blocks
+        share = min(1.0, saturating * stand.multiprocessors / stand.workers)
+        tail = self._tail(pace, share, chunk, start)
+        return Calibration(saturating * stand.warps, start, chunk, tail, second_walk, training_walk)
+
+    def _walks(self, beside: float, training: bool = False) -> float:
+        """What a chunk with an exact stop costs beyond its share of the tile: `beside` is no time of either.
+
+        Against the same tile whole, in which some pixels have ended early as well.
+        """
+        whole, split = (self._ms(changes, training) - beside for changes in (_LPT, fixed(*WALK_CHOICE)))
+        if whole <= 0:
+            raise InputError("A crowded tile took no time of its own; calibrate again while nothing else runs.")
+        return WALK_CHOICE[1] * split / whole - 1
+
+    def _even(self) -> tuple[float, float, Shown, float]:
+        """(splats a millisecond of the whole GPU, those that a tile costs anyway, the last of some scenes, its ms).
+
+        A line through times over splats: their number within a tile does not matter, only whole batches of them.
+        """
+        import numpy as np
+
+        found = [self._timed(EVEN, share) for share in SHARES]
+        totals, times = (
+            np.array(column, np.float64) for column in zip(*((s.total, ms) for s, ms in found), strict=True)
+        )
+        slope, rest = np.polyfit(totals, times, 1)
+        pace = _rate(int(totals[-1]), float(slope * totals[-1]))
+        even, ms = found[-1]
+        return pace, float(rest) * pace / even.tiles, even, ms
+
+    def _timed(self, ratio: float, share: float = 1.0) -> tuple[Shown, float]:
+        """A scene, and how long its tiles take, longest first."""
+        shown = self._show(ratio, share)
+        return shown, self._ms(_LPT)
+
+    def _tail(self, pace: float, share_of_speed: float, chunk: float, start: float) -> float:
+        """beta by least squares, from times that the rest of the model does not explain."""
+        import numpy as np
+
+        workers = self._stand.workers
+        rests, longest_units = [], []
+        for ratio in (LESS, MOST):
+            shown = self._show(ratio)
+            for h, k in TAIL_CHOICES:
+                took = self._ms(fixed(h, k) | _INEXACT) * pace / workers
+                share = (shown.total + start * shown.tiles + chunk * h * k) / workers
+                longest = shown.heaviest / k
+                rests.append(took - (1 - share_of_speed) * share - share_of_speed * max(longest, share))
+                longest_units.append(share_of_speed * longest)
+        rests, longest_units = np.array(rests), np.array(longest_units)
+        return float((rests * longest_units).sum() / (longest_units**2).sum())
+
+    def _show(self, ratio: float, share: float = 1.0) -> Shown:
+        """A scene of that ratio; of less than that on a GPU too small for it."""
+        shown = self._stand.show(max(EVEN, ratio * min(1.0, self._stand.workers / (4 * MOST))), share)
+        if shown.heaviest < 1:
+            raise InputError("The calibration's scene drew no splats on this GPU; its numbers would mean nothing.")
+        return shown
+
+    def _blend(self, changes: Changes, training: bool = False) -> tuple[float, int]:
+        ms, chunks = self._stand.blend(changes, training)
+        if not 0 < ms < float("inf") or (changes["schedule.chunk"] != "off" and chunks < 1):
+            raise InputError(
+                f"Blending was timed at {ms} ms with {chunks} chunks, which cannot be; calibrate again while nothing "
+                "else runs on this GPU."
+            )
+        return ms, chunks
+
+    def _ms(self, changes: Changes, training: bool = False) -> float:
+        return self._blend(changes, training)[0]
+
+
+def _rate(splats: int, ms: float) -> float:
+    if splats <= 0 or ms <= 0:
+        raise InputError(
+            f"{splats:,} more splats took {ms:.4f} ms more, which cannot be; calibrate again while nothing else runs "
+            "on this GPU."
+        )
+    return splats / ms
+
+
+# ---- A GPU that is asked ---------------------------------------------------------------------------------------------
+
+
+class GpuStand:
+    """One renderer and the scene that it draws."""
+
+    def __init__(self, renderer: Renderer, workers: int, warps: int) -> None:
+        self._renderer = renderer
+        self.multiprocessors, self.workers, self.warps = renderer.memory.multiprocessors, workers, warps
+        self._drawn: Any = None
+
+    @staticmethod
+    def here() -> GpuStand:
+        """The current GPU."""
+        from splatscope.app.bench.schedule import ScheduleBench, ScheduleOptions
+        from splatscope.kernels.cuda.plan.planner import BLEND_THREADS
+
+        bench = ScheduleBench(ScheduleOptions(variants=("grid",)))
+        warps = BLEND_THREADS[bench.policies["grid"].blend.map] // 32
+        return GpuStand(bench.renderers["grid"], bench.workers(), warps)
+
+    def show(self, ratio: float, share: float = 1.0) -> Shown:
+        from splatscope.app.bench.scenes.crowded import EVEN_SPLATS, crowded_scene
+        from splatscope.app.bench.schedule import tile_counts
+
+        renderer = self._renderer
+        gaussians, camera = crowded_scene(ratio, self.workers, int(share * EVEN_SPLATS))
+        renderer.forget()
+        self._drawn = renderer.upload(gaussians), camera
+        # Not from the plan's record: only some ways to schedule look for the heaviest tile.
+        out, _ = renderer.complete(lambda: renderer.forward(*self._drawn, policy=_policy(_LPT)))
+        counts = tile_counts(out)
+        return Shown(int(counts.sum()), int(counts.max(initial=0)), counts.size)
+
+    def blend(self, changes: Changes, training: bool = False) -> tuple[float, int]:
+        import numpy as np
+
+        from splatscope.app.bench.schedule import decided, stage_times
+
+        renderer, policy = self._renderer, _policy(changes)
+
+        def draw() -> Any:
+            return renderer.forward(*self._drawn, policy=policy, training=training)
+
+        renderer.complete(draw)
+        for _ in range(WARM_UP):
+            draw()
+        ms = float(np.median([stage_times(draw, renderer)["blend"] for _ in range(REPEAT)]))
+        return ms, decided(renderer).get("chunk_units", 0)
+
+
+def _policy(changes: Changes) -> Policy:
+    from splatscope.kernels.ladder import changed, step
+
+    return changed(step("best"), changes)

@@ -1,0 +1,334 @@
+"""`splatscope bench --ladder`: every step of the ladder on the GPU, forward and backward, stage by stage.
+
+Steps, and other rasterisers where asked for (`app/bench/peers/rasterisers.py`), take turns repetition by repetition, on
+the same splats, camera and image gradient. How time is taken: `bench/measure/gpu.py`; what is drawn:
+`bench/scenes/subjects.py`; tables: `bench/tables/terminal.py` and `bench/tables/documents.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from splatscope.app.bench.measure.gpu import describe_gpu, hold, timed, wall_ms
+from splatscope.app.bench.measure.report import describe_run, results_path, spread, write_results
+from splatscope.app.bench.measure.roofline import kernel_reports, least_bytes
+from splatscope.app.bench.tables.terminal import print_scene
+from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
+from splatscope.kernels.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from splatscope.app.bench.peers.rasterisers import Peer
+    from splatscope.app.bench.scenes.subjects import Loaded, Subject
+    from splatscope.kernels.cuda.plan.planner import Plan, Scene
+    from splatscope.kernels.cuda.renderer import Renderer
+    from splatscope.kernels.policy import Policy
+
+WARM_UP = 3  # passes before anything is timed: launched, captured, replayed
+COUNT_TOLERANCE = 1e-4  # relative; as for the CPU
+MODES = ("view", "forward", "forward_backward")  # without and with what training needs
+
+
+@dataclass(frozen=True)
+class LadderOptions:
+    """What to measure on each scene."""
+
+    steps: tuple[str, ...] = ()  # all unless given
+    repeat: int = 20
+    toggles: bool = False  # also `best` with each toggle at each of its other values
+    versus: tuple[str, ...] = ()  # names of benchmarks.peers.PEERS, or all
+    out: Path | None = None  # JSON
+    chosen: PolicyChoice = NO_CHOICE  # another row, beside the preset it starts from
+
+
+def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
+    """Measures, prints, and writes JSON if told where: (the file, the results). Raises InputError, at the very end also
+    for counts or pictures that are wrong."""
+    from splatscope.app.bench.peers.rasterisers import find_peers
+    from splatscope.kernels.cuda.backend import need_gpu
+
+    if options.repeat < 1:
+        raise InputError(f"--repeat must be at least 1, got {options.repeat}.")
+    policies = ladder_policies(options)
+    need_gpu()
+    peers, absent = find_peers(options.versus)
+    for sentence in absent:
+        print(sentence, flush=True)
+    words = ["splatscope bench --ladder --scenes", *(subject.words for subject in subjects)]
+    words += ["--steps", *options.steps] if options.steps else []
+    words += [*options.chosen.options, *(["--toggles"] if options.toggles else [])]
+    words += ["--vs", *options.versus] if options.versus else []
+    command = " ".join([*words, f"--repeat {options.repeat}"])
+    results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
+    results["absent_peers"] = absent
+    bench, written = LadderBench(policies, options.repeat), None
+    if options.out is not None:
+        written = results_path(options.out, results, ["ladder", *(subject.name for subject in subjects)])
+    for subject in subjects:
+        result = bench.measure(subject, peers)
+        results["scenes"].append(result)
+        print_scene(result, results["machine"]["copy_gb_per_second"])
+        if written is not None:  # after each scene: minutes are not lost with the last one
+            write_results(written, results)
+    refuse_wrong(results, written)
+    return written, results
+
+
+def refuse_wrong(results: dict[str, Any], written: Path | None) -> None:
+    """Raises InputError if any row has counts or a picture that are not its scene's."""
+    wrong = [
+        f"{scene['name']}, {step}: {sentence}"
+        for scene in results["scenes"]
+        for step, row in scene["steps"].items()
+        for sentence in row["wrong"]
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        where = "above" if written is None else f"in {written}"
+        raise InputError(
+            f"What was drawn is not what the scene holds ({wrong[0]}{more}), so these times say nothing; all that was "
+            f"measured stands {where}, what is wrong with it too."
+        )
+
+
+def ladder_policies(options: LadderOptions) -> dict[str, Policy]:
+    """name -> policy, in the order of the table. Raises InputError for a step that there is not."""
+    from splatscope.kernels.ladder import STEPS, step
+    from splatscope.kernels.policy import toggle_table
+
+    found = {name: step(name) for name in options.steps or STEPS}
+    if options.versus:  # others are compared with it
+        found |= {"best": step("best")}
+    found |= rows_of(options.chosen)
+    if options.toggles:
+        for row in toggle_table("cuda"):
+            for value in row.values:
+                policy = step("best").with_value(row.stage, row.name, value)
+                if policy != step("best") and not policy.problems():
+                    found[f"best, {row.key} = {value}"] = policy
+    return found
+
+
+def rows_of(chosen: PolicyChoice) -> dict[str, Policy]:
+    """name -> policy of what --step and --toggle ask for, after the preset it starts from; nothing for nothing."""
+    from splatscope.kernels.ladder import step
+
+    return {} if chosen.is_default else {chosen.step: step(chosen.step), chosen.row: chosen.policy}
+
+
+class Job(Protocol):
+    """What takes turns: one step of ours, or another rasteriser."""
+
+    def warm_up(self) -> None: ...
+    def run(self, mode: str) -> Any: ...
+
+
+class LadderBench:
+    """Renderers without and with events, which share compiled kernels; a scene at a time."""
+
+    def __init__(
+        self, policies: dict[str, Policy], repeat: int, renderers: tuple[Renderer, Renderer] | None = None
+    ) -> None:
+        self.policies, self.repeat = policies, repeat
+        self._plain, self._timed = renderers or _renderers()
+
+    def measure(self, subject: Subject, peers: list[Peer] | None = None) -> dict[str, Any]:
+        """All steps, and the peers, on one scene."""
+        import torch
+
+        from splatscope.app.bench.peers.rasterisers import PeerInput, compare
+        from splatscope.app.bench.scenes.generated import upstream_gradient
+
+        loaded = subject.load()
+        self._forget()
+        scene = self._plain.upload(loaded.gaussians)
+        gradient = torch.from_numpy(upstream_gradient(loaded.camera)).to(scene.means.device)
+        steps = {
+            name: StepJob(self._plain, self._timed, scene, loaded, policy, gradient)
+            for name, policy in self.policies.items()
+        }
+        for policy in self.policies.values():  # compiling begins for all of them, on all processors
+            for training in (True, False):
+                self._plain.is_ready(policy, training, False, loaded.camera)
+        for name, job in steps.items():
+            start = perf_counter()
+            job.warm_up()
+            print(f"{subject.name} {name}: ready in {perf_counter() - start:.2f} s", flush=True)
+        for job in steps.values():  # buffers that grew for a later step took the graphs of earlier ones with them
+            job.warm_up()
+        best = steps.get("best") or list(steps.values())[-1]
+        others: dict[str, PeerJob] = {}
+        agreement: dict[str, Any] = {}
+        if peers:
+            given = PeerInput.of(scene, loaded.camera, loaded.gaussians.sh.shape[1])
+            image, ours = best.picture_and_gradients()
+            for peer in peers:
+                others[peer.name] = PeerJob(peer, given, gradient)
+                others[peer.name].warm_up()
+                agreement[peer.name] = compare(peer, gradient, image, ours)
+            del image, ours
+        clocks: dict[str, _Clock] = {name: _Clock(job) for name, job in [*steps.items(), *others.items()]}
+        for _ in range(self.repeat):
+            for clock in clocks.values():
+                clock.sample()
+        result = {
+            "name": subject.name,
+            "splats": scene.count,
+            "width": loaded.camera.width,
+            "height": loaded.camera.height,
+            "bits_match": loaded.bits_match,
+            "steps": {name: {**job.summary(best), **clocks[name].summary()} for name, job in steps.items()},
+            "peers": {
+                name: {"version": job.peer.version, **clocks[name].summary(), **agreement[name]}
+                for name, job in others.items()
+            },
+        }
+        self._forget()
+        for peer in peers or []:
+            peer.release()
+        torch.cuda.empty_cache()
+        return result
+
+    def _forget(self) -> None:
+        for renderer in (self._plain, self._timed):
+            renderer.forget()
+
+
+def _renderers() -> tuple[Renderer, Renderer]:
+    from splatscope.kernels.cuda.renderer import KernelStore, Renderer
+
+    kernels = KernelStore()
+    return Renderer(kernels=kernels), Renderer(timed=True, kernels=kernels)
+
+
+class _Clock:
+    """Times of one job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._samples: dict[str, list[float]] = {mode: [] for mode in (*MODES, "synchronous")}
+
+    def sample(self) -> None:
+        """One repetition: each mode with the host ahead of the GPU, then forward and backward from an idle GPU."""
+        import torch
+
+        pairs = {}
+        for mode in MODES:
+            hold()
+            pairs[mode] = timed(lambda m=mode: self._job.run(m))
+        torch.cuda.synchronize()
+        pairs["synchronous"] = timed(lambda: self._job.run("forward_backward"))
+        torch.cuda.synchronize()
+        for mode, pair in pairs.items():
+            self._samples[mode].append(pair.ms)
+        if isinstance(self._job, StepJob):
+            self._job.sample_stages()
+
+    def summary(self) -> dict[str, Any]:
+        """Spreads, and wall-clock times taken now. `synchronous` has the host's gaps in it, as a lone call has."""
+        wall = {mode: round(wall_ms(lambda m=mode: self._job.run(m)), 4) for mode in ("view", "forward_backward")}
+        return {**{mode: spread(values) for mode, values in self._samples.items()}, "wall_ms": wall}
+
+
+class StepJob:
+    """One step on one scene."""
+
+    def __init__(
+        self, plain: Renderer, timed_renderer: Renderer, scene: Scene, loaded: Loaded, policy: Policy, gradient: Any
+    ) -> None:
+        self.plain, self.timed, self.scene, self.loaded = plain, timed_renderer, scene, loaded
+        self.policy, self.gradient = policy, gradient
+        self.stages: dict[str, list[float]] = {}
+        self.image: Any = None
+        self.record: np.void | None = None
+        self.plan: Plan | None = None
+
+    def run(self, mode: str, renderer: Renderer | None = None) -> Any:
+        """One pass, started and not waited for."""
+        renderer = renderer or self.plain
+        outputs = renderer.forward(self.scene, self.loaded.camera, policy=self.policy, training=mode != "view")
+        if mode == "forward_backward":
+            renderer.backward(self.gradient)
+        return outputs
+
+    def warm_up(self) -> None:
+        """Compiles, makes room, captures; keeps the picture and the counts."""
+        for renderer in (self.plain, self.timed):
+            for mode in MODES:
+                outputs, self.record = renderer.complete(lambda r=renderer, m=mode: self.run(m, r))
+                self.image = outputs.image.clone()
+                for _ in range(WARM_UP):
+                    self.run(mode, renderer)
+        self.plan = self.plain.newest_plan
+
+    def sample_stages(self) -> None:
+        """Stage times of one pass."""
+        import torch
+
+        hold()
+        self.run("forward_backward", self.timed)
+        torch.cuda.synchronize()
+        self.timed.stage_ms.clear()
+        self.run("forward_backward", self.timed)  # a graph tells the times of its replay at the next one
+        torch.cuda.synchronize()
+        for stage, ms in self.timed.stage_ms.items():
+            self.stages.setdefault(stage, []).append(ms)
+
+    def picture_and_gradients(self) -> tuple[Any, dict[str, Any]]:
+        """Copies of the image [H, W, 3] and of the gradients by name, on the GPU."""
+        outputs = self.run("forward")
+        gradients = self.plain.backward(self.gradient)
+        return outputs.image.clone(), {name: gradient.clone() for name, gradient in gradients.items()}
+
+    def summary(self, best: StepJob) -> dict[str, Any]:
+        """Counts, stage times, costs, and what is not as it must be."""
+        assert self.record is not None
+        assert self.plan is not None
+        counts = {key: int(self.record[key]) for key in ("visible", "instances", "skipped")}
+        return {
+            **counts,
+            "stages": {stage: spread(values) for stage, values in self.stages.items()},
+            "least_bytes": least_bytes(self.plan, self.scene.count, counts, self.loaded.camera),
+            "kernels": kernel_reports(self.plan),
+            "wrong": self._wrong(counts),
+            "image_difference": float((self.image - best.image).abs().max()),
+        }
+
+    def _wrong(self, counts: dict[str, int]) -> list[str]:
+        """Sentences about counts that are not those of the scene; only exact bounds of plain splats have some."""
+        sentences, expected, policy = [], self.loaded.expected, self.policy
+        if expected is not None and policy.bin.bounds == "row_span" and policy.project.filter == "plain":
+            for key, wanted in (("visible", expected.visible), ("instances", expected.instances)):
+                if abs(counts[key] - wanted) > COUNT_TOLERANCE * wanted:
+                    sentences.append(f"{key} are {counts[key]:,}, expected {wanted:,}")
+        if not bool(self.image.isfinite().all()):
+            sentences.append("the picture is not finite")
+        return sentences
+
+
+class PeerJob:
+    """Another rasteriser on the same scene."""
+
+    def __init__(self, peer: Peer, given: Any, gradient: Any) -> None:
+        self.peer, self._gradient = peer, gradient
+        peer.prepare(given)
+
+    def run(self, mode: str) -> Any:
+        """One pass; whether the host waits in it is the peer's affair."""
+        import torch
+
+        if mode == "view":
+            with torch.no_grad():
+                return self.peer.forward()
+        image = self.peer.forward()
+        return self.peer.backward(image, self._gradient) if mode == "forward_backward" else image
+
+    def warm_up(self) -> None:
+        """Whatever the first passes do that later ones do not."""
+        for _ in range(WARM_UP):
+            for mode in MODES:
+                self.run(mode)

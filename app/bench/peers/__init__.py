@@ -1,0 +1,1 @@
+"""Runs other rasterisers and trainers for comparison."""

@@ -1,0 +1,1 @@
+"""Makes the scenes and cameras that are measured."""

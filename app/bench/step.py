@@ -1,0 +1,222 @@
+"""Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
+
+    python -m splatscope.app.bench.step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=fused]
+                                               [--vs gsplat inria faster_gs faster_gs_fused [--losses ours fused_ssim]]
+
+A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
+zero, so that all steps do the same work: Adam moves the same bytes. With --views, steps go round among cameras turned
+about the first, so that splats come into sight and leave it, which is what lazy Adam is about. `gpu` is between events
+around many steps, `wall` the host's clock around the same steps; stages come from a run of their own, whose events cost
+a little. With --vs, steps of other rasterisers take turns with ours (`bench/peers/steps.py`), with our loss kernels or
+with those of the public package fused_ssim, or a row of each (--losses). --json writes all of it. Nothing is trained
+here; the trainer is `training/trainer.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from splatscope.app.bench.peers.rasterisers import PARAMETERS
+from splatscope.app.bench.peers.step_losses import LossChoice
+from splatscope.app.bench.peers.steps import (
+    PeerSteps,
+    StepPeer,
+    compare_steps,
+    find_contenders,
+    largest_difference,
+    print_beside,
+)
+from splatscope.app.bench.scenes.generated import BenchmarkScene, make_scene
+from splatscope.kernels.cuda.training_step import AdamRates, StepRequest, TrainingStep
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.types import Camera, RenderSettings
+
+WARM_UP = 10
+REPEATS = 5
+NO_RATES = AdamRates(0, 0, 0, 0, 0, 0)
+
+
+def turned(camera: Camera, angle: float) -> Camera:
+    """The same camera after a turn about its vertical axis, radians."""
+    turn = np.eye(4)
+    turn[0, 0] = turn[2, 2] = np.cos(angle)
+    turn[0, 2], turn[2, 0] = np.sin(angle), -np.sin(angle)
+    c = camera
+    return Camera.from_matrix(turn @ c.matrix, c.width, c.height, c.fx, c.fy, c.cx, c.cy, c.near)
+
+
+def measure(made: BenchmarkScene, policy: Policy, steps: int, views: int, kernels: Any) -> dict[str, Any]:
+    """Times of one scene. Raises InputError where there is no room."""
+    result: dict[str, Any] = {"scene": made.name, "splats": made.gaussians.count}
+    for timed in (False, True):
+        training = TrainingStep(made.gaussians, policy, timed_every=int(timed), kernels=kernels)
+        requests = _requests(training, made, views)
+        for number in range(max(WARM_UP, 2 * views)):
+            training.run(requests[number % views])
+        outcomes = training.outcomes(wait=True)[-views:]
+        result["visible"] = round(sum(outcome.visible for outcome in outcomes) / views)
+        result["pairs"] = round(sum(outcome.instances for outcome in outcomes) / views)
+        if timed:
+            result["stages"] = _stages(training, requests)
+        else:
+            result |= _totals(training, requests, steps)
+        del training
+        torch.cuda.empty_cache()
+    return result
+
+
+def _cameras(made: BenchmarkScene, views: int) -> list[Camera]:
+    return [turned(made.camera, 2 * np.pi * view / views) for view in range(views)]
+
+
+def _photograph(made: BenchmarkScene) -> np.ndarray:
+    """Noise [H, W, 3], the same for all."""
+    return np.random.default_rng(0).integers(0, 256, (made.camera.height, made.camera.width, 3), np.uint8)
+
+
+def _requests(training: TrainingStep, made: BenchmarkScene, views: int) -> list[StepRequest]:
+    target = training.targets.add(_photograph(made))
+    return [StepRequest(camera, RenderSettings(), target, NO_RATES) for camera in _cameras(made, views)]
+
+
+class OurSteps:
+    """Our steps as a job that takes turns with those of others."""
+
+    name, version = "ours", ""
+
+    def __init__(self, made: BenchmarkScene, policy: Policy, views: int, kernels: Any) -> None:
+        self._made, self._policy, self._views, self._kernels = made, policy, views, kernels
+        self._training: Any = None
+        self._requests: list[StepRequest] = []
+
+    def start(self) -> None:
+        self._training = TrainingStep(self._made.gaussians, self._policy, kernels=self._kernels)
+        self._requests = _requests(self._training, self._made, self._views)
+
+    def run(self, number: int) -> None:
+        self._training.run(self._requests[number % self._views])
+
+    def finish(self) -> float:
+        return self._training.outcomes(wait=True)[-1].loss
+
+    def moved(self) -> float:
+        begun, now = self._made.gaussians, self._training.splats.gaussians()
+        pairs = [(torch.from_numpy(getattr(of, name)) for name in PARAMETERS) for of in (now, begun)]
+        return largest_difference(*pairs)
+
+    def stop(self) -> None:
+        self._training, self._requests = None, []
+
+
+def measure_beside(
+    made: BenchmarkScene,
+    policy: Policy,
+    steps: int,
+    views: int,
+    kernels: Any,
+    contenders: list[tuple[StepPeer, LossChoice]],
+) -> dict[str, dict[str, Any]]:
+    """Our steps and those of others in turns: name -> a row, ours first."""
+    cameras, pixels = _cameras(made, views), _photograph(made)
+    theirs = [
+        PeerSteps(
+            peer, made.gaussians, cameras, pixels, partial(loss.make, made.camera, kernels), loss.label, loss.version
+        )
+        for peer, loss in contenders
+    ]
+    jobs = [OurSteps(made, policy, views, kernels), *theirs]
+    return compare_steps(jobs, steps, REPEATS, max(WARM_UP, 2 * views))
+
+
+def _totals(training: TrainingStep, requests: list[StepRequest], steps: int) -> dict[str, Any]:
+    """GPU and wall milliseconds a step, medians of repeats, and the largest memory."""
+    gpu, wall = [], []
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begun = perf_counter()
+        start.record()
+        for number in range(steps):
+            training.run(requests[number % len(requests)])
+        end.record()
+        training.outcomes(wait=True)
+        torch.cuda.synchronize()
+        wall.append(1e3 * (perf_counter() - begun) / steps)
+        gpu.append(start.elapsed_time(end) / steps)
+    return {
+        "gpu_ms": round(float(np.median(gpu)), 4),
+        "wall_ms": round(float(np.median(wall)), 4),
+        "gpu_spread": [round(min(gpu), 4), round(max(gpu), 4)],
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+    }
+
+
+def _stages(training: TrainingStep, requests: list[StepRequest]) -> dict[str, float]:
+    """Means over the views of medians of repeats."""
+    found: dict[str, list[list[float]]] = {}
+    for view, request in [*enumerate(requests)] * (30 if len(requests) == 1 else 8):
+        training.run(request)
+        training.outcomes(wait=True)
+        for stage, ms in training.stage_ms.items():
+            found.setdefault(stage, [[] for _ in requests])[view].append(ms)
+    return {stage: round(float(np.mean([np.median(t) for t in times])), 4) for stage, times in found.items()}
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """The stages with their share of the step."""
+    stages, whole = result["stages"], result["gpu_ms"]
+    print(
+        f"{result['scene']}: {result['splats']:,} splats, {result['visible']:,} visible, {result['pairs']:,} pairs; "
+        f"step {whole:.3f} ms on the GPU, {result['wall_ms']:.3f} wall; {result['peak_gib']} GiB"
+    )
+    for stage, ms in stages.items():
+        print(f"  {stage:<18}{ms:8.3f} ms {100 * ms / whole:5.1f} %")
+    print(f"  {'unattributed':<18}{whole - sum(stages.values()):8.3f} ms", flush=True)
+
+
+def main() -> None:
+    """Reads the command line, measures, prints and writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenes", nargs="+")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--views", type=int, default=1)
+    parser.add_argument("--set", nargs="*", default=[], metavar="STAGE.NAME=VALUE")
+    parser.add_argument("--vs", nargs="*", default=[], metavar="NAME", help="other rasterisers, or all")
+    parser.add_argument(
+        "--losses", nargs="*", default=["ours"], metavar="NAME", help="theirs: ours, fused_ssim, or all"
+    )
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    from splatscope.kernels.cuda.renderer import KernelStore
+
+    policy, kernels, results = Policy(), KernelStore(), []
+    for setting in options.set:
+        key, _, value = setting.partition("=")
+        stage, _, toggle = key.partition(".")
+        policy = policy.with_value(stage, toggle, value)
+    contenders, absent = find_contenders(tuple(options.vs), tuple(options.losses))
+    for sentence in absent:
+        print(sentence)
+    for name in options.scenes:
+        torch.cuda.reset_peak_memory_stats()
+        made = make_scene(name)
+        results.append(measure(made, policy, options.steps, options.views, kernels))
+        print_table(results[-1])
+        if contenders:
+            beside = measure_beside(made, policy, options.steps, options.views, kernels, contenders)
+            results[-1]["beside"] = beside
+            print_beside(beside)
+        if options.json is not None:
+            options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Writes results as tables, for the terminal and for documents."""

@@ -1,0 +1,1 @@
+"""Carries out the subcommands, one module each."""

@@ -1,0 +1,26 @@
+"""Carries out a parsed command line: one module a subcommand, imported when it is asked for.
+
+Each module has `run(options)`. The table keeps `--help` fast and rendering free of torch and of the window.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from splatscope.app.options import bench, subcommands
+
+MODULES: dict[type, str] = {
+    subcommands.View: "commands.view",
+    subcommands.Train: "commands.train",
+    subcommands.Render: "commands.render",
+    subcommands.Eval: "commands.evaluate",
+    subcommands.Convert: "commands.convert",
+    subcommands.Doctor: "commands.doctor",
+    subcommands.Demo: "commands.demo",
+    bench.BenchOptions: "bench.dispatch",
+}
+
+
+def run(options: object) -> None:
+    """Carries out one parsed command line. Raises InputError with a sentence for the user."""
+    import_module(f"splatscope.app.{MODULES[type(options)]}").run(options)

@@ -1,0 +1,31 @@
+"""`splatscope doctor`: one page about a capture before it is trained.
+
+What the capture says of itself comes from `assets/checks/checkup.py`; this adds what training it would take. The
+window shows the same `Checkup`.
+"""
+
+from __future__ import annotations
+
+from splatscope.app.opening.examine import examine
+from splatscope.app.options import subcommands
+from splatscope.app.terminal import say
+from splatscope.assets.checks.checkup import check_up_bare
+from splatscope.assets.formats import open_capture
+from splatscope.assets.sfm.search import NoCamerasError
+from splatscope.kernels.backends import make_backend
+from splatscope.training.config import DataConfig, TrainConfig
+
+
+def run(options: subcommands.Doctor) -> None:
+    """Prints the page. Raises InputError if the capture does not open."""
+
+    data = DataConfig(images=options.images, resolution=options.resolution, axes=options.axes)
+    config = TrainConfig(iterations=options.iterations, data=data)
+    config.check()
+    try:
+        capture = open_capture(options.dataset, options.images, axes=options.axes)
+    except NoCamerasError as error:
+        print("\n".join(check_up_bare(error.path, error.folder, decode=not options.quick).lines()))
+        return
+    backend = None if options.quick else make_backend(options.backend)
+    say(examine(capture, config, backend, decode=not options.quick).lines())

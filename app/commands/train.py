@@ -1,0 +1,46 @@
+"""Trains a capture, in the window or in the terminal: `splatscope train`."""
+
+from __future__ import annotations
+
+from splatscope.app.opening.find_cameras import open_or_find
+from splatscope.app.options import fields, subcommands
+from splatscope.app.options.policy import choose_policy
+from splatscope.app.run.headless import train_in_terminal
+from splatscope.app.run.plan import RunPlan
+from splatscope.app.run.training_setup import plan_training
+from splatscope.app.terminal import warn
+from splatscope.kernels.backends import make_backend
+from splatscope.viewer.display import display_is_present
+
+
+def run(options: subcommands.Train) -> None:
+    """Trains in the window, or in the terminal where there is none. Raises InputError."""
+    toggles = choose_policy(options.step, options.toggle)
+    size = fields.parse_size(options.size, "--size")
+    plan = plan_training(options)
+    RunPlan(plan.config, plan.out, plan.begin).check_folder(plan.out)  # a search for cameras takes minutes
+    warn(filter(None, [plan.remark]))
+    images = plan.config.data.images
+    if not options.headless and display_is_present():
+        from splatscope.app.open_window import open_window  # loads the window's library
+
+        open_window(
+            plan.capture,
+            backend=options.backend,
+            size=size,
+            ui_scale=options.ui_scale,
+            nvtx=options.nvtx,
+            training=lambda: plan.config,
+            images=images,
+            out=plan.out,
+            autostart=not options.paused,
+            begin=plan.begin,
+            toggles=toggles,
+        )
+        return
+
+    capture = open_or_find(plan.capture, plan.config.data, plan.begin.path if plan.begin else None)
+    backend = make_backend(options.backend, nvtx=options.nvtx)
+    warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
+    trainer = RunPlan(plan.config, plan.out, plan.begin)(capture, backend)
+    train_in_terminal(trainer, toggles)

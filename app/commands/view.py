@@ -1,0 +1,31 @@
+"""Opens the window: `splatscope view`."""
+
+from __future__ import annotations
+
+from splatscope.app.open_window import open_window
+from splatscope.app.options import fields, subcommands
+from splatscope.app.options.policy import choose_policy
+from splatscope.kernels.errors import InputError
+from splatscope.training.config import DataConfig, TrainConfig
+
+
+def run(options: subcommands.View) -> None:
+    """Opens the window on what was named, or empty. Raises InputError."""
+
+    toggles = choose_policy(options.step, options.toggle)
+    size = fields.parse_size(options.size, "--size")
+    if options.path is not None and not options.path.exists():
+        raise InputError(f"{options.path} does not exist; give a .ply file, a model folder or a capture folder.")
+    open_window(
+        options.path,
+        backend=options.backend,
+        size=size,
+        ui_scale=options.ui_scale,
+        nvtx=options.nvtx,
+        training=lambda: TrainConfig(data=DataConfig(axes=options.axes)),
+        images="images",
+        out=None,
+        autostart=False,
+        toggles=toggles,
+        activated=options.activated,
+    )

@@ -1,0 +1,1 @@
+"""Declares what each subcommand takes. Cheap to import: `--help` needs it."""

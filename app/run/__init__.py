@@ -1,0 +1,1 @@
+"""Plans, runs and describes a training run."""

@@ -1,0 +1,1 @@
+"""Checks a capture before it is trained."""

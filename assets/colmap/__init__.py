@@ -1,0 +1,1 @@
+"""Reads COLMAP captures."""

@@ -1,0 +1,1 @@
+"""Finds, decodes, turns, undistorts and masks photographs."""

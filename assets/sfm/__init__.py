@@ -1,0 +1,1 @@
+"""Finds cameras for photographs without any."""

@@ -1,0 +1,1 @@
+"""Reads the folder of a trained model."""

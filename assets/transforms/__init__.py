@@ -1,0 +1,1 @@
+"""Reads captures with a `transforms.json`, and those of phone apps."""

@@ -1,1 +1,0 @@
-"""Benchmark scenes; results/ holds what `splatscope bench` wrote."""

@@ -1,0 +1,72 @@
+"""Chooses and makes the rendering backend: cpu, cuda or reference.
+
+Importing this module loads neither torch nor numba: a backend is imported when it is made.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from splatscope.kernels.backend import Backend, BackendName
+from splatscope.kernels.errors import InputError
+
+
+def gpu_is_present() -> bool:
+    """True if the NVIDIA driver lists a GPU. Asks NVML, so neither torch nor CUDA is loaded."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        pynvml.nvmlShutdown()
+    except Exception:  # no driver, no library, no permission: all mean that the CPU renders
+        return False
+    return count > 0
+
+
+def make_backend(name: BackendName = "auto", nvtx: bool = False) -> Backend:
+    """The backend of that name; `auto` is the GPU where one can be used.
+
+    `nvtx` gives profilers the names of stages, where the backend has a GPU.
+    """
+    if name == "auto":
+        name = "cuda" if gpu_is_present() and _cuda_problem() is None else "cpu"
+    if name == "cpu":
+        from splatscope.kernels.cpu import CpuBackend
+
+        return CpuBackend()
+    if name == "reference":
+        from splatscope.kernels.reference.backend import ReferenceBackend
+
+        return ReferenceBackend()
+    if name == "cuda":
+        from splatscope.kernels.cuda.backend import CudaBackend
+
+        return CudaBackend(nvtx=nvtx)
+    raise InputError(f"--backend must be auto, cpu, cuda or reference, got {name!r}.")
+
+
+def why_not_gpu() -> str | None:
+    """Why `auto` does not use the GPU that this machine has, or None; asks the libraries, which takes seconds."""
+    return _cuda_problem() if gpu_is_present() else None
+
+
+def _cuda_problem() -> str | None:
+    from splatscope.kernels.cuda.backend import need_gpu
+
+    try:
+        need_gpu()
+    except InputError as error:
+        return str(error)
+    return _first_picture_problem()
+
+
+@cache
+def _first_picture_problem() -> str | None:
+    """Why a GPU that all libraries found does not draw, or None; one small picture tells, once."""
+    try:
+        make_backend("cuda").warm_up()
+    except Exception as error:  # a driver, a compiler or a card we do not know: nobody asked for the GPU by name
+        text = str(error).strip().splitlines() or [""]
+        return f"The GPU did not draw a first picture ({type(error).__name__}: {text[0][:200]})."
+    return None

@@ -1,0 +1,1 @@
+"""Compiles kernels, lays out their arguments, allocates buffers and launches."""

@@ -1,0 +1,247 @@
+"""The one place that launches CUDA kernels, times them and captures them in graphs. Read `cuda/plan/planner.py` next.
+
+Nothing else touches launch syntax, events or NVTX. Kernels run on torch's current stream, arguments go by value as
+one record (`arguments.py`). Nothing here waits for the GPU: times are read frames later, from events that have
+passed. The CPU harness in tests/support/cuda_on_cpu has the same `launch` and `stage`, so that a pipeline can run there
+too.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from splatscope.kernels.cuda.launch.compiler import Kernel
+
+DEFAULT_SHARED_LIMIT = 48 << 10  # bytes of dynamic shared memory a block gets without asking
+
+
+class Event(Protocol):
+    """What we use of torch.cuda.Event."""
+
+    def record(self) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end_event: Any) -> float: ...
+
+
+def _event(external: bool = False) -> Event:
+    import torch
+
+    return torch.cuda.Event(enable_timing=True, external=external)
+
+
+@dataclass
+class Marks:
+    """Pairs of events around the stages of one frame, in the order they began."""
+
+    pairs: list[tuple[str, Event, Event]]
+
+    def read(self) -> dict[str, float] | None:
+        """Milliseconds a stage, summed where a name comes twice; None while the GPU is not done."""
+        if not all(end.query() for _, _, end in self.pairs):
+            return None
+        times: dict[str, float] = {}
+        for name, start, end in self.pairs:
+            times[name] = times.get(name, 0.0) + start.elapsed_time(end)
+        return times
+
+    def spans(self, base: Event) -> list[tuple[str, float, float]]:
+        """(stage, beginning, end) in milliseconds since an earlier event; the GPU must be done."""
+        return [(name, base.elapsed_time(start), base.elapsed_time(end)) for name, start, end in self.pairs]
+
+
+class Timeline:
+    """Stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
+
+    def __init__(self, frames: int = 8, make_event: Callable[[], Event] = _event) -> None:
+        self._make_event = make_event
+        self._spare: list[Event] = []
+        self._current = Marks([])
+        self._pending: deque[Marks] = deque()
+        self._frames = frames
+        self.newest = Marks([])  # of the frame that ended last; good until the next one begins
+
+    def mark(self) -> Event:
+        """An event of the caller's own, recorded now."""
+        event = self._make_event()
+        event.record()
+        return event
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Times what the body launches."""
+        start, end = self._take(), self._take()
+        self._current.pairs.append((name, start, end))
+        start.record()
+        try:
+            yield
+        finally:
+            end.record()
+
+    def take_frame(self) -> Marks:
+        """The stages so far, for the caller to keep; what follows belongs to the next frame."""
+        marks, self._current = self._current, Marks([])
+        return marks
+
+    def end_frame(self) -> None:
+        """What follows belongs to the next frame."""
+        self.newest = self.take_frame()
+        self._pending.append(self.newest)
+        while len(self._pending) > self._frames:
+            self._give_back(self._pending.popleft())
+
+    def read_finished(self) -> list[dict[str, float]]:
+        """Milliseconds a stage of each frame that the GPU has finished since the last call, oldest first."""
+        finished = []
+        while self._pending and (times := self._pending[0].read()) is not None:
+            finished.append(times)
+            self._give_back(self._pending.popleft())
+        return finished
+
+    def _take(self) -> Event:
+        return self._spare.pop() if self._spare else self._make_event()
+
+    def _give_back(self, marks: Marks) -> None:
+        for _, start, end in marks.pairs:
+            self._spare += [start, end]
+
+
+class Graph:
+    """Launches captured once and replayed as one.
+
+    Pointers and capacities are baked in; whatever changes from frame to frame lives in device memory. Drop the
+    graph before the buffers it points into.
+    """
+
+    def __init__(self, graph: Any, marks: Marks) -> None:
+        self._graph = graph
+        self.marks = marks  # of the newest replay
+        self._replayed = False
+
+    def replay(self) -> dict[str, float] | None:
+        """Starts it once more. Returns the stage times of the previous replay if the GPU was done with it."""
+        times = self.marks.read() if self._replayed else None
+        self._graph.replay()
+        self._replayed = True
+        return times
+
+
+class Launcher:
+    """Launches on torch's current stream. With a timeline, `stage` times; with `nvtx`, profilers see the names."""
+
+    def __init__(self, timeline: Timeline | None = None, nvtx: bool = False) -> None:
+        self.timeline = timeline
+        self.nvtx = nvtx
+        self._streams: dict[int, Any] = {}  # CuPy's view of torch's streams, by address
+        self._beside: Any = None  # a second stream, once needed
+        self._large_shared: dict[str, int] = {}  # dynamic shared bytes granted so far, by kernel
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: np.ndarray,
+        shared: int = 0,
+        stream: Any = None,
+    ) -> None:
+        """One launch. `arguments` is what `kernel.arguments.pack` returned, `shared` the dynamic bytes a block,
+        `stream` a torch stream if not the current one. Does nothing for an empty grid.
+        """
+        if 0 in grid:
+            return
+        if shared > self._large_shared.get(kernel.name, DEFAULT_SHARED_LIMIT):
+            _allow_dynamic_shared(kernel, shared)
+            self._large_shared[kernel.name] = shared
+        kernel.function(grid, block, (arguments,), shared_mem=shared, stream=self._stream(stream))
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Names and, with a timeline, times what the body launches."""
+        times = self.timeline.stage(name) if self.timeline else nullcontext()
+        with self.range(name), times:
+            yield
+
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """Names the body for profilers, and does nothing else. A graph has no stages for them: with `nvtx`, launch."""
+        return _nvtx_range(name) if self.nvtx else nullcontext()
+
+    def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:
+        """Lets what both launch run at once. Blocks of `first` are preferred: it has a stream of high priority."""
+        import torch
+
+        if self._beside is None:
+            self._beside = torch.cuda.Stream(priority=-1)
+        current, side = torch.cuda.current_stream(), self._beside
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            first()
+        second()
+        current.wait_stream(side)
+
+    def capture(self, work: Callable[[], None]) -> Graph:
+        """Captures what `work` launches, its stages included. Everything must have been compiled and run before."""
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        own, marks = self.timeline, Timeline(make_event=lambda: _event(external=True))
+        self.timeline = marks if own else None
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        try:
+            with _without_collection(), torch.cuda.stream(side):
+                graph.capture_begin(capture_error_mode="thread_local")  # other threads may compile meanwhile
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        finally:
+            self.timeline = own
+        torch.cuda.current_stream().wait_stream(side)
+        return Graph(graph, marks.take_frame())
+
+    def _stream(self, stream: Any) -> Any:
+        import cupy  # pyright: ignore[reportMissingImports]
+        import torch
+
+        address = (stream or torch.cuda.current_stream()).cuda_stream
+        if address not in self._streams:
+            self._streams[address] = cupy.cuda.ExternalStream(address)
+        return self._streams[address]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """While a capture is on, a forgotten graph must not be destroyed: that would end the capture with an error."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def _nvtx_range(name: str) -> Iterator[None]:
+    import torch
+
+    torch.cuda.nvtx.range_push(name)
+    try:
+        yield
+    finally:
+        torch.cuda.nvtx.range_pop()
+
+
+def _allow_dynamic_shared(kernel: Kernel, size: int) -> None:
+    import cupy.cuda  # pyright: ignore[reportMissingImports]
+
+    driver: Any = cupy.cuda.driver  # typed as if it might be absent
+
+    driver.funcSetAttribute(kernel.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size)

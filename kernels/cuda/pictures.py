@@ -1,0 +1,104 @@
+"""From device tensors to what a screen and a caller need: RGBA, pinned copies, arrays fetched when asked for.
+
+No kernel of ours: torch's are enough for a conversion that reads each number once. `backend.py` uses this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.schedule.timeline import Recording
+from splatscope.kernels.types import Frame, Int32
+
+OPAQUE = 255
+
+
+class DeviceFrame(Frame):
+    """A frame whose image, depth and transmittance stay on the GPU until somebody reads them; from any thread."""
+
+    @staticmethod
+    def of(
+        tensors: Mapping[str, Any],
+        tile_counts: Int32,
+        record: np.void,
+        stage_ms: dict[str, float],
+        recording: Recording | None = None,
+    ) -> DeviceFrame:
+        """`tensors` by the names of the frame's arrays: its own from now on. `record` is the frame's, with counters."""
+        frame = object.__new__(DeviceFrame)
+        counters = {name: int(record[name]) for name in ("visible", "instances", "skipped")}
+        values = {"tile_counts": tile_counts, "stage_ms": stage_ms, "recording": recording, **counters}
+        values["_tensors"] = dict(tensors)
+        for name, value in values.items():
+            object.__setattr__(frame, name, value)
+        return frame
+
+    def tensor(self, name: str) -> Any:
+        """One of its arrays where it lies on the GPU."""
+        return self.__dict__["_tensors"][name]
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is not there yet."""
+        tensors = self.__dict__.get("_tensors", {})
+        if name not in tensors:
+            raise AttributeError(name)
+        array = tensors[name].cpu().numpy()
+        object.__setattr__(self, name, array)
+        return array
+
+
+class RgbaConverter:
+    """uint8 [H, W, 4] of float [H, W, 3] on the device: clamped to [0, 1], rounded, opaque; NaN is 0."""
+
+    def __init__(self) -> None:
+        self._rgba: Any = None
+
+    def __call__(self, image: Any) -> Any:
+        """A tensor that the next call overwrites."""
+        import torch
+
+        height, width, _ = image.shape
+        if self._rgba is None or self._rgba.shape[:2] != (height, width):
+            self._rgba = torch.full((height, width, 4), OPAQUE, dtype=torch.uint8, device=image.device)
+        self._rgba[..., :3] = image.clamp(0.0, 1.0).mul_(255.0).round_()
+        return self._rgba
+
+
+class HostCopies:
+    """Copies of tensors on their way to pinned memory, behind whatever their stream has to do before.
+
+    Torch keeps pinned memory for reuse, so that a picture as large as one that is gone costs no allocation.
+    """
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        import torch
+
+        self._event: Any = None
+        if not tensors[0].is_cuda:
+            self._copies = [tensor.clone() for tensor in tensors]
+            return
+        self._copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+        for copy, tensor in zip(self._copies, tensors, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event()
+        self._event.record()
+
+    @property
+    def ready(self) -> bool:
+        """True if `arrays` does not wait."""
+        return self._event is None or self._event.query()
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """The copies. Waits for these and for nothing behind them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [copy.numpy() for copy in self._copies]
+
+
+def copy_to_host(tensors: Sequence[Any]) -> list[NDArray[Any]]:
+    """Copies of all tensors by way of pinned memory; waits once for the GPU."""
+    return HostCopies(tensors).arrays()

@@ -1,0 +1,1 @@
+"""Plans the launches of a forward and a backward pass."""

@@ -1,0 +1,220 @@
+"""The launches of the load-balanced path: the plan of a frame, and blending that follows it, forward and backward.
+
+`planner.py` calls this where a policy hands out tiles in another order than the grid's, or splits some. What is
+decided, and the same in NumPy: `schedule/rules.py`; on the GPU: cuda/source/schedule.cuh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from splatscope.kernels.cuda.launch.arguments import struct_layout
+from splatscope.kernels.cuda.launch.buffers import Memory, address
+from splatscope.kernels.cuda.launch.compiler import MULTIPROCESSORS, Kernel
+from splatscope.kernels.cuda.plan.passes import KEY_BINS, KEY_DIGIT_BITS, Pass, source
+from splatscope.kernels.cuda.plan.sort import Sorting, add_order, bits_of_passes
+from splatscope.kernels.policy import SchedulePolicy
+from splatscope.kernels.schedule.calibration import Calibration, stored_calibration
+from splatscope.kernels.schedule.rules import LEAST_CUT, CostModel, Machine
+from splatscope.kernels.schedule.timeline import Recording, recording_of_gpu
+
+PLAN_THREADS = 1024  # of the block that decides
+TILE_PIXELS = 256
+POLICY_CHUNKS = 1024  # room for chunks of a frame; where it is full, tiles stay whole
+MOST_CHUNKS = 1 << 16  # likewise, where every tile may be split
+RESIDENT_THREADS = 1536  # on a multiprocessor of a GPU that is not known
+LEAST_GAIN = CostModel().least_gain
+TRAINING_CUT = 512  # splats: the backward pass gains where the forward pass alone would not
+
+
+class Planner(Protocol):
+    """What `pipeline._Planner` offers."""
+
+    memory: Memory
+    made_for: Pass
+    kernels: dict[str, Kernel]
+    sort_bins: Any
+    sorts: dict[str, int]
+    frame: Any
+    tile_starts: Any
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: str, zeroed: bool = False) -> Any: ...
+    def add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None: ...
+    def put_together(self) -> None: ...
+    def ticket(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """What the plan of a frame leaves: the `UnitArgs` of the blend kernels, and the record of what was decided."""
+
+    record: Any  # bytes of struct Schedule
+    units: dict[str, Any]
+    tiles: int
+    chunk_room: int
+
+
+def schedule_dtype() -> np.dtype[Any]:
+    """The layout of `struct Schedule`."""
+    return struct_layout(source("schedule.cuh").text, "Schedule").dtype
+
+
+def unit_dtype() -> np.dtype[Any]:
+    """The layout of `struct UnitRecord`."""
+    return struct_layout(source("dispatch.cuh").text, "UnitRecord").dtype
+
+
+def chunk_dtype() -> np.dtype[Any]:
+    """The layout of `struct Chunk`."""
+    return struct_layout(source("schedule.cuh").text, "Chunk").dtype
+
+
+def resident_blocks(kernel: Kernel, threads: int, memory: Memory) -> int:
+    """Blocks of a kernel that run at once on a multiprocessor."""
+    if kernel.report is None or memory.architecture not in MULTIPROCESSORS:
+        return RESIDENT_THREADS // threads
+    return kernel.report.blocks_per_multiprocessor(threads, memory.architecture)
+
+
+def machine_of(kernel: Kernel, threads: int, memory: Memory) -> Machine:
+    """The GPU as blocks of `threads` threads of a kernel find it."""
+    saturated_by = calibration_of(memory).saturating_warps / (threads // 32)
+    return Machine(memory.multiprocessors, resident_blocks(kernel, threads, memory), saturated_by)
+
+
+def costs_of(policy: SchedulePolicy, training: bool, memory: Memory) -> CostModel:
+    """What units cost, by the calibration of the GPU."""
+    costs = calibration_of(memory)
+    second_pass = costs.training_walk if training else costs.second_walk if policy.exact_stop == "on" else 0.0
+    least_cut = TRAINING_CUT if training else LEAST_CUT
+    return CostModel(costs.chunk, costs.tail, LEAST_GAIN, second_pass, costs.start, least_cut)
+
+
+def read_recording(
+    memory: Memory, find: Callable[[str], Any], frame: np.void, machine: Machine, stage: str = "blend"
+) -> Recording:
+    """What the units of the newest frame did in a stage; `find` gives buffers by name. Waits for the GPU."""
+    tiles = int(frame["tile_rows"]), int(frame["tile_columns"])
+    records, chunks = (
+        memory.read(find(name)).reshape(-1).view(dtype)
+        for name, dtype in ((f"{stage} records", unit_dtype()), ("chunks", chunk_dtype()))
+    )
+    room = tiles[0] * tiles[1] + len(chunks)
+    return recording_of_gpu(records[:room], chunks, int(frame["epoch"]), tiles, machine)
+
+
+def chunk_room(policy: SchedulePolicy, tiles: int) -> int:
+    """How many chunks a frame may have."""
+    if policy.chunk in ("off", "policy"):
+        return POLICY_CHUNKS if policy.chunk == "policy" else 1
+    if policy.chunk == "catgs":  # chunks of the mean, and one more for each tile that is split
+        return min(MOST_CHUNKS, 2 * tiles)
+    return min(MOST_CHUNKS, int(policy.chunk_k) * (tiles if policy.chunk == "all" else int(policy.chunk_h)))
+
+
+def add_plan(planner: Planner, threads: int, find_ranges: Callable[..., None]) -> Scheduled:
+    """Adds what finds where tiles begin and decides the frame's units; `threads` are those of a block of `blend`."""
+    made_for, memory, take = planner.made_for, planner.memory, planner.take
+    policy, tiles = made_for.policy.schedule, made_for.tiles
+    room = chunk_room(policy, tiles)
+    record = take("schedule", (schedule_dtype().itemsize,), "u1")
+    own = {name: take(f"chunk {name}", (room,), "u4") for name in ("arrived", "ready", "saturated")}
+    chunks, units = take("chunks", (room, 6), "u4"), take("units", (tiles + room,), "u4")
+    keys, work = take("tile keys", (tiles,), "u4"), take("tile work", (tiles,), "u4", zeroed=True)
+    machine, costs = (
+        machine_of(planner.kernels["blend"], threads, memory),
+        costs_of(policy, made_for.training, memory),
+    )
+    plan = {
+        "tile_start": planner.tile_starts,
+        "tiles": tiles,
+        "work": work,
+        "schedule": record,
+        "units": units,
+        "tile_keys": keys,
+        "tile_parts": take("tile parts", (tiles,), "u4"),
+        "tile_ranks": take("tile ranks", (tiles,), "u4"),
+        "split": take("split tiles", (tiles, 4), "u4"),
+        "chunks": chunks,
+        "chunk_capacity": room,
+        "heaviest_tiles": int(policy.chunk_h),
+        "parts": int(policy.chunk_k),
+        "workers": machine.workers,
+        "pace": machine.pace,
+        "chunk_cost": costs.chunk,
+        "tail_cost": costs.tail,
+        "least_gain": costs.least_gain,
+        "second_pass": costs.second_pass,
+        "least_cut": costs.least_cut,
+        **own,
+    }
+    if policy.plan == "ranges":
+        # A block of so many threads fills a multiprocessor.
+        whole = {"frame": planner.frame, **plan}
+        find_ranges(PLAN_THREADS, blocks_each=1, plan=whole, ticket=planner.ticket())
+    else:
+        find_ranges(256, blocks_each=8)
+        planner.add("schedule", "plan", 1, PLAN_THREADS, **plan)
+    arguments = {
+        "schedule": record,
+        "units": units,
+        "sorted_tiles": _sort_tiles(planner, record, keys) if policy.sched == "lpt" else None,
+        "chunks": chunks,
+        "alone": take("chunk alone", (room, TILE_PIXELS), "f4"),
+        "ends": take("chunk ends", (room, TILE_PIXELS), "f4"),
+        "colors": take("chunk colors", (room, TILE_PIXELS, 4), "f4"),
+        "lasts": take("chunk lasts", (room, TILE_PIXELS), "u4") if made_for.training else None,
+        "counts": take("chunk counts", (room,), "u4") if made_for.training else None,
+        "work": work,
+        "chunk_blocks": 0,
+        **own,
+    }
+    return Scheduled(record, arguments, tiles, room)
+
+
+def _sort_tiles(planner: Planner, record: Any, keys: Any) -> Any:
+    """Tiles by descending count, exactly: by the keys that the plan left in place of an order."""
+    tiles = planner.made_for.tiles
+    fields: Any = schedule_dtype().fields
+    count = address(record, fields["tiles"][1])
+    digit_bits = bits_of_passes(32, KEY_DIGIT_BITS)[1]
+    sorting = Sorting("schedule", count, tiles, digit_bits, "order", KEY_BINS, "order look-back", tiles)
+    return add_order(planner, sorting, keys, 32)
+
+
+def add_units(
+    planner: Planner, stage: str, role: str, threads: int, scheduled: Scheduled, blend: dict[str, Any], **more: Any
+) -> None:
+    """Adds the launches that take a frame's units: `role`, and before it `role` chunks where they have their own."""
+    policy, records = planner.made_for.policy.schedule, None
+    if planner.made_for.is_recorded:
+        shape = (scheduled.tiles + scheduled.chunk_room, unit_dtype().itemsize)
+        records = planner.take(f"{stage} records", shape, "u1", zeroed=True)
+    apart = f"{role} chunks"
+    for name in (apart, role) if apart in planner.kernels else (role,):
+        kernel = planner.kernels[name]
+        stay = planner.memory.multiprocessors * resident_blocks(kernel, threads, planner.memory)
+        both = apart not in planner.kernels and policy.chunk != "off"
+        most = scheduled.chunk_room if name == apart else scheduled.tiles + (scheduled.chunk_room if both else 0)
+        blocks = min(stay, most)
+        if policy.take == "hardware" and name != apart:
+            # Where chunks come first, whoever had one takes a tile as well, and no block starts in vain.
+            blocks = max(scheduled.chunk_room, scheduled.tiles) if both and policy.chunk != "catgs" else most
+        first_with_chunks = max(1, blocks * int(policy.fused_share) // 100)
+        units = scheduled.units | {"chunk_blocks": first_with_chunks, "records": records}
+        planner.add(stage, name, blocks, threads, blend={"frame": planner.frame, **blend}, units=units, **more)
+    if policy.coexec == "streams" and apart in planner.kernels:
+        planner.put_together()
+
+
+def calibration_of(memory: Memory) -> Calibration:
+    """The numbers of the GPU whose memory this is; the defaults on a processor."""
+    if memory.architecture == 0:
+        return Calibration()
+    import torch
+
+    return stored_calibration(torch.cuda.get_device_name())

@@ -1,0 +1,1 @@
+"""Plans what a training step adds to the two passes: photographs, loss, Adam."""

@@ -1,0 +1,92 @@
+"""Adam in a training step: in a launch of its own or the last kernel of the backward pass, and what catches up with it.
+
+Each function returns launches for `cuda/training_step.py` to place. `own` are the step's frame, inputs, state and reach
+by name. Addresses are those of the splats' buffers as they are: whoever moves those must ask again. What the kernels
+do: cuda/source/adam.cuh, cuda/source/project_backward_adam.cuh, cuda/source/lazy.cuh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from splatscope.kernels.cuda.plan.passes import fused_name
+from splatscope.kernels.cuda.plan.planner import Launch, Plan, Provider, Step
+from splatscope.kernels.cuda.step.splats import SHAPES, SplatBuffers
+from splatscope.kernels.policy import Policy
+
+ADAM_THREADS, ADAM_CHUNK = 256, 256  # a block; quads it goes through (adam.cuh)
+FLUSH_THREADS = 128  # a block (lazy.cuh)
+LAZY_TABLE = 128  # lazy.cuh
+
+
+def adam_name(sh_dtype: str) -> str:
+    """The kernel of Adam from arrays of gradients."""
+    return f"adam<ShDtype::{sh_dtype}>"
+
+
+def with_optimiser(kernels: dict[str, tuple[str, str]], policy: Policy) -> dict[str, tuple[str, str]]:
+    """The kernels of a pass, role -> (file, instantiation), and the optimiser's among them."""
+    if policy.adam == "separate":
+        return kernels | {"adam": ("adam.cuh", adam_name(policy.project.sh_dtype))}
+    name = fused_name(kernels["project_backward"][1], policy)
+    return kernels | {"project_backward": ("project_backward_adam.cuh", name)}
+
+
+def separate_adam(
+    provide: Provider, policy: Policy, splats: SplatBuffers, own: Mapping[str, Any], plan: Plan
+) -> Launch:
+    """Adam from the plan's arrays of gradients."""
+    name = adam_name(policy.project.sh_dtype)
+    kernel, rows = provide("adam.cuh", [name])[name], splats.rows
+    numbers = [rows * int(np.prod(shape)) for shape in SHAPES.values()]
+    blocks = sum(-(-count // (4 * ADAM_CHUNK)) for count in (*numbers, rows))
+    arguments = kernel.arguments.pack(**_arguments(splats, own, plan))
+    return Launch("adam", kernel, (blocks,), (ADAM_THREADS,), arguments)
+
+
+def fused_backward(
+    provide: Provider, policy: Policy, splats: SplatBuffers, own: Mapping[str, Any], plan: Plan
+) -> list[Step]:
+    """The plan's backward pass with Adam in the last of its kernels."""
+    *before, last = plan.backward
+    assert isinstance(last, Launch)
+    name = fused_name(last.kernel.name, policy)
+    kernel = provide("project_backward_adam.cuh", [name])[name]
+    values = last.arguments[0]
+    members = {member: values[member] for member in values.dtype.names or ()}
+    backward = {member: int(value) if value.dtype == np.uint64 else value for member, value in members.items()}
+    arguments = kernel.arguments.pack(
+        backward=backward, adam=_arguments(splats, own, plan), stepped=splats.stepped, reach=own["reach"]
+    )
+    return [*before, Launch(last.stage, kernel, last.grid, last.block, arguments)]
+
+
+def catching_up(provide: Provider, splats: SplatBuffers, own: Mapping[str, Any]) -> Launch:
+    """Brings all harmonics up to date after steps with lazy_sh."""
+    kernel = provide("lazy.cuh", ["flush_sh"])["flush_sh"]
+    arguments = kernel.arguments.pack(
+        **own,
+        sh=splats.array("raw", "sh"),
+        first=splats.array("first", "sh"),
+        second=splats.array("second", "sh"),
+        stepped=splats.stepped,
+        gaussians=splats.count,
+    )
+    return Launch("adam", kernel, (-(-splats.count // FLUSH_THREADS),), (FLUSH_THREADS,), arguments)
+
+
+def _arguments(splats: SplatBuffers, own: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    return {
+        **{name: own[name] for name in ("frame", "inputs", "state")},
+        **{name: splats.array("raw", name) for name in SHAPES},
+        **{f"{name}_first": splats.array("first", name) for name in SHAPES},
+        **{f"{name}_second": splats.array("second", name) for name in SHAPES},
+        **{f"{name}_gradient": plan.outputs.gradients[name] for name in (*SHAPES, "means2d")},
+        "warp_slots": plan.outputs.warp_slots,
+        "pull": splats.array("statistics", "pull"),
+        "seen": splats.array("statistics", "seen"),
+        "sh_lower": splats.lower_halves,
+    }

@@ -1,0 +1,1 @@
+"""Defines the picture and its gradients in float64."""

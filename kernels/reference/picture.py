@@ -1,0 +1,400 @@
+"""The definition of the picture: float64 torch, no tricks, differentiated by autograd.
+
+Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend) and each
+stage is one function that returns what it made, so that faster backends can be compared stage by stage.
+`ReferenceBackend` at the end wraps them in the protocol of `backend.py`. Speed is not a goal: a few thousand splats at
+320x240 take seconds. Tile lists: `tiles.py`; loss and optimiser: `training.py`.
+
+Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs,
+P pixels, n splats of one tile. World and view lengths in world units, everything named `_px` in pixels.
+Sources: Kerbl, Kopanas et al. 2023 (splatting, the two thresholds); Zwicker et al. 2002 (the projection).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from time import perf_counter
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from splatscope.kernels.constants import (
+    ALPHA_CAP,
+    ALPHA_CAPS,
+    ALPHA_MIN,
+    COMPENSATION_MIN,
+    DILATION,
+    JACOBIAN_MARGIN,
+    MIP_DILATION,
+    SH_C0,
+    SH_C1,
+    SH_C2,
+    SH_C3,
+    SH_COEFFICIENTS,
+    SPHERE_SIGMAS,
+    TILE,
+    TRANSMITTANCE_STOP,
+)
+from splatscope.kernels.policy import BlendPolicy, Policy
+from splatscope.kernels.reference.tiles import TileLists, keep_splats, list_tiles
+from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+
+# Bounds memory, not the result: (splat, pixel) pairs of one tile that are held at once.
+PAIRS_AT_ONCE = 2_000_000
+Float64 = NDArray[np.float64]
+DEFAULT_SETTINGS, DEFAULT_POLICY = RenderSettings(), Policy()
+
+
+class StageClock:
+    """Milliseconds from lap to lap."""
+
+    def __init__(self) -> None:
+        self.stage_ms: dict[str, float] = {}
+        self._last = perf_counter()
+
+    def lap(self, stage: str) -> None:
+        now = perf_counter()
+        self.stage_ms[stage] = 1000 * (now - self._last)
+        self._last = now
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Raw parameters as float64 tensors; shapes as in `Gaussians`."""
+
+    means: Tensor  # [N, 3]
+    log_scales: Tensor  # [N, 3]
+    quats: Tensor  # [N, 4]
+    logit_opacities: Tensor  # [N]
+    sh: Tensor  # [N, K, 3]
+
+    @staticmethod
+    def of(gaussians: Gaussians, differentiable: bool = False) -> Parameters:
+        """Copies a scene; `differentiable` makes every tensor a leaf of the autograd graph."""
+        arrays = (getattr(gaussians, f.name) for f in fields(Parameters))
+        return Parameters(*(torch.tensor(a, dtype=torch.float64, requires_grad=differentiable) for a in arrays))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors in the order they are declared."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+    def rows(self, index: Tensor) -> Parameters:
+        """The splats `index` [M] names."""
+        return Parameters(*(t[index] for t in self.tensors()))
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Splats on the image plane, nearest first once `depth_order` was applied."""
+
+    index: Tensor  # [M] row in the scene
+    mean_px: Tensor  # [M, 2]
+    covariance: Tensor  # [M, 3] xx, xy, yy in px^2, dilation included
+    determinant: Tensor  # [M] xx yy - xy^2, px^4
+    depth: Tensor  # [M] camera z, world units
+    opacity: Tensor  # [M]
+
+    def rows(self, index: Tensor) -> Projected:
+        """The splats `index` [m] names, in that order."""
+        return Projected(*(getattr(self, f.name)[index] for f in fields(self)))
+
+    def footprint(self) -> tuple[Float64, Float64, Float64, Float64]:
+        """What the tile lists are made from, without gradients."""
+        mean_px, covariance = self.mean_px.detach(), self.covariance.detach()
+        return mean_px.numpy(), covariance.numpy(), self.determinant.detach().numpy(), self.opacity.detach().numpy()
+
+    @property
+    def conic(self) -> Tensor:
+        """[M, 3] A, B, C of A dx^2 + 2 B dx dy + C dy^2: the inverse of the covariance."""
+        xx, xy, yy = self.covariance.unbind(1)
+        return torch.stack((yy, -xy, xx), 1) / self.determinant[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Blended:
+    """What the pixels hold."""
+
+    image: Tensor  # [H, W, 3]
+    transmittance: Tensor  # [H, W]
+    depth: Tensor  # [H, W] NaN where nothing was blended
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """A render with everything on the way to it; each array is in the order of `projected`."""
+
+    projected: Projected  # splats that reach a tile, in depth order
+    colors: Tensor  # [M, 3]
+    lists: TileLists
+    blended: Blended
+    skipped: int
+    stage_ms: dict[str, float]
+
+
+def render(parameters: Parameters, camera: Camera, settings: RenderSettings, policy: Policy) -> Stages:
+    """The picture. Splats that cannot be used are dropped and counted; nothing else is an error."""
+    clock = StageClock()
+    projected, skipped = project(parameters, camera, policy.project.filter)
+    clock.lap("project")
+    projected = projected.rows(depth_order(projected.depth))
+    clock.lap("sort")
+    lists = list_tiles(*projected.footprint(), camera.tiles, policy.bin.bounds)
+    clock.lap("bin")
+
+    # Colour is asked for only where a tile lists the splat; what is not finite there is dropped too.
+    listed = torch.from_numpy(np.bincount(lists.splat, minlength=len(projected.index)) > 0)
+    with torch.no_grad():
+        radiance = evaluate_sh(parameters.rows(projected.index), camera, settings.sh_degree)
+        finite = _finite(radiance)
+    keep = listed & finite
+    skipped += int((listed & ~finite).sum())
+    projected, lists = projected.rows(keep.nonzero()[:, 0]), keep_splats(lists, keep.numpy())
+    colors = shade(parameters.rows(projected.index), camera, settings.sh_degree)
+    clock.lap("color")
+
+    rule = BlendRule.of(policy.blend)
+    blended = blend(projected, colors, lists, camera, settings.background, rule)
+    clock.lap("blend")
+    return Stages(projected, colors, lists, blended, skipped, clock.stage_ms)
+
+
+# ------------------------------------------------------------------------------------------- project
+
+
+def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tuple[Projected, int]:
+    """Splats in front of the near plane that can reach 1/255, in scene order, and how many were unusable.
+
+    Of those with values no splat can have, the ones are counted that have no place or size, and those whose place
+    and size would bring them near the image. Rows to keep are chosen without gradients and evaluated again with
+    them, so that a value which is not finite cannot leak into the gradient of anything.
+    """
+    with torch.no_grad():
+        everything = _to_image_plane(parameters, torch.arange(len(parameters.means)), camera, filter)
+        usable = _is_usable(parameters)
+        seen = usable & (everything.depth > camera.near) & (everything.opacity >= ALPHA_MIN)
+        finite = _finite(everything.mean_px) & _finite(everything.covariance)
+        counted = ~_has_place(parameters) | _may_be_seen(parameters, everything, camera)
+        skipped = int((counted & ~usable).sum() + (seen & ~finite).sum())
+        index = (seen & finite).nonzero()[:, 0]
+    return _to_image_plane(parameters.rows(index), index, camera, filter), skipped
+
+
+def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -> Tensor:
+    """[N] false for splats behind the near plane, or whose sphere projects to a disc beside the tiles."""
+    focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
+    ratio = (projected.mean_px - torch.tensor([camera.cx, camera.cy], dtype=torch.float64)) / focal
+    spread = 1 + held_ratio(ratio, focal, camera).square().sum(1)
+    sigma = focal.max() / projected.depth * torch.exp(parameters.log_scales.max(1).values)
+    reach = (SPHERE_SIGMAS * torch.sqrt(sigma.square() * spread + DILATION) + 1)[:, None]
+    far_corner = TILE * torch.tensor([camera.tiles[1], camera.tiles[0]], dtype=torch.float64)
+    beside = (projected.mean_px + reach < 0) | (projected.mean_px - reach > far_corner)
+    return (projected.depth > camera.near) & ~beside.any(1)
+
+
+def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filter: str) -> Projected:
+    """Perspective for the mean, its first-order approximation (EWA) for the covariance, widened by the filter."""
+    rotation = torch.from_numpy(camera.matrix[:3, :3])
+    translation = torch.from_numpy(camera.matrix[:3, 3])
+    focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
+    center = torch.tensor([camera.cx, camera.cy], dtype=torch.float64)
+
+    mean_in_view = parameters.means @ rotation.T + translation  # [M, 3]
+    depth = mean_in_view[:, 2]
+    ratio = mean_in_view[:, :2] / depth[:, None]  # [M, 2] x/z, y/z
+    jacobian = _jacobian(ratio, depth, focal, camera)  # [M, 2, 3]
+    scales = torch.exp(parameters.log_scales)
+    axes = jacobian @ rotation @ rotation_matrices(parameters.quats) * scales[:, None, :]  # [M, 2, 3] px
+    row_x, row_y = axes[:, 0], axes[:, 1]
+
+    xx, xy, yy = (row_x * row_x).sum(1), (row_x * row_y).sum(1), (row_y * row_y).sum(1)
+    # xx yy - xy^2 = |row_x x row_y|^2 (Lagrange): positive for the thinnest needle, nothing cancels.
+    area = torch.linalg.cross(row_x, row_y).square().sum(1)
+    dilation = MIP_DILATION if filter == "mip" else DILATION
+    determinant = area + dilation * (xx + yy) + dilation * dilation
+    covariance = torch.stack((xx + dilation, xy, yy + dilation), 1)
+    opacity = torch.sigmoid(parameters.logit_opacities)
+    if filter != "plain":
+        # What a splat gains in area it loses in opacity (Yu et al. 2024, "Mip-Splatting").
+        opacity = opacity * torch.sqrt(torch.clamp(area / determinant, min=COMPENSATION_MIN * COMPENSATION_MIN))
+    return Projected(index, ratio * focal + center, covariance, determinant, depth, opacity)
+
+
+def _jacobian(ratio: Tensor, depth: Tensor, focal: Tensor, camera: Camera) -> Tensor:
+    """d(pixel) / d(mean_in_view), [M, 2, 3].
+
+    Far outside the image the linear approximation explodes, so here, and only here, x/z and y/z are held
+    within the image plus a margin; outside it the derivative of the clamp is zero.
+    """
+    held = held_ratio(ratio, focal, camera)
+    diagonal = torch.diag_embed(focal / depth[:, None])  # [M, 2, 2]
+    return torch.cat((diagonal, (-focal * held / depth[:, None])[:, :, None]), 2)
+
+
+def held_ratio(ratio: Tensor, focal: Tensor, camera: Camera) -> Tensor:
+    """x/z and y/z [M, 2] held within the image plus a margin."""
+    size = torch.tensor([camera.width, camera.height], dtype=torch.float64)
+    center = torch.tensor([camera.cx, camera.cy], dtype=torch.float64)
+    margin = JACOBIAN_MARGIN * 0.5 * size / focal
+    return torch.clamp(ratio, -center / focal - margin, (size - center) / focal + margin)
+
+
+def rotation_matrices(quats: Tensor) -> Tensor:
+    """[M, 3, 3] from (w, x, y, z) of any length but zero."""
+    w, x, y, z = (quats / quats.norm(dim=1, keepdim=True)).unbind(1)
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
+        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
+    )
+    return torch.stack([torch.stack(row, 1) for row in rows], 1)
+
+
+def _is_usable(parameters: Parameters) -> Tensor:
+    """[N] false for values no splat can have. An infinite opacity logit is an opacity of 0 or 1: usable."""
+    has_rotation = _finite(parameters.quats) & (parameters.quats != 0).any(1)
+    return _has_place(parameters) & has_rotation & ~parameters.logit_opacities.isnan()
+
+
+def _has_place(parameters: Parameters) -> Tensor:
+    """[N] true where position and scales are numbers."""
+    return _finite(parameters.means) & _finite(parameters.log_scales) & _finite(torch.exp(parameters.log_scales))
+
+
+def _finite(values: Tensor) -> Tensor:
+    """[M] true where every value of a row is finite in single precision, in which results are stored."""
+    return values.float().isfinite().flatten(1).all(1)
+
+
+def depth_order(depth: Tensor) -> Tensor:
+    """[M] positions by increasing camera z; equal depths keep the order of the scene."""
+    return torch.argsort(depth.detach(), stable=True)
+
+
+# -------------------------------------------------------------------------------------------- colour
+
+
+def shade(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
+    """[M, 3] colour seen from the camera, clamped at 0 channel by channel; a clamped channel has no gradient."""
+    return torch.clamp(evaluate_sh(parameters, camera, degree), min=0.0)
+
+
+def evaluate_sh(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
+    """[M, 3] 0.5 + the harmonics towards each splat, up to `degree` or what the scene has. May be negative."""
+    offset = parameters.means - torch.from_numpy(camera.position)
+    basis = sh_basis(offset / offset.norm(dim=1, keepdim=True))
+    used = (min(degree, SH_COEFFICIENTS[parameters.sh.shape[1]]) + 1) ** 2
+    return 0.5 + (basis[:, :used, None] * parameters.sh[:, :used]).sum(1)
+
+
+def sh_basis(direction: Tensor) -> Tensor:
+    """[M, 16] real spherical harmonics of degree 0 to 3 for unit vectors [M, 3]."""
+    x, y, z = direction.unbind(1)
+    xx, yy, zz = x * x, y * y, z * z
+    rows = (
+        SH_C0 * torch.ones_like(x),
+        *(SH_C1 * v for v in (-y, z, -x)),
+        *(c * v for c, v in zip(SH_C2, (x * y, y * z, 2 * zz - xx - yy, x * z, xx - yy), strict=True)),
+        SH_C3[0] * y * (3 * xx - yy),
+        SH_C3[1] * x * y * z,
+        SH_C3[2] * y * (4 * zz - xx - yy),
+        SH_C3[3] * z * (2 * zz - 3 * xx - 3 * yy),
+        SH_C3[4] * x * (4 * zz - xx - yy),
+        SH_C3[5] * z * (xx - yy),
+        SH_C3[6] * x * (xx - 3 * yy),
+    )
+    return torch.stack(rows, 1)
+
+
+# --------------------------------------------------------------------------------------------- blend
+
+
+@dataclass(frozen=True)
+class BlendRule:
+    """The two toggles that decide what a pixel is: the largest alpha, and which splat is the last."""
+
+    alpha_cap: float = ALPHA_CAP
+    is_inclusive: bool = False
+
+    @staticmethod
+    def of(policy: BlendPolicy) -> BlendRule:
+        """What the toggles of a policy say."""
+        return BlendRule(ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive")
+
+
+DEFAULT_RULE = BlendRule()
+
+
+def blend(
+    projected: Projected,
+    colors: Tensor,
+    lists: TileLists,
+    camera: Camera,
+    background: tuple[float, float, float],
+    rule: BlendRule = DEFAULT_RULE,
+) -> Blended:
+    """Blends each tile's list front to back over the background."""
+    height, width = camera.height, camera.width
+    columns = (projected.mean_px, projected.covariance, projected.determinant[:, None], projected.opacity[:, None])
+    records = torch.cat((*columns, projected.depth[:, None], colors), 1)  # [M, 11]
+    per_tile = records[torch.from_numpy(lists.splat)].split(lists.counts.ravel().tolist())
+    pixel_numbers = torch.arange(height * width).reshape(height, width)
+
+    places, results = [pixel_numbers[:0, 0]], [records[:0, :6]]  # empty, but part of the autograd graph
+    for tile in lists.counts.ravel().nonzero()[0]:
+        y, x = (int(v) * TILE for v in divmod(tile, lists.counts.shape[1]))
+        pixels = pixel_numbers[y : y + TILE, x : x + TILE].flatten()
+        for part in pixels.split(max(1, PAIRS_AT_ONCE // len(per_tile[tile]))):
+            centers = torch.stack((part % width, part // width), 1) + 0.5
+            places.append(part)
+            # Recomputed for the gradient rather than kept: memory stays that of one tile.
+            results.append(checkpoint(blend_pixels, per_tile[tile], centers, rule, use_reentrant=False))
+
+    untouched = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64).expand(height * width, 6)
+    pixels = untouched.index_copy(0, torch.cat(places), torch.cat(results)).reshape(height, width, 6)
+    transmittance, weight, weighted_depth = pixels[..., 3], pixels[..., 4], pixels[..., 5]
+    image = pixels[..., :3] + transmittance[..., None] * torch.tensor(background, dtype=torch.float64)
+    return Blended(image, transmittance, weighted_depth / weight)
+
+
+def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> Tensor:
+    """[P, 6] sum of weight times colour, transmittance, sum of weight, sum of weight times depth.
+
+    `records` [n, 11] holds the splats of a tile nearest first, `centers` [P, 2] pixel centres in px.
+    """
+    weights, transmittance = blend_weights(records, centers, rule)  # [n, P], [P]
+    depth, colors = records[:, 7], records[:, 8:11]
+    return torch.cat(
+        (weights.T @ colors, transmittance[:, None], weights.sum(0)[:, None], (weights.T @ depth)[:, None]), 1
+    )
+
+
+def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> tuple[Tensor, Tensor]:
+    """Share of each pixel taken by each splat, [n, P], and what is left for the background, [P].
+
+    A splat below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance
+    under 1e-4, or with an inclusive stop after it: nothing further is blended.
+    """
+    alpha = splat_alpha(records, centers, rule.alpha_cap)
+    alpha = torch.where(alpha >= ALPHA_MIN, alpha, 0.0)
+    going_on = torch.cumprod(1 - alpha.detach(), 0) >= TRANSMITTANCE_STOP  # never true again once false
+    if rule.is_inclusive:
+        going_on = torch.cat((torch.ones_like(going_on[:1]), going_on[:-1]), 0)
+    alpha = torch.where(going_on, alpha, 0.0)
+    after = torch.cumprod(1 - alpha, 0)
+    before = torch.cat((torch.ones_like(after[:1]), after[:-1]), 0)
+    return alpha * before, after[-1]
+
+
+def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP) -> Tensor:
+    """[n, P] alpha = min(cap, opacity exp(-q / 2)); the gradient ignores the cap.
+
+    q = d^T covariance^-1 d is written as the y marginal plus x given y, which stays exact for needles.
+    """
+    mean_x, mean_y, _, xy, yy, determinant, opacity = (records[:, i, None] for i in range(7))
+    dx, dy = centers[:, 0] - mean_x, centers[:, 1] - mean_y
+    q = dy * dy / yy + (dx - dy * xy / yy) ** 2 * yy / determinant
+    alpha = opacity * torch.exp(-0.5 * q)
+    return alpha + (alpha.clamp(max=cap) - alpha).detach()

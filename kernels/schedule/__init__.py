@@ -1,0 +1,1 @@
+"""Schedules tiles and chunks: rules, simulation, recorded timelines."""

@@ -1,0 +1,130 @@
+"""Runs units of work on a model of a GPU: makespan, who is busy when, and the least it could take.
+
+List scheduling: units are handed out in their order, each to the next place that is free. Time is in the units of
+work: one splat in one tile by a block at full speed. A model: it knows nothing of caches, of early stops, or of what
+one splat costs more than another. Units and policies: `rules.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.schedule.rules import Machine
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When each unit ran, and on which multiprocessor."""
+
+    machine: Machine
+    start: Float64  # [U]
+    end: Float64  # [U]
+    multiprocessor: NDArray[np.int64]  # [U]
+    work: Float64  # [U]
+
+    @property
+    def makespan(self) -> float:
+        """When the last unit ends."""
+        return float(self.end.max(initial=0.0))
+
+    @property
+    def lower_bound(self) -> float:
+        """No order of these units takes less than the longest of them, nor than all of them at the machine's speed."""
+        return max(float(self.work.max(initial=0.0)), float(self.work.sum()) / self.machine.speed)
+
+    @property
+    def idle_area(self) -> float:
+        """Share of what the machine could have done until the makespan that it did not."""
+        return 1 - float(self.work.sum()) / (self.machine.speed * self.makespan) if self.makespan else 0.0
+
+    @property
+    def sm_activity(self) -> float:
+        """Share of the time in which a multiprocessor has at least one block, mean over all of them (the paper's)."""
+        spans = self._busy_spans()
+        busy = float((spans[1] - spans[0]).sum())
+        return busy / (self.machine.multiprocessors * self.makespan) if self.makespan else 0.0
+
+    def activity(self, bins: int = 100) -> Float64:
+        """Share of multiprocessors that have a block, over `bins` equal parts of the makespan. [bins]"""
+        edges = np.linspace(0.0, self.makespan or 1.0, bins + 1)
+        starts, ends = self._busy_spans()
+        # Busy time before each edge: spans that began before it, less what they go on beyond it.
+        busy = np.zeros(bins + 1)
+        for edges_of, sign in ((np.sort(starts), 1.0), (np.sort(ends), -1.0)):
+            before = np.searchsorted(edges_of, edges)
+            sums = np.concatenate([[0.0], edges_of.cumsum()])
+            busy += sign * (before * edges - sums[before])
+        return np.diff(busy) / np.diff(edges) / self.machine.multiprocessors
+
+    def _busy_spans(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(starts, ends) of the spans in which some multiprocessor has a block."""
+        order = np.lexsort((self.start, self.multiprocessor))
+        # Multiprocessors one after the other on one axis: a span never reaches into the next one's.
+        shift = self.multiprocessor[order] * (self.makespan + 1.0)
+        starts, ends = self.start[order] + shift, np.maximum.accumulate(self.end[order] + shift)
+        opens = np.ones(len(order), bool)
+        opens[1:] = starts[1:] > ends[:-1]
+        closes = np.append(opens[1:], True) if len(order) else opens
+        return starts[opens] - shift[opens], ends[closes] - shift[closes]
+
+
+def simulate(work: Any, machine: Machine) -> Timeline:
+    """Hands out units of `work` [U] in their order on `machine`."""
+    work = np.asarray(work, np.float64)
+    shares = machine.saturated_by is not None and machine.saturated_by < machine.blocks_each
+    start, multiprocessor = np.zeros(len(work)), np.zeros(len(work), np.int64)
+    end = np.zeros(len(work))
+    (_hand_out_shared if shares else _hand_out)(work, machine, start, end, multiprocessor)
+    return Timeline(machine, start, end, multiprocessor, work)
+
+
+def _hand_out(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:
+    """K equal workers."""
+    # Of those free at the same time the first; blocks go round the multiprocessors as the hardware deals them.
+    free = [(0.0, worker) for worker in range(min(machine.workers, len(work)))]
+    for unit, amount in enumerate(work.tolist()):
+        now, worker = free[0]
+        start[unit], end[unit], place[unit] = now, now + amount, worker % machine.multiprocessors
+        heapreplace(free, (now + amount, worker))
+
+
+def _hand_out_shared(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:
+    """Blocks of a multiprocessor share what it can do once more than `saturated_by` are resident."""
+    saturated, count = machine.saturated_by or 1.0, machine.multiprocessors
+    served = [0.0] * count  # what each resident block of it has got since time 0
+    since = [0.0] * count  # when that was
+    resident: list[list[tuple[float, int]]] = [[] for _ in range(count)]  # (served at its end, unit)
+    events: list[tuple[float, int]] = []  # (next end, multiprocessor)
+    amounts = work.tolist()
+
+    def add(unit: int, sm: int, now: float) -> None:
+        heappush(resident[sm], (served[sm] + amounts[unit], unit))
+        start[unit], place[unit] = now, sm
+
+    def next_end(sm: int) -> tuple[float, int]:
+        pace = min(1.0, saturated / len(resident[sm]))
+        return since[sm] + (resident[sm][0][0] - served[sm]) / pace, sm
+
+    following = min(machine.workers, len(amounts))
+    for unit in range(following):
+        add(unit, unit % count, 0.0)
+    events = [next_end(sm) for sm in range(count) if resident[sm]]
+    heapify(events)
+    while events:
+        now, sm = events[0]
+        served[sm], unit = heappop(resident[sm])
+        since[sm], end[unit] = now, now
+        if following < len(amounts):
+            add(following, sm, now)
+            following += 1
+        if resident[sm]:
+            heapreplace(events, next_end(sm))
+        else:
+            heappop(events)

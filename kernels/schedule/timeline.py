@@ -1,0 +1,275 @@
+"""What really ran when: the units of one frame as its kernels recorded them, and what follows from that.
+
+A `Recording` is made from what blocks of a GPU wrote (cuda/source/dispatch.cuh, `UnitRecord`) or from what the threads
+of the CPU backend did. From it: SM activity as the paper defines it, the idle tail, figures of each tile, and how far
+the simulator is from what happened. Plain NumPy; nothing is launched here. The model it is held against:
+`simulator.py`. Files of it: app/engine/schedule_view.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.schedule.rules import CostModel, Int64, Machine
+from splatscope.kernels.schedule.simulator import Float64, Timeline, simulate
+
+MULTIPROCESSOR, THREAD = "SM", "thread"
+RECORDED = ("multiprocessor", "block", "listed", "walked", "again")  # as `UnitRecord` has them, too
+TileFigure = Literal["listed", "walked", "depth", "time", "chunks"]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One frame. Units in the order in which they began; a unit is a whole tile, or a chunk of one."""
+
+    machine: Machine  # that ran it; threads count as multiprocessors with a block each
+    place: str  # what a multiprocessor is called: SM or thread
+    clock: str  # what `cycles` are: cycles of an SM's clock, or ns
+    tiles: tuple[int, int]  # (Ty, Tx)
+    tile: Int64  # [U]
+    chunk: Int64  # [U] number within its tile, from the front
+    parts: Int64  # [U] chunks of its tile, 1 for a whole one
+    multiprocessor: Int64  # [U]
+    block: Int64  # [U] which of the launch
+    start: Float64  # [U] ns after the first
+    end: Float64  # [U] ns
+    cycles: Float64  # [U] from beginning to end
+    listed: Int64  # [U] splats of its list
+    walked: Int64  # [U] of them gone through before all pixels had ended; whole batches
+    again: Int64  # [U] gone through a second time, for an exact stop
+
+    def __len__(self) -> int:
+        return len(self.tile)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """As the simulator has it: SM activity, makespan."""
+        return Timeline(self.machine, self.start, self.end, self.multiprocessor, self.end - self.start)
+
+    @cached_property
+    def activity(self) -> float:
+        """Share of the time in which a multiprocessor has at least one block, mean over all of them."""
+        return self.timeline.sm_activity
+
+    @cached_property
+    def last_ends(self) -> Float64:
+        """When each multiprocessor has nothing more to do, ns; 0 for one that never had. [multiprocessors]"""
+        ends = np.zeros(self.machine.multiprocessors)
+        np.maximum.at(ends, self.multiprocessor, self.end)
+        return ends
+
+    @property
+    def tail_begins(self) -> float:
+        """When the first multiprocessor has run out of work, ns."""
+        return float(self.last_ends.min())
+
+    @property
+    def idle_tail(self) -> float:
+        """Share of all multiprocessors' time that comes after their own last unit."""
+        makespan = self.timeline.makespan
+        return float((makespan - self.last_ends).mean() / makespan) if makespan else 0.0
+
+    @cached_property
+    def hand_over(self) -> float:
+        """How long a place for a block stands empty between two units while there are more, mean, ns.
+
+        The k-th unit to begin on a multiprocessor, beyond those that it has places for, takes the place of the first
+        that is not taken yet.
+        """
+        places, gaps = self.machine.blocks_each, [np.zeros(0)]
+        for own in np.split(np.argsort(self.multiprocessor, kind="stable"), self._borders):
+            starts, ends = np.sort(self.start[own]), np.sort(self.end[own])
+            gaps.append(starts[places:] - ends[: max(0, len(own) - places)])
+        found = np.concatenate(gaps).clip(min=0.0)
+        return float(found.mean()) if found.size else 0.0
+
+    @property
+    def _borders(self) -> Int64:
+        """Where units sorted by multiprocessor change it."""
+        return np.flatnonzero(np.diff(np.sort(self.multiprocessor))) + 1
+
+    def per_tile(self, figure: TileFigure) -> NDArray[np.int32]:
+        """A figure of each tile, [Ty, Tx]; chunks of a tile add up. `depth` is the share gone through, in percent."""
+        if figure not in self._per_tile:
+            self._per_tile[figure] = self._figure(figure)
+        return self._per_tile[figure]
+
+    @cached_property
+    def _per_tile(self) -> dict[TileFigure, NDArray[np.int32]]:
+        return {}
+
+    def _figure(self, figure: TileFigure) -> NDArray[np.int32]:
+        if figure == "chunks":
+            return self._summed(np.ones(len(self)))
+        if figure == "depth":
+            listed, walked = (self._summed(values).astype(np.float64) for values in (self.listed, self.walked))
+            return np.rint(100.0 * walked / np.maximum(listed, 1.0)).astype(np.int32)
+        return self._summed({"listed": self.listed, "walked": self.walked, "time": self.cycles}[figure])
+
+    def _summed(self, values: Any) -> NDArray[np.int32]:
+        sums = np.bincount(self.tile, values, self.tiles[0] * self.tiles[1])
+        return np.minimum(sums, 2**31 - 1).astype(np.int32).reshape(self.tiles)
+
+
+# ---- From what was written -------------------------------------------------------------------------------------------
+
+
+def recording_of_gpu(
+    records: NDArray[Any], chunks: NDArray[Any], epoch: int, tiles: tuple[int, int], machine: Machine
+) -> Recording:
+    """Decodes `UnitRecord`s: those of tiles, then those of chunks [T + C]; `chunks` are `Chunk`s [C].
+
+    Units that did not run in this frame carry another epoch.
+    """
+    tile_count = tiles[0] * tiles[1]
+    places = np.flatnonzero(records["epoch"] == epoch)
+    records = records[places]
+    is_chunk = places >= tile_count
+    numbers = np.where(is_chunk, places - tile_count, 0)
+    of = chunks[numbers] if len(chunks) else np.zeros(len(places), chunks.dtype)
+    columns = {
+        name: records[name].astype(np.int64) for name in ("multiprocessor", "block", "listed", "walked", "again")
+    }
+    clocks = np.stack([records["clock_start"], records["clock_end"]]).astype(np.int64)
+    stamps = np.stack([records["ns_start"], records["ns_end"]]).astype(np.int64)
+    sms = columns["multiprocessor"]
+    if sms.size and sms.max() >= machine.multiprocessors:  # ids may have gaps where some are switched off
+        machine = replace(machine, multiprocessors=int(sms.max()) + 1)
+    start, end = common_time(clocks, stamps, sms)
+    order = np.argsort(start, kind="stable")
+    whole = np.zeros(len(places), np.int64)
+    found = {
+        "tile": np.where(is_chunk, of["tile"], places).astype(np.int64),
+        "chunk": np.where(is_chunk, of["number"], whole).astype(np.int64),
+        "parts": np.where(is_chunk, of["parts"], whole + 1).astype(np.int64),
+        "start": start,
+        "end": end,
+        "cycles": (clocks[1] - clocks[0]).astype(np.float64),
+        **columns,
+    }
+    found = {name: values[order] for name, values in found.items()}
+    return Recording(machine, MULTIPROCESSOR, "cycles", tiles, **found)
+
+
+def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Float64]:
+    """(starts, ends) [U] in ns after the first start, of clocks that are each multiprocessor's own.
+
+    `clocks` [2, U] count cycles from some beginning of each `place`; `stamps` [2, U] are a timer that all share but
+    that moves in coarse steps. One rate and an offset for each place are fitted; durations are the clocks'.
+    """
+    if clocks.shape[1] == 0:
+        return np.zeros(0), np.zeros(0)
+    places, index = np.unique(place, return_inverse=True)
+    stamps = stamps - stamps.min()
+    first = np.full(len(places), np.iinfo(np.int64).max)
+    np.minimum.at(first, index, clocks.min(axis=0))
+    cycles = (clocks - first[index]).astype(np.float64)  # small numbers before they become floats
+    own = cycles * _rate(cycles, stamps.astype(np.float64), index, len(places))
+    # A stamp is the true time rounded down by up to a step, so each bounds the offset of its place from both sides.
+    steps = np.diff(np.unique(stamps))
+    step = float(steps.min()) if steps.size else 0.0
+    low, high = np.full(len(places), -np.inf), np.full(len(places), np.inf)
+    for row in range(2):
+        np.maximum.at(low, index, stamps[row] - own[row])
+        np.minimum.at(high, index, stamps[row] - own[row] + step)
+    offset = 0.5 * (low + high)
+    start, end = own[0] + offset[index], own[1] + offset[index]
+    return start - start.min(), end - start.min()
+
+
+def _rate(cycles: Float64, stamps: Float64, index: Int64, places: int) -> float:
+    """ns per cycle: one slope through the points of all places, each about its own middle."""
+    counts = 2.0 * np.bincount(index, minlength=places)
+    x, y = (
+        values - (np.bincount(index, values.sum(axis=0), places) / counts)[index][None] for values in (cycles, stamps)
+    )
+    square = float((x * x).sum())
+    slope = float((x * y).sum()) / square if square else 0.0
+    return slope if slope > 0 else 1.0
+
+
+def recording_of_threads(units: Int64, listed: Int64, tiles: tuple[int, int], threads: int) -> Recording:
+    """Of the CPU backend: `units` [T, 4] are beginning and end in ns, thread, entries gone through."""
+    tile = np.argsort(units[:, 0], kind="stable")
+    start, end, place, walked = units[tile].T
+    start, end = ((values - start[0]).astype(np.float64) for values in (start, end))
+    zero, machine = np.zeros_like(tile), Machine(max(threads, int(place.max(initial=0)) + 1), 1)
+    took = end - start
+    columns = (tile, zero, zero + 1, place, place, start, end, took, listed[tile], walked, zero)
+    return Recording(machine, THREAD, "ns", tiles, *columns)
+
+
+# ---- Against the simulator -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """One way of predicting a recorded frame, and how far it was off."""
+
+    name: str
+    makespan_error: float  # predicted over recorded, less 1
+    activity: float  # predicted
+    activity_error: float  # predicted less recorded
+
+
+def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check, ...]:
+    """The simulator against what happened, given three kinds of work for units in the order in which they began.
+
+    `durations`: what each unit took, so that only the handing out is checked. `walked` and `listed`: splats gone
+    through, or of the lists as the policy sees them, and what `costs` says that beginning a tile or a chunk takes; a
+    splat then costs what makes all blocks busy for as long as they were. A place stands empty for `hand_over` after
+    each unit, as it did.
+    """
+    machine, real = recording.machine, recording.timeline
+    if not len(recording) or not real.makespan:
+        return ()
+    beginning = np.where(recording.parts > 1, costs.chunk, costs.start) if costs else 0.0
+    overhead = beginning * (recording.listed > 0)
+    works = {
+        "durations": recording.end - recording.start,
+        "walked": recording.walked + recording.again + overhead,
+        "listed": recording.listed + overhead,
+    }
+    found = []
+    for name, work in works.items():
+        own = replace(machine, saturated_by=None) if name == "durations" else machine
+        model, scale = _fitted(np.asarray(work, np.float64), own, recording)
+        makespan, activity = scale * model.makespan - recording.hand_over, model.sm_activity
+        found.append(Check(name, makespan / real.makespan - 1, activity, activity - real.sm_activity))
+    return tuple(found)
+
+
+def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[Timeline, float]:
+    """(units of `work` on a machine, ns that one of it stands for), such that places are taken as long as they were.
+
+    The time between two units is part of the first one, in units of work, and so is found together with the scale.
+    """
+    taken = float((recording.end - recording.start + recording.hand_over).sum())
+    model, scale = simulate(work, machine), 0.0
+    for _ in range(3):
+        busy = float((model.end - model.start).sum())
+        scale = taken / busy if busy else 0.0
+        if not scale or not recording.hand_over:
+            break
+        pace = float(work.sum()) / busy  # of a unit among others
+        model = simulate(work + recording.hand_over / scale * pace, machine)
+    return model, scale
+
+
+def lanes(recording: Recording) -> Int64:
+    """A row for each unit among those of its multiprocessor, so that no two in a row overlap. [U]"""
+    rows = np.zeros(len(recording), np.int64)
+    free: dict[int, list[float]] = {}
+    for unit, (place, start, end) in enumerate(
+        zip(recording.multiprocessor.tolist(), recording.start.tolist(), recording.end.tolist(), strict=True)
+    ):
+        ends = free.setdefault(place, [])
+        row = next((k for k, until in enumerate(ends) if until <= start), len(ends))
+        ends[row : row + 1] = [end]
+        rows[unit] = row
+    return rows

@@ -1,0 +1,116 @@
+"""The real window on a real engine, for tests that drive it from outside; prints what the engine has and does.
+
+Run as a program with what to open. It differs from `splatscope PATH` only in what it prints and in forgetting all,
+and in what a test asks it to pretend: gradients that are not finite, kernels that take long to compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from splatscope.app.engine import engine as engine_module
+from splatscope.app.engine.engine import Engine, EngineConfig
+from splatscope.app.run.plan import RunPlan
+from splatscope.training.config import CheckpointConfig, TrainConfig
+from splatscope.viewer import window
+from splatscope.viewer.config import WindowConfig
+from splatscope.viewer.messages.commands import OpenScene
+from tests.support.window_places import PLACES, SHOWN, count_frames, moment, tell_places
+
+PAGE_BYTES = 4096
+
+
+def tell(**facts: object) -> None:
+    """A line on stdout; what the program itself prints goes to stderr."""
+    sys.__stdout__.write(json.dumps(facts) + "\n")  # pyright: ignore[reportOptionalMemberAccess]
+    sys.__stdout__.flush()  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def report(engine: Engine) -> None:
+    """Facts, ten times a second."""
+    while True:
+        picture, status = engine.picture(), engine.status()
+        training = status.training
+        facts = {
+            **moment(),
+            "pictures": picture.serial if picture else 0,
+            "resident": int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES,
+            "scene": str(status.scene.path) if status.scene else "",
+            "up": list(status.scene.up) if status.scene else [],
+            "errors": [line.text for line in status.log if line.level == "error"],
+            "state": training.state,
+            "iteration": training.iteration,
+            "infos": [line.text for line in status.log if line.level == "info"],
+            "trouble": training.trouble.text if training.trouble else "",
+            "places": dict(PLACES),
+            "shown": dict(SHOWN),
+        }
+        tell(**facts)
+        time.sleep(0.1)
+
+
+class SlowToCompile:
+    """A backend whose training kernels are there only after some seconds."""
+
+    def __init__(self, backend: Any, seconds: float) -> None:
+        self._backend, self._seconds = backend, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def warm_up(self, training: bool = False) -> None:
+        if training:
+            time.sleep(self._seconds)
+        self._backend.warm_up(training=training)
+
+
+def pretend(options: argparse.Namespace) -> None:
+    """Wraps what makes the backend."""
+    from tests.support.small_capture import Poisoned
+
+    make = engine_module.make_backend
+
+    def made(*arguments: Any, **named: Any) -> Any:
+        backend: Any = make(*arguments, **named)
+        if options.poison:
+            backend = Poisoned(backend, 6 + options.poison, "sh", (5, 0, 1), float("nan"))  # the forecast takes six
+        return SlowToCompile(backend, options.compiling) if options.compiling else backend
+
+    engine_module.make_backend = made
+
+
+def main() -> None:
+    """Opens the window until it is closed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--out", type=Path, help="where a run writes")
+    parser.add_argument("--iterations", type=int, default=30_000)
+    parser.add_argument("--checkpoint", type=int, default=0, help="iterations between checkpoints")
+    parser.add_argument("--poison", type=int, default=0, help="the iteration whose gradient is not finite")
+    parser.add_argument("--compiling", type=float, default=0.0, help="seconds that training kernels take")
+    parser.add_argument("--only", nargs="*", help="titles of the panels to have")
+    options = parser.parse_args()
+    sys.stdout = sys.stderr
+    pretend(options)
+    count_frames()
+    if options.only:
+        window.PANELS = tuple(panel for panel in window.PANELS if panel.title in options.only)
+        tell_places()
+    config = TrainConfig(iterations=options.iterations, checkpoint=CheckpointConfig(interval=options.checkpoint))
+    engine = Engine(EngineConfig(backend="cpu"), RunPlan(config, options.out))
+    engine.start()
+    engine.send(OpenScene(options.path))
+    threading.Thread(target=report, args=(engine,), daemon=True).start()
+    window.run_window(engine, WindowConfig(width=1000, height=700, ui_scale=1.0))
+    engine.close()
+    tell(closed=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The file browser and the menu in the real window, used with mouse and keys, in front of a pretended engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from splatscope.viewer.dialogs.browser import with_suffix
+from splatscope.viewer.drawing.style import MENU_HEIGHT
+from splatscope.viewer.state.folders import list_folder
+from tests.support.display import wait_until
+from tests.support.window_hands import SCENE_HEADER, Hands
+
+ROW = 19  # px from row to row of the list
+SAVE_BUTTON = (680, 325 + MENU_HEIGHT)  # px in the window, in the scene's section
+FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Holds, in the browser's order: a folder, a model, two splat files."""
+    (tmp_path / "inner" / "deep").mkdir(parents=True)
+    (tmp_path / "model" / "point_cloud").mkdir(parents=True)
+    for name in ("a.ply", "b.ply"):
+        (tmp_path / name).write_bytes(b"ply")
+    return tmp_path
+
+
+@pytest.fixture
+def hands(open_window: Hands) -> Hands:
+    open_window.home()
+    return open_window
+
+
+def browse(hands: Hands, keys: str, folder: Path) -> None:
+    """Opens the browser and types the path of a folder."""
+    hands.keys(keys)
+    hands.rest(0.4)
+    hands.program.xdotool("type", "--delay", 15, str(folder))
+    hands.keys("Return")
+    hands.rest(0.5)
+
+
+def double_click(hands: Hands, row: int) -> None:
+    hands.move(FIRST_ROW[0], FIRST_ROW[1] + ROW * row)
+    hands.program.xdotool("click", "--repeat", 2, "--delay", 60, 1)
+    hands.rest(0.4)
+
+
+def orange(hands: Hands) -> bool:
+    """True if there is a warning in the left part of the window."""
+    red, _, blue = hands.picture()[FIRST_ROW[1] :, :500].astype(int).transpose(2, 0, 1)
+    return bool((red - blue > 100).sum() > 20)
+
+
+def opened(hands: Hands) -> list[str]:
+    """What was asked to be opened or saved, newest last."""
+    return [command for command in hands.program.facts["commands"] if "path=" in command]
+
+
+def test_a_double_click_enters_a_folder_and_opens_what_can_be_opened(hands: Hands, folder: Path) -> None:
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 3)
+    hands.program.wait_for("b.ply to be opened", lambda facts: "b.ply" in str(facts["commands"][-1:]))
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 1)
+    hands.program.wait_for("the model to be opened", lambda facts: f"{folder}/model'" in str(facts["commands"][-1:]))
+    before = opened(hands)
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 0)  # a plain folder is entered, and so is the one in it
+    double_click(hands, 0)
+    assert opened(hands) == before
+    hands.keys("Escape")
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("cup", "cup.ply"),
+        ("cup.ply", "cup.ply"),
+        ("cup.PLY", "cup.PLY"),
+        ("v1.2", "v1.2.ply"),
+        ("cup.spz", "cup.spz.ply"),
+    ],
+)
+def test_splats_are_saved_under_a_name_that_open_lists(typed: str, name: str, tmp_path: Path) -> None:
+    path = with_suffix(tmp_path / typed)
+    assert path == tmp_path / name
+    path.write_bytes(b"ply")
+    assert [row.path for row in list_folder(tmp_path).rows] == [path]
+
+
+def test_saving_over_a_file_asks_first_and_a_name_gets_its_suffix(hands: Hands, folder: Path) -> None:
+    browse(hands, "ctrl+o", folder)
+    double_click(hands, 2)  # which folds the scene's section
+    hands.program.wait_for("a.ply to be opened", lambda facts: "a.ply" in str(facts["commands"][-1:]))
+    hands.rest(0.4)
+    hands.click(*SCENE_HEADER)
+    before = opened(hands)
+    hands.click(*SAVE_BUTTON)
+    hands.rest(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/b")
+    hands.keys("Return")
+    wait_until(lambda: orange(hands), "a warning: b.ply exists")
+    hands.rest(0.1)
+    assert opened(hands) == before
+    hands.keys("Return")
+    hands.program.wait_for("b.ply to be replaced", lambda facts: "b.ply" in str(facts["commands"][-1:]))
+    before = opened(hands)
+    browse(hands, "ctrl+s", folder)
+    hands.keys("Escape")
+    hands.keys("ctrl+s")
+    hands.rest(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/a")
+    hands.keys("Return")
+    hands.rest(0.4)
+    assert opened(hands) == before
+    hands.keys("Escape")
+    hands.keys("ctrl+s")
+    hands.rest(0.4)
+    hands.program.xdotool("type", "--delay", 15, f"{folder}/new")
+    hands.keys("Return")
+    hands.program.wait_for("new.ply to be saved", lambda facts: "new.ply" in str(facts["commands"][-1:]))
+    assert "SavePly" in opened(hands)[-1]
+
+
+def test_escape_leaves_the_view_alone_and_the_menu_brings_it_home(hands: Hands, folder: Path) -> None:
+    home = hands.start["eye"]
+    hands.drag(1, 100, 0)
+    away = hands.settled(lambda facts: facts["eye"] != home)["eye"]
+    browse(hands, "ctrl+o", folder)
+    hands.keys("Escape")  # also while the path box has the keyboard
+    assert hands.settled()["eye"] == away
+    hands.click(60, 13)  # View
+    hands.click(90, 40)  # Home view
+    hands.settled(lambda facts: facts["eye"] == home)

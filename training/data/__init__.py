@@ -1,0 +1,1 @@
+"""Prepares what a run trains on: photographs, held-out views, first splats."""

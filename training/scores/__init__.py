@@ -1,0 +1,1 @@
+"""Scores pictures against photographs."""

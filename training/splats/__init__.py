@@ -1,0 +1,1 @@
+"""Changes the rows of the splats' tensors."""

@@ -1,0 +1,1 @@
+"""Takes a training step, on the host or on the device."""

@@ -1,0 +1,1 @@
+"""Adds, moves and removes splats between steps, one strategy a file."""

@@ -1,0 +1,1 @@
+"""Opens windows over the picture: questions, the file browser, help."""

@@ -1,0 +1,1 @@
+"""Draws with Dear PyGui: the viewport, textures, plots and the widgets that panels share."""

@@ -1,0 +1,40 @@
+"""One small photograph on a texture of its own: that of the drawn camera under the mouse. Main thread only.
+
+The engine decodes it; `viewport.py` says of which camera, and draws it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from splatscope.viewer.drawing.textures import PictureTexture, make_texture
+from splatscope.viewer.messages import commands
+from splatscope.viewer.messages.client import EngineClient
+from splatscope.viewer.messages.view import EngineStatus
+
+
+class Thumbnail:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self._texture: PictureTexture | None = None
+        self._of = (-1, -1)  # generation of a scene, and the camera whose photograph is wanted
+        self.size = (0, 0)  # width and height of the one on the texture, px; (0, 0) until it is there
+
+    def of(self, index: int, status: EngineStatus, client: EngineClient) -> PictureTexture | None:
+        """The texture with the photograph of that camera; None until it has come, or if there is none. Ask it for each
+        frame: the texture may need that."""
+        wanted = status.scene.generation if status.scene else -1, index
+        if wanted != self._of:
+            self._of, self.size = wanted, (0, 0)
+            client.send(commands.LoadThumbnails((index,)))
+        small = status.thumbnails.get(index)
+        if small is not None and self.size == (0, 0):
+            self._texture = self._texture or make_texture()
+            rgba = np.full((*small.shape[:2], 4), 255, np.uint8)
+            rgba[..., :3] = small
+            self._texture.upload(rgba)
+            self.size = small.shape[1], small.shape[0]
+        if self._texture is not None:
+            self._texture.tick()
+        return self._texture if self.size != (0, 0) else None

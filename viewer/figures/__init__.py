@@ -1,0 +1,1 @@
+"""Computes what the window shows: arrays and numbers, no GUI."""

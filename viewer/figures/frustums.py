@@ -1,0 +1,65 @@
+"""Cameras as a picture sees them: outlines of small pyramids in its pixels. Pure, no GUI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from splatscope.kernels.types import Camera
+from splatscope.viewer.messages.view import NamedCamera
+
+MEASURED = 150  # cameras that distances are measured between
+# Of the scene's extent at most; of the distance between neighbours, but of how far all of them spread at least: those
+# of a film stand so close that they would be dots.
+SCENE_SHARE, GAP_SHARE, SPREAD_SHARE = 0.05, 0.6, 0.08
+MOST = 400  # cameras drawn; of more, every so many
+# One line without lifting the pen: round the image, then to the apex and back from each corner.
+PATH = (1, 2, 3, 4, 1, 0, 2, 3, 0, 4)
+APEX = 0
+
+
+def frustums(
+    cameras: Sequence[NamedCamera], seen_by: Camera, depth: float
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """(index, points [10, 2] px) of each camera that lies wholly before the eye; pyramids `depth` world units deep."""
+    if not cameras:
+        return
+    indices = range(0, len(cameras), -(-len(cameras) // MOST))
+    corners = np.array([_pyramid(cameras[index].camera, depth) for index in indices])  # [C, 5, 3] world
+    in_view = corners @ seen_by.matrix[:3, :3].T + seen_by.matrix[:3, 3]
+    z = in_view[..., 2]
+    near = 0.05 * depth
+    safe = np.maximum(z, near)
+    x = in_view[..., 0] / safe * seen_by.fx + seen_by.cx
+    y = in_view[..., 1] / safe * seen_by.fy + seen_by.cy
+    is_before = (z > near).all(axis=1)
+    is_inside = (x.max(1) > 0) & (x.min(1) < seen_by.width) & (y.max(1) > 0) & (y.min(1) < seen_by.height)
+    for k in np.flatnonzero(is_before & is_inside):
+        yield indices[int(k)], np.stack([x[k], y[k]], axis=1)[list(PATH)]
+
+
+def depth_for(cameras: Sequence[NamedCamera], extent: float) -> float:
+    """How deep to draw them, in world units, by the scene and how far cameras stand apart."""
+    eyes = np.array([camera.camera.position for camera in cameras[:: 1 + len(cameras) // MEASURED]])
+    if len(eyes) < 2:
+        return SCENE_SHARE * extent
+    apart = np.linalg.norm(eyes[:, None] - eyes, axis=2) + np.where(np.eye(len(eyes)) > 0, np.inf, 0.0)
+    nearest = float(np.median(apart.min(axis=1)))
+    spread = float(np.median(np.linalg.norm(eyes - np.median(eyes, axis=0), axis=1)))
+    return min(SCENE_SHARE * extent, max(GAP_SHARE * nearest, SPREAD_SHARE * spread)) or SCENE_SHARE * extent
+
+
+def apexes(cameras: Sequence[NamedCamera], seen_by: Camera, depth: float) -> dict[int, tuple[float, float]]:
+    """Where the eyes of those cameras appear, in px."""
+    first = PATH.index(APEX)
+    return {index: (float(p[first, 0]), float(p[first, 1])) for index, p in frustums(cameras, seen_by, depth)}
+
+
+def _pyramid(camera: Camera, depth: float) -> NDArray[np.float64]:
+    """Apex and the four corners of the image at that depth, [5, 3] in world units."""
+    left, right = -camera.cx / camera.fx, (camera.width - camera.cx) / camera.fx
+    top, bottom = -camera.cy / camera.fy, (camera.height - camera.cy) / camera.fy
+    points = depth * np.array([(0, 0, 0), (left, top, 1), (right, top, 1), (right, bottom, 1), (left, bottom, 1)])
+    return points @ camera.matrix[:3, :3] + camera.position

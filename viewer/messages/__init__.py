@@ -1,0 +1,1 @@
+"""Defines the values that window and engine exchange."""

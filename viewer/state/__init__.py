@@ -1,0 +1,1 @@
+"""Keeps the window's state. No GUI: tested without a window."""

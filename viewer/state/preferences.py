@@ -1,0 +1,192 @@
+"""What the window remembers from one day to the next: what was opened, how each scene is met, a few preferences.
+
+One JSON file in the user's settings, never next to the user's own files. A scene is known by its path and, for a file,
+its size. A file that is damaged or of another kind is set aside and counts as empty. Who asks: `session.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from splatscope.assets.files.atomic import atomic_path
+from splatscope.assets.files.json_fields import read_json
+from splatscope.kernels.errors import InputError
+from splatscope.viewer.state.navigation import Lens, Matrix3, Navigator, Vector
+
+RECENT = 12  # paths kept
+SCENES = 200  # scenes kept, those last changed
+PREFERENCES = {
+    "moving_fps": (2.0, 60.0),
+    "view_share": (0.02, 0.9),
+    "view_rate": (1.0, 60.0),
+    "ui_scale": (0.75, 3.0),
+}  # least and most
+SIZE_LIMIT = 1 << 20  # bytes of the file; ours stays far below
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What the user set for one scene; None is what the window would guess."""
+
+    up: Vector | None = None  # unit length, in the file's coordinates
+    home: Navigator | None = None
+
+
+@dataclass
+class Memory:
+    """Reads its file once and writes it at each change. Without a path it forgets when the window closes."""
+
+    path: Path | None = None
+    remark: str = ""  # a sentence about a file that could not be used
+    recent: list[Path] = field(default_factory=list)  # newest first
+    _preferences: dict[str, float] = field(default_factory=dict)
+    _scenes: dict[str, Remembered] = field(default_factory=dict)  # oldest change first
+
+    @staticmethod
+    def load(path: Path | None) -> Memory:
+        """What is in the file, as far as it makes sense."""
+        content, remark = _read(path)
+        memory = Memory(path, remark)
+        recent = content.get("recent")
+        if isinstance(recent, list):
+            memory.recent = [Path(entry) for entry in recent if isinstance(entry, str)][:RECENT]
+        preferences = content.get("preferences")
+        if isinstance(preferences, dict):
+            memory._preferences = {str(name): v for name, v in preferences.items() if _in_range(str(name), v)}
+        scenes = content.get("scenes")
+        if isinstance(scenes, dict):
+            memory._scenes = {str(key): _remembered(entry) for key, entry in scenes.items()}
+        return memory
+
+    def opened(self, path: Path) -> None:
+        """Puts a path at the head of the recent ones. Raises InputError if the file cannot be written."""
+        path = path.absolute()
+        if self.recent[:1] != [path]:
+            self.recent = [path, *(entry for entry in self.recent if entry != path)][:RECENT]
+            self._write()
+
+    def forget_recent(self) -> None:
+        """Empties the list of recent paths. Raises InputError if the file cannot be written."""
+        self.recent = []
+        self._write()
+
+    def preference(self, name: str, default: float) -> float:
+        """What the user set, for all scenes; one of `PREFERENCES`."""
+        return self._preferences.get(name, default)
+
+    def prefer(self, name: str, value: float) -> None:
+        """Keeps a preference, moved into its range. Raises InputError if the file cannot be written."""
+        low, high = PREFERENCES[name]
+        value = min(max(value, low), high)
+        if self._preferences.get(name) != value:
+            self._preferences[name] = value
+            self._write()
+
+    def forget(self, name: str) -> None:
+        """Back to the default of a preference. Raises InputError as above."""
+        if self._preferences.pop(name, None) is not None:
+            self._write()
+
+    def of(self, path: Path) -> Remembered:
+        """What was set for a scene."""
+        return self._scenes.get(_key(path), Remembered())
+
+    def set_up(self, path: Path, up: Vector | None) -> None:
+        """Keeps the up axis of a scene, None for the guessed one. Raises InputError if the file cannot be written."""
+        self._set(path, replace(self.of(path), up=up))
+
+    def set_home(self, path: Path, home: Navigator | None) -> None:
+        """Keeps the home view of a scene, None for the guessed one. Raises InputError as above."""
+        self._set(path, replace(self.of(path), home=home))
+
+    def _set(self, path: Path, remembered: Remembered) -> None:
+        key = _key(path)
+        if remembered == self.of(path):
+            return
+        self._scenes.pop(key, None)
+        if remembered != Remembered():
+            self._scenes[key] = remembered
+        while len(self._scenes) > SCENES:
+            del self._scenes[next(iter(self._scenes))]
+        self._write()
+
+    def _write(self) -> None:
+        if self.path is None:
+            return
+        scenes = {key: asdict(entry) for key, entry in self._scenes.items()}
+        recent = [str(entry) for entry in self.recent]
+        content = {"recent": recent, "preferences": self._preferences, "scenes": scenes}
+        with atomic_path(self.path) as temporary:
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _in_range(name: str, value: object) -> bool:
+    low, high = PREFERENCES.get(name, (math.inf, -math.inf))
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
+
+
+def _key(path: Path) -> str:
+    path = path.absolute()
+    size = path.stat().st_size if path.is_file() else 0
+    return f"{path}|{size}"
+
+
+def _read(path: Path | None) -> tuple[Mapping[str, Any], str]:
+    """Returns what is in the file, and a sentence if that cannot be understood; the file is out of the way then."""
+    if path is None or not path.exists():
+        return {}, ""
+    reason = f"{path} does not hold what the window remembers."
+    try:
+        content = read_json(path) if path.stat().st_size <= SIZE_LIMIT else None
+        if isinstance(content, dict):
+            return content, ""
+    except (InputError, OSError) as error:
+        reason = str(error)
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        path.replace(aside)
+    except OSError:
+        return {}, f"Recent paths, home views and preferences are not known: {reason}"
+    return {}, f"Recent paths, home views and preferences are not known: {reason} It is kept as {aside}."
+
+
+def _remembered(entry: object) -> Remembered:
+    if not isinstance(entry, dict):
+        return Remembered()
+    up = _numbers(entry.get("up"), (3,))
+    if up is not None and abs(np.linalg.norm(up) - 1.0) > 1e-3:
+        up = None
+    return Remembered(None if up is None else cast(Vector, tuple(map(float, up))), _navigator(entry.get("home")))
+
+
+def _navigator(entry: object) -> Navigator | None:
+    """The view, or None unless every number is there and makes a view."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("lens"), dict):
+        return None
+    lens = entry["lens"]
+    pivot, base = _numbers(entry.get("pivot"), (3,)), _numbers(entry.get("base"), (3, 3))
+    angles = _numbers([entry.get(name) for name in ("distance", "yaw", "pitch", "roll")], (4,))
+    optics = _numbers([lens.get(name) for name in ("fov_y", "pixel_aspect", "shift_x", "shift_y")], (4,))
+    if pivot is None or base is None or angles is None or optics is None:
+        return None
+    if not (angles[0] > 0 and 0 < optics[0] < math.pi and optics[1] > 0 and np.allclose(base @ base.T, np.eye(3))):
+        return None
+    rows = cast(Matrix3, tuple(tuple(map(float, row)) for row in base))
+    center = cast(Vector, tuple(map(float, pivot)))
+    distance, yaw, pitch, roll = map(float, angles)
+    return Navigator(center, distance, yaw, pitch, roll, rows, Lens(*map(float, optics)))
+
+
+def _numbers(value: object, shape: tuple[int, ...]) -> np.ndarray | None:
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return array if array.shape == shape and bool(np.isfinite(array).all()) else None
