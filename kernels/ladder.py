@@ -13,7 +13,7 @@ from splatscope.kernels.policy import Policy, toggle_table
 
 
 @dataclass(frozen=True)
-class Step:
+class Rung:
     """A named policy."""
 
     name: str
@@ -93,12 +93,12 @@ def changed(policy: Policy, changes: dict[str, str]) -> Policy:
     return policy
 
 
-def _ladder() -> dict[str, Step]:
+def _ladder() -> dict[str, Rung]:
     steps, policy = {}, Policy()
     for name, sentence, changes in _CHANGES:
         policy = changed(policy, changes)
-        steps[name] = Step(name, sentence, policy)
-    steps["best"] = Step("best", "The fastest combination that keeps the picture: the default.", Policy())
+        steps[name] = Rung(name, sentence, policy)
+    steps["best"] = Rung("best", "The fastest combination that keeps the picture: the default.", Policy())
     return steps
 
 

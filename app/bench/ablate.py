@@ -22,7 +22,7 @@ from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
     from splatscope.app.bench.scenes.subjects import Subject
-    from splatscope.kernels.cuda.plan.planner import Outputs, Step
+    from splatscope.kernels.cuda.plan.planner import Operation, Outputs
     from splatscope.kernels.policy import Policy
 
 VARIANTS = ("off", "no_atomics", "no_reductions", "loop_floor")  # each leaves out more than the one before
@@ -158,7 +158,7 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
     }
 
 
-def part_names(steps: list[Step]) -> list[str]:
+def part_names(steps: list[Operation]) -> list[str]:
     """One name a step: the stage, and where it has several kernels which of them: depth_sort, sort_pass 2."""
     from splatscope.kernels.cuda.plan.planner import Launch
 

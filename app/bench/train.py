@@ -137,11 +137,11 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
 
 def _plan(options: TrainBenchOptions) -> tuple[Any, Any]:
     """(settings, beginning) of a run without growth, scores and files that is long enough."""
-    from splatscope.app.options import subcommands
+    from splatscope.app.options.subcommands import TrainOptions
     from splatscope.app.run.training_setup import plan_training
     from splatscope.training.recipes import with_settings
 
-    train = subcommands.Train(
+    train = TrainOptions(
         options.capture,
         resume=options.resume,
         resolution=options.resolution,

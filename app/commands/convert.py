@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import ConvertOptions
 from splatscope.app.terminal import say, warn
 from splatscope.assets.formats import SplatFile, open_path, reread
 from splatscope.assets.splats.activated import Activated
@@ -26,7 +26,7 @@ from splatscope.training.files.checkpoint import read_checkpoint
 
 
 @np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which are kept and told
-def run(options: subcommands.Convert) -> None:
+def run(options: ConvertOptions) -> None:
     """Reads, changes what was asked for, writes and says what is there now. Raises InputError."""
     target = options.target
     if target.suffix.lower() != ".ply":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from splatscope.app.engine.pictures import save_screenshot
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import DemoOptions
 from splatscope.app.provenance import Provenance
 from splatscope.app.run.headless import train_in_terminal
 from splatscope.app.run.plan import RunPlan
@@ -27,7 +27,7 @@ HEADLESS_ITERATIONS = 1_200
 MOST_SPLATS = 30_000
 
 
-def run(options: subcommands.Demo) -> None:
+def run(options: DemoOptions) -> None:
     """Renders the capture on first use (into the user cache), then trains it."""
     console = Terminal()
     started = time.perf_counter()
@@ -64,7 +64,7 @@ def _config(iterations: int, test_interval: int) -> TrainConfig:
     return replace(recipe, test_interval=test_interval, budget=replace(recipe.budget, max_splats=MOST_SPLATS))
 
 
-def _train_and_leave_pictures(options: subcommands.Demo, folder: Path, out: Path, console: Terminal) -> None:
+def _train_and_leave_pictures(options: DemoOptions, folder: Path, out: Path, console: Terminal) -> None:
 
     iterations = options.iterations or HEADLESS_ITERATIONS
     capture = open_capture(folder)

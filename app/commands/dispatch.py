@@ -10,13 +10,13 @@ from importlib import import_module
 from splatscope.app.options import bench, subcommands
 
 MODULES: dict[type, str] = {
-    subcommands.View: "commands.view",
-    subcommands.Train: "commands.train",
-    subcommands.Render: "commands.render",
-    subcommands.Eval: "commands.evaluate",
-    subcommands.Convert: "commands.convert",
-    subcommands.Doctor: "commands.doctor",
-    subcommands.Demo: "commands.demo",
+    subcommands.ViewOptions: "commands.view",
+    subcommands.TrainOptions: "commands.train",
+    subcommands.RenderOptions: "commands.render",
+    subcommands.EvalOptions: "commands.evaluate",
+    subcommands.ConvertOptions: "commands.convert",
+    subcommands.DoctorOptions: "commands.doctor",
+    subcommands.DemoOptions: "commands.demo",
     bench.BenchOptions: "bench.dispatch",
 }
 

@@ -7,7 +7,7 @@ window shows the same `Checkup`.
 from __future__ import annotations
 
 from splatscope.app.opening.examine import examine
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import DoctorOptions
 from splatscope.app.terminal import say
 from splatscope.assets.checks.checkup import check_up_bare
 from splatscope.assets.formats import open_capture
@@ -16,7 +16,7 @@ from splatscope.kernels.backends import make_backend
 from splatscope.training.config import DataConfig, TrainConfig
 
 
-def run(options: subcommands.Doctor) -> None:
+def run(options: DoctorOptions) -> None:
     """Prints the page. Raises InputError if the capture does not open."""
 
     data = DataConfig(images=options.images, resolution=options.resolution, axes=options.axes)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from splatscope.app.options import subcommands
 from splatscope.app.options.policy import choose_policy, in_words
+from splatscope.app.options.subcommands import EvalOptions
 from splatscope.app.run.folder import listed_held_out
 from splatscope.app.run.training_setup import default_out, run_settings
 from splatscope.app.terminal import Terminal
@@ -34,13 +34,13 @@ _TRAINED_TOO = "but trained on too"
 
 
 @dataclass(frozen=True)
-class Protocol:
+class ScoredViews:
     """Which views are scored, and how that is called."""
 
     views: tuple[View, ...]
     words: str
 
-    def but_for_trained(self, held_out: Sequence[str] | None) -> Protocol:
+    def but_for_trained(self, held_out: Sequence[str] | None) -> ScoredViews:
         """Says how many of the views a run trained on whose settings list what it held out."""
         trained = 0 if held_out is None else len({view.name for view in self.views} - set(held_out))
         if not trained or _TRAINED_TOO in self.words:
@@ -48,7 +48,7 @@ class Protocol:
         return replace(self, words=f"{self.words}, {_TRAINED_TOO}: the run did not hold out {trained} of them")
 
 
-def run(options: subcommands.Eval) -> None:
+def run(options: EvalOptions) -> None:
     """Scores, prints a line a view and the means, writes pictures and JSON. Raises InputError."""
     console = Terminal()
     toggles = choose_policy(options.step, options.toggle)
@@ -121,7 +121,7 @@ def masks_in_words(scores: Sequence[ViewScore], views: int) -> str:
     return "; ".join(filter(None, words))
 
 
-def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool) -> Protocol:
+def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool) -> ScoredViews:
     """The views to score. `is_known`: `data` is that of the run, so it is known what was held out."""
     training, held_out = split_views(capture, replace(data, eval=True))
     every = f"every {_ordinal(data.holdout_interval)} view by name"
@@ -131,18 +131,20 @@ def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool)
             if data.eval or capture.test_views or not is_known
             else tuple(sorted((*training, *held_out), key=_name))
         )
-        return Protocol(trained, counted(len(trained), "training view"))
+        return ScoredViews(trained, counted(len(trained), "training view"))
     if capture.test_views:
-        return Protocol(held_out, f"the set's own {counted(len(held_out), 'test view')}")
+        return ScoredViews(held_out, f"the set's own {counted(len(held_out), 'test view')}")
     if not held_out:
         raise InputError(f"{capture.path} has no views to score.")
     if is_known and not data.eval:
-        return Protocol(held_out, f"{counted(len(held_out), 'view')}, {every}, {_TRAINED_TOO}: the run held out none")
+        return ScoredViews(
+            held_out, f"{counted(len(held_out), 'view')}, {every}, {_TRAINED_TOO}: the run held out none"
+        )
     known = "held out" if is_known else "held out if the run held out any"
-    return Protocol(held_out, f"{counted(len(held_out), 'view')}, {every}, {known}")
+    return ScoredViews(held_out, f"{counted(len(held_out), 'view')}, {every}, {known}")
 
 
-def _open_splats(options: subcommands.Eval) -> SplatFile:
+def _open_splats(options: EvalOptions) -> SplatFile:
     path = options.model
     if options.iteration is not None:
         stored = iterations(path)
@@ -156,7 +158,7 @@ def _open_splats(options: subcommands.Eval) -> SplatFile:
     return opened
 
 
-def _capture_and_data(options: subcommands.Eval, splats: SplatFile, folder: Path) -> tuple[Path, DataConfig, bool]:
+def _capture_and_data(options: EvalOptions, splats: SplatFile, folder: Path) -> tuple[Path, DataConfig, bool]:
     """Where the photographs are and how they are read; True if that is what the run itself did."""
     capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
     is_known = (folder / "settings.json").is_file()

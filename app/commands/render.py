@@ -6,8 +6,9 @@ from pathlib import Path
 
 from splatscope.app.engine.pictures import save_frame_stats, save_npy
 from splatscope.app.opening.scene import camera_of_view, fit_camera, home_camera, open_scene
-from splatscope.app.options import fields, subcommands
+from splatscope.app.options import fields
 from splatscope.app.options.policy import choose_policy, in_words
+from splatscope.app.options.subcommands import RenderOptions
 from splatscope.app.provenance import Provenance
 from splatscope.app.terminal import say, warn
 from splatscope.assets.geometry.recentre import camera_less
@@ -23,7 +24,7 @@ from splatscope.viewer.figures.tile_values import needs_recording, tile_values
 from splatscope.viewer.messages.view import ViewRequest
 
 
-def run(options: subcommands.Render) -> None:
+def run(options: RenderOptions) -> None:
     """Draws and writes the files asked for. Raises InputError."""
 
     if options.out is None and options.npy is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from splatscope.app.opening.find_cameras import open_or_find
-from splatscope.app.options import fields, subcommands
+from splatscope.app.options import fields
 from splatscope.app.options.policy import choose_policy
+from splatscope.app.options.subcommands import TrainOptions
 from splatscope.app.run.headless import train_in_terminal
 from splatscope.app.run.plan import RunPlan
 from splatscope.app.run.training_setup import plan_training
@@ -13,7 +14,7 @@ from splatscope.kernels.backends import make_backend
 from splatscope.viewer.display import display_is_present
 
 
-def run(options: subcommands.Train) -> None:
+def run(options: TrainOptions) -> None:
     """Trains in the window, or in the terminal where there is none. Raises InputError."""
     toggles = choose_policy(options.step, options.toggle)
     size = fields.parse_size(options.size, "--size")

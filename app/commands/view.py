@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from splatscope.app.open_window import open_window
-from splatscope.app.options import fields, subcommands
+from splatscope.app.options import fields
 from splatscope.app.options.policy import choose_policy
+from splatscope.app.options.subcommands import ViewOptions
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import DataConfig, TrainConfig
 
 
-def run(options: subcommands.View) -> None:
+def run(options: ViewOptions) -> None:
     """Opens the window on what was named, or empty. Raises InputError."""
 
     toggles = choose_policy(options.step, options.toggle)

@@ -21,7 +21,7 @@ from splatscope.kernels.types import Camera
 _ANY_CAMERA = Camera.from_matrix(np.eye(4), 1280, 720, 1000, 1000, 640, 360)
 
 
-class LivePolicy:
+class ActivePolicy:
     """Belongs to the engine's thread."""
 
     def __init__(self, backend: Backend) -> None:

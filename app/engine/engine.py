@@ -15,20 +15,20 @@ from collections import deque
 from copy import copy
 from dataclasses import dataclass, replace
 
-from splatscope.app.engine.active_policy import LivePolicy
-from splatscope.app.engine.event_log import PICTURE, TRAINING, Journal, kind_of
-from splatscope.app.engine.frame_queue import Asked, PictureFeed
-from splatscope.app.engine.measurements import Instruments
-from splatscope.app.engine.open_capture import CaptureDesk, TrainerFactory
-from splatscope.app.engine.photograph_cache import PhotographShelf
+from splatscope.app.engine.active_policy import ActivePolicy
+from splatscope.app.engine.event_log import PICTURE, TRAINING, EventLog, kind_of
+from splatscope.app.engine.frame_queue import Asked, FrameQueue
+from splatscope.app.engine.measurements import Measurements
+from splatscope.app.engine.open_capture import OpenCapture, TrainerFactory
+from splatscope.app.engine.photograph_cache import PhotographCache
 from splatscope.app.engine.pictures import save_screenshot
 from splatscope.app.engine.survey import ViewSurvey, survey_of
-from splatscope.app.engine.view_budget import Governor
+from splatscope.app.engine.view_budget import ViewBudget
 from splatscope.app.opening.opening import NEWS_SECONDS, CameraHunt, open_for
 from splatscope.app.opening.scene import Scene
 from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
 from splatscope.app.provenance import Provenance, saved_in_words
-from splatscope.app.run.controller import TrainingSession
+from splatscope.app.run.controller import RunController
 from splatscope.app.run.plan import RunPlan
 from splatscope.assets.capture import NO_OFFSET
 from splatscope.assets.sfm.search import NoCamerasError
@@ -75,31 +75,31 @@ class Engine:
         self._photographs_came = False
         self._picture: Picture | None = None
         self._status = EngineStatus(busy="starting…")
-        self._journal = Journal()
+        self._journal = EventLog()
         # What follows belongs to the engine thread.
         self._backend: Backend | None = None
         self._backend_tried = False
-        self._policies: LivePolicy | None = None
-        self._instruments = Instruments(self._note)
+        self._policies: ActivePolicy | None = None
+        self._instruments = Measurements(self._note)
         self._viewed: tuple[int, Gaussians] | None = None  # model version and splats
         self._scene: Scene | None = None
         self._hunt: CameraHunt | None = None  # for cameras of photographs that will be opened
         self._generation = 0
-        self._desk: CaptureDesk | None = None  # of an open capture
+        self._desk: OpenCapture | None = None  # of an open capture
         self._survey: ViewSurvey | None = None  # the newest
-        self._governor = Governor(config.view_share, config.moving_share, config.view_rate)
-        self._feed = PictureFeed(self._governor, self._instruments)
+        self._governor = ViewBudget(config.view_share, config.moving_share, config.view_rate)
+        self._feed = FrameQueue(self._governor, self._instruments)
         self._model_version = 0
         self._published = 0.0
         self._waiting: tuple[str, ...] = ()  # stages whose toggles training steps change once they are compiled
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
-    def _session(self) -> TrainingSession | None:
+    def _session(self) -> RunController | None:
         return self._desk.session if self._desk else None
 
     @property
-    def _shelf(self) -> PhotographShelf | None:
+    def _shelf(self) -> PhotographCache | None:
         return self._desk.shelf if self._desk else None
 
     # The window's side ------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Engine:
         self._backend_tried = True
         wanted = self._config.backend
         self._backend = backend = make_backend(wanted, nvtx=self._config.nvtx)
-        self._policies = LivePolicy(backend)
+        self._policies = ActivePolicy(backend)
         if wanted == "auto" and backend.name == "cpu" and (reason := why_not_gpu()):
             self._note("info", f"There is a GPU here, but the CPU renders. {reason}")
         for remark in self._config.toggles.remarks(backend.name):
@@ -291,7 +291,7 @@ class Engine:
             return
         desk = None
         if scene.capture is not None:
-            desk = CaptureDesk(scene.capture, factory, backend, self._note, self._wake)
+            desk = OpenCapture(scene.capture, factory, backend, self._note, self._wake)
             if isinstance(self._make_trainer, RunPlan):
                 self._make_trainer = self._make_trainer.for_another()
         self._generation += 1
@@ -323,7 +323,7 @@ class Engine:
         if hunt is not None:
             self._note("info", hunt.stop())
 
-    def _show_anew(self, desk: CaptureDesk) -> None:
+    def _show_anew(self, desk: OpenCapture) -> None:
         """The run is another one now."""
         assert self._scene is not None
         self._scene = replace(self._scene, info=desk.describe(self._scene.info))

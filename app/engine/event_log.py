@@ -18,7 +18,7 @@ _LEVELS: dict[str, Literal["info", "warning", "error"]] = {"warning": "warning",
 _RUNS = commands.StartTraining | commands.StepTraining | commands.GoBack | commands.ResetTraining
 
 
-class Journal:
+class EventLog:
     """See the module's text. Belongs to the engine's thread."""
 
     def __init__(self) -> None:

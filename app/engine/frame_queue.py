@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.app.engine.measurements import Instruments
-from splatscope.app.engine.photograph_cache import PhotographShelf
+from splatscope.app.engine.measurements import Measurements
+from splatscope.app.engine.photograph_cache import PhotographCache
 from splatscope.app.engine.pictures import compose, lay_over
-from splatscope.app.engine.view_budget import Governor
+from splatscope.app.engine.view_budget import ViewBudget
 from splatscope.kernels.backend import Backend, LiveBackend
 from splatscope.kernels.types import Frame, Gaussians
 from splatscope.viewer.messages.view import Picture, ViewRequest
@@ -39,10 +39,10 @@ class _Begun:
     training: bool  # which waits for it
 
 
-class PictureFeed:
+class FrameQueue:
     """See the module's text."""
 
-    def __init__(self, governor: Governor, instruments: Instruments) -> None:
+    def __init__(self, governor: ViewBudget, instruments: Measurements) -> None:
         self.governor = governor
         self._instruments = instruments
         self.shown: object = None  # what the newest picture, finished or not, depends on
@@ -85,7 +85,7 @@ class PictureFeed:
             made = compose(frame, request), frame
         self._begun = _Begun(shown, made, request, began, time.perf_counter() - began, training)
 
-    def finish(self, backend: Backend, shelf: PhotographShelf | None) -> Picture:
+    def finish(self, backend: Backend, shelf: PhotographCache | None) -> Picture:
         """Takes the picture, waiting if it is not there; `shelf` has the photograph it is compared with."""
         begun, self._begun = self._begun, None
         assert begun is not None

@@ -25,7 +25,7 @@ from splatscope.viewer.messages.view import BlendMachine, Comparison, RecordedFr
 Note = Callable[[str, str], None]
 
 
-class Instruments:
+class Measurements:
     """One measurement and one recording at a time."""
 
     def __init__(self, note: Note) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from splatscope.app.engine.photograph_cache import PhotographShelf
+from splatscope.app.engine.photograph_cache import PhotographCache
 from splatscope.app.opening.examine import examine, time_of
 from splatscope.app.opening.scene import listed_views, middle_box
-from splatscope.app.run.controller import TrainingSession, way_back
+from splatscope.app.run.controller import RunController, way_back
 from splatscope.app.run.plan import RunPlan
 from splatscope.assets.capture import Capture
 from splatscope.assets.checks.checkup import Finding
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch loads only if a capture is opened
 TrainerFactory = Callable[[Capture, Backend], "Trainer"]
 
 
-class CaptureDesk:
+class OpenCapture:
     """See the module's text."""
 
     def __init__(
@@ -52,7 +52,7 @@ class CaptureDesk:
 
     def _begin_anew(self, factory: TrainerFactory) -> None:
         """A run that has not begun; everything stays as it is if it cannot be made."""
-        session = TrainingSession(factory(self.capture, self._backend), self._note)
+        session = RunController(factory(self.capture, self._backend), self._note)
         self.factory, self.session = factory, session
         self._runs += 1
         self.recipe = factory.recipe() if isinstance(factory, RunPlan) and factory.begin is None else None
@@ -62,7 +62,7 @@ class CaptureDesk:
         if self._shelf_of != look:
             self.close()
             self._shelf_of = look
-            self.shelf = PhotographShelf(listed_views(self.capture), *look, self._on_news)
+            self.shelf = PhotographCache(listed_views(self.capture), *look, self._on_news)
 
     def _begin_instead(self, factory: TrainerFactory) -> None:
         """Another run in place of this one, which is let go of first: a GPU need not have room for both. If the other
@@ -84,7 +84,7 @@ class CaptureDesk:
             self._begin_anew(factory)
         except BaseException:
             begin = Beginning(checkpoint_path(out, kept.iteration), kept, iteration=kept.iteration)
-            self.session = TrainingSession(Trainer(self.capture, config, self._backend, out, begin), self._note)
+            self.session = RunController(Trainer(self.capture, config, self._backend, out, begin), self._note)
             self.session.standing = standing
             raise
 

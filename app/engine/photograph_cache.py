@@ -35,7 +35,7 @@ THUMBNAIL = (112, 84)  # px, at most
 Rgb = NDArray[np.uint8]  # [H, W, 3]
 
 
-class PhotographShelf:
+class PhotographCache:
     """Of one capture. Everything but the decoding happens on the engine's thread."""
 
     def __init__(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from splatscope.app.engine.open_capture import CaptureDesk
+from splatscope.app.engine.open_capture import OpenCapture
 from splatscope.app.engine.photograph_cache import lay, lay_mask, psnr
 from splatscope.app.opening.scene import Scene, fit_camera, listed_views
 from splatscope.assets.capture import View
@@ -83,7 +83,7 @@ class ViewSurvey:
             self._gaussians = None
 
 
-def survey_of(scene: Scene | None, desk: CaptureDesk | None, gaussians: Gaussians, request: ViewRequest) -> ViewSurvey:
+def survey_of(scene: Scene | None, desk: OpenCapture | None, gaussians: Gaussians, request: ViewRequest) -> ViewSurvey:
     """A survey of what is open, drawn as `request` draws."""
     cameras = [named.camera for named in scene.info.cameras] if scene else []
     if desk is None:

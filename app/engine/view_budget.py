@@ -15,7 +15,7 @@ LONG = 0.25  # seconds that a picture may take without being an exception, or tw
 
 
 @dataclass
-class Governor:
+class ViewBudget:
     """See the module's text."""
 
     share: float  # of the time that pictures of a still view may take

@@ -28,7 +28,7 @@ from splatscope.app.options.fields import (
 
 
 @dataclass(frozen=True)
-class View:
+class ViewOptions:
     """Open the window, empty or on a PLY, an Inria model folder or a capture."""
 
     path: Annotated[Path | None, Positional, optional("PATH")] = None
@@ -47,8 +47,8 @@ class View:
 
 
 @dataclass(frozen=True)
-class Train:
-    """Train a capture; opens the window unless --headless is given or there is no display."""
+class TrainOptions:
+    """TrainOptions a capture; opens the window unless --headless is given or there is no display."""
 
     dataset: Annotated[Path | None, Positional, optional("CAPTURE")] = None
     """The capture: a COLMAP folder, one with transforms.json or transforms_train.json, or photographs alone."""
@@ -67,7 +67,7 @@ class Train:
     resolution: Annotated[int | None, optional("INT", "-r")] = None
     """1 to 8 divide the size; 16 or more is the width in pixels; -1, the default, caps the width at 1600."""
     white_background: Annotated[bool, arg(aliases=["-w"])] = False
-    """Train over white whatever the images are (RGBA captures are white anyway)."""
+    """TrainOptions over white whatever the images are (RGBA captures are white anyway)."""
     random_background: bool = False
     """A new background colour every step, which RGBA captures show through; pictures keep the fixed one."""
     alpha: Annotated[Literal["background", "mask", "ignore"] | None, optional("{background,mask,ignore}")] = None
@@ -146,8 +146,8 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Render:
-    """Render one picture of a scene to PNG, and to float32 NPY if asked."""
+class RenderOptions:
+    """RenderOptions one picture of a scene to PNG, and to float32 NPY if asked."""
 
     scene: Annotated[Path, Positional, arg(metavar="SCENE")]
     """A splat file (.ply) or a model folder."""
@@ -177,7 +177,7 @@ class Render:
 
 
 @dataclass(frozen=True)
-class Eval:
+class EvalOptions:
     """Score trained splats on held-out photographs: PSNR, SSIM, and LPIPS where the packages lpips and torchvision are
     installed (pip install lpips torchvision) and the weights of its network lie in torch's cache. Nothing is downloaded
     here; the run says what is missing and how to get it."""
@@ -208,7 +208,7 @@ class Eval:
 
 
 @dataclass(frozen=True)
-class Convert:
+class ConvertOptions:
     """Write splats as another PLY: binary or ascii, fewer harmonics, without faint splats."""
 
     source: Annotated[Path, Positional, arg(metavar="IN")]
@@ -227,7 +227,7 @@ class Convert:
 
 
 @dataclass(frozen=True)
-class Doctor:
+class DoctorOptions:
     """Look over a capture before training: what is there, what is odd, how long it will take."""
 
     dataset: Annotated[Path, Positional, arg(metavar="CAPTURE")]
@@ -246,8 +246,8 @@ class Doctor:
 
 
 @dataclass(frozen=True)
-class Demo:
-    """Train the bundled scene live in the window; without a display leave pictures on disk."""
+class DemoOptions:
+    """TrainOptions the bundled scene live in the window; without a display leave pictures on disk."""
 
     headless: bool = False
     """No window even if there is a display."""
@@ -263,14 +263,14 @@ def _subcommands() -> dict[str, type]:
     from splatscope.app.options.bench import BenchOptions
 
     return {
-        "view": View,
-        "train": Train,
-        "render": Render,
-        "eval": Eval,
-        "convert": Convert,
+        "view": ViewOptions,
+        "train": TrainOptions,
+        "render": RenderOptions,
+        "eval": EvalOptions,
+        "convert": ConvertOptions,
         "bench": BenchOptions,
-        "doctor": Doctor,
-        "demo": Demo,
+        "doctor": DoctorOptions,
+        "demo": DemoOptions,
     }
 
 

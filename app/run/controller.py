@@ -79,7 +79,7 @@ class Standing:
     troubles: int
 
 
-class TrainingSession:
+class RunController:
     """Start, pause, step and stop a `Trainer`, and say how it is going."""
 
     def __init__(self, trainer: Trainer, log: Callable[[str, str], None]) -> None:

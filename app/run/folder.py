@@ -33,7 +33,7 @@ def run_at(path: Path) -> Path | None:
 
 def plan_from(folder: Path) -> TrainingPlan:
     """The run as it goes on from its newest checkpoint, also if it is over. Raises InputError: why it cannot."""
-    from splatscope.app.options import subcommands
+    from splatscope.app.options.subcommands import TrainOptions
     from splatscope.app.run.training_setup import plan_training, run_settings
 
     source, _ = run_settings(folder)
@@ -46,7 +46,7 @@ def plan_from(folder: Path) -> TrainingPlan:
     if newest < saved:
         way = f"The run goes on from iteration {newest:,}" if newest else "A new run begins with them"
         raise InputError(f"there is no checkpoint of these splats, iteration {saved:,}. {way}: {resume_line(folder)}")
-    return plan_training(subcommands.Train(resume=folder), also_over=True)
+    return plan_training(TrainOptions(resume=folder), also_over=True)
 
 
 def listed_held_out(folder: Path) -> list[str] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import TrainOptions
 from splatscope.app.run.plan import default_out
 from splatscope.kernels.errors import InputError
 from splatscope.training.files.folder import FOLDER, resume_line, run_of
@@ -38,7 +38,7 @@ class TrainingPlan:
     remark: str = ""  # what it has to do without, a sentence
 
 
-def plan_training(options: subcommands.Train, also_over: bool = False) -> TrainingPlan:
+def plan_training(options: TrainOptions, also_over: bool = False) -> TrainingPlan:
     """Raises InputError for options that do not go together, for a path that is not there, and unless they are wanted
     `also_over` for a run that has done all its iterations."""
     if options.dataset is not None and options.source_path is not None and options.dataset != options.source_path:
@@ -73,9 +73,7 @@ def plan_training(options: subcommands.Train, also_over: bool = False) -> Traini
     return TrainingPlan(path, config, out, begin, " ".join(filter(None, remarks)))
 
 
-def _own_run(
-    options: subcommands.Train, begin: Beginning | None, named: Path | None
-) -> tuple[Path | None, TrainConfig]:
+def _own_run(options: TrainOptions, begin: Beginning | None, named: Path | None) -> tuple[Path | None, TrainConfig]:
     """The capture of the run that is gone on from, None if there is none or that is not known; and the settings that
     options change. `named` is the capture, if the command line says it."""
     from splatscope.training.config import config_from_dict
@@ -203,7 +201,7 @@ def _at(path: Path, checkpoint: Checkpoint) -> Beginning:
     return Beginning(path, checkpoint, iteration=checkpoint.iteration)
 
 
-def _with_options(config: TrainConfig, options: subcommands.Train) -> TrainConfig:
+def _with_options(config: TrainConfig, options: TrainOptions) -> TrainConfig:
     """`config` with every option that was given; one that was not leaves its setting alone."""
     from splatscope.training.config import config_from_dict
     from splatscope.training.recipes import with_settings

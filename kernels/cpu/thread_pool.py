@@ -47,7 +47,7 @@ def turns_are_done(board, turns, looks):
     return True
 
 
-class Crew:
+class ThreadPool:
     """Helper threads, started when first needed and kept. One kernel at a time: callers hold the backend's lock."""
 
     def __init__(self) -> None:
@@ -84,4 +84,4 @@ class Crew:
             del kernel, args
 
 
-CREW = Crew()
+CREW = ThreadPool()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.backend import Backend, Span
-from splatscope.kernels.cuda.pictures import DeviceFrame, HostCopies, RgbaConverter, copy_to_host
+from splatscope.kernels.cuda.pictures import DeviceFrame, PinnedReadback, RgbaConverter, copy_to_host
 from splatscope.kernels.cuda.plan.passes import Scene, frame_dtype
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.step.splats import DeviceGaussians
@@ -43,7 +43,7 @@ class Saved:
 class Showing:
     """A picture that the GPU was handed; see `CudaBackend.begin_show`."""
 
-    def __init__(self, backend: CudaBackend, asked: Any, copies: HostCopies, tensors: dict[str, Any]) -> None:
+    def __init__(self, backend: CudaBackend, asked: Any, copies: PinnedReadback, tensors: dict[str, Any]) -> None:
         self._backend, self._asked, self._copies, self._tensors = backend, asked, copies, tensors
 
     @property
@@ -125,7 +125,7 @@ class CudaBackend:
             scene, renderer = self._begin(gaussians, training=False), self.renderer
             out = renderer.forward(scene, camera, settings, policy, wants_depth=True)
             assert out.depth is not None
-            copies = HostCopies([self._rgba(out.image), out.tile_starts, renderer.pipeline.frame])
+            copies = PinnedReadback([self._rgba(out.image), out.tile_starts, renderer.pipeline.frame])
             tensors = {name: getattr(out, name).clone() for name in ("image", "depth", "transmittance")}
         return Showing(self, (gaussians, camera, settings, policy), copies, tensors)
 

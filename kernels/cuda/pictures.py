@@ -68,7 +68,7 @@ class RgbaConverter:
         return self._rgba
 
 
-class HostCopies:
+class PinnedReadback:
     """Copies of tensors on their way to pinned memory, behind whatever their stream has to do before.
 
     Torch keeps pinned memory for reuse, so that a picture as large as one that is gone costs no allocation.
@@ -101,4 +101,4 @@ class HostCopies:
 
 def copy_to_host(tensors: Sequence[Any]) -> list[NDArray[Any]]:
     """Copies of all tensors by way of pinned memory; waits once for the GPU."""
-    return HostCopies(tensors).arrays()
+    return PinnedReadback(tensors).arrays()

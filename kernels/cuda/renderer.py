@@ -23,7 +23,7 @@ import numpy as np
 from splatscope.kernels.cuda.blend_choice import MapChoice
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
 from splatscope.kernels.cuda.launch.compiler import Kernel, compile_kernels, load, prune_cache
-from splatscope.kernels.cuda.launch.launcher import Event, Graph, Launcher, Marks, Timeline
+from splatscope.kernels.cuda.launch.launcher import Event, Graph, Launcher, Marks, StageTimer
 from splatscope.kernels.cuda.plan.passes import SH_ROWS, Pass, Scene, source
 from splatscope.kernels.cuda.plan.planner import Launch, Outputs, Pipeline, Plan, Together, run_steps
 from splatscope.kernels.cuda.plan.schedule import costs_of, machine_of, read_recording
@@ -145,7 +145,7 @@ class Renderer:
     ) -> None:
         self.memory = memory or TorchMemory()
         self.kernels = kernels or KernelStore()
-        self.launcher: Any = launcher or Launcher(Timeline() if timed else None, nvtx)
+        self.launcher: Any = launcher or Launcher(StageTimer() if timed else None, nvtx)
         self.pipeline = Pipeline(self.memory, self.kernels, self.forget)
         self.capacity = Capacity(0, 0)
         self.map_choice = MapChoice(self.memory.multiprocessors)

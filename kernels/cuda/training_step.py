@@ -22,9 +22,9 @@ import numpy as np
 
 from splatscope.kernels.cuda.blend_choice import MapChoice
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
-from splatscope.kernels.cuda.launch.launcher import Launcher, Timeline
+from splatscope.kernels.cuda.launch.launcher import Launcher, StageTimer
 from splatscope.kernels.cuda.plan.passes import Pass, Scene
-from splatscope.kernels.cuda.plan.planner import Launch, Pipeline, Plan, Step, run_steps
+from splatscope.kernels.cuda.plan.planner import Launch, Operation, Pipeline, Plan, run_steps
 from splatscope.kernels.cuda.queue_depth import MOST, QueueDepth
 from splatscope.kernels.cuda.step.adam import LAZY_TABLE, catching_up, fused_backward, separate_adam, with_optimiser
 from splatscope.kernels.cuda.step.loss import loss_grid, loss_kernels
@@ -123,7 +123,7 @@ class _Prepared:
     """The steps for one image size under one policy; from the second run on a graph stands for them."""
 
     plan: Plan
-    steps: list[Step]
+    steps: list[Operation]
     runs: int = 0
     graphs: dict[bool, Any] = field(default_factory=dict)  # whether stages are timed -> launcher.Graph
 
@@ -167,7 +167,7 @@ class TrainingStep:
         self._wanted: Policy | None = None  # what steps change to once it is compiled
         self.memory = memory or TorchMemory()
         self.launcher: Any = launcher or Launcher(nvtx=nvtx)
-        self._timeline, self._timed_every = Timeline(), timed_every
+        self._timeline, self._timed_every = StageTimer(), timed_every
         self.pipeline = Pipeline(self.memory, kernels, self.forget)
         self.splats = SplatBuffers(self.memory, gaussians, rows, self.forget, policy.project.sh_dtype)
         self.targets = TargetStore(self.memory, target_budget, UPLOADS)
@@ -435,7 +435,7 @@ class TrainingStep:
             adam.append(shaking(self._kernels, self._shared, arrays))
         return _Prepared(plan, [*plan.forward, *self._compared(plan, camera, request.target), *adam])
 
-    def _compared(self, plan: Plan, camera: Camera, target: Target) -> list[Step]:
+    def _compared(self, plan: Plan, camera: Camera, target: Target) -> list[Operation]:
         """The loss, and around it the photograph's exposure if that is learned."""
         image, gradient = plan.outputs.image, plan.outputs.image_gradient
         if self.exposures is None:
@@ -444,7 +444,7 @@ class TrainingStep:
         parts = exposing(self.exposures, self._kernels, buffers, self._shared, image, gradient, multiprocessors)
         return [*parts.before, *self._loss_steps(plan, parts.exposed, camera, target), *parts.after]
 
-    def _loss_steps(self, plan: Plan, image: Any, camera: Camera, target: Target) -> list[Step]:
+    def _loss_steps(self, plan: Plan, image: Any, camera: Camera, target: Target) -> list[Operation]:
         take, grid = self.pipeline.buffers.take, loss_grid(camera.width, camera.height)
         names = loss_kernels(target.has_coverage, target.has_weights)
         kernels = self._kernels("loss.cuh", names)

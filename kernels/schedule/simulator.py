@@ -20,7 +20,7 @@ Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class SimulatedSchedule:
     """When each unit ran, and on which multiprocessor."""
 
     machine: Machine
@@ -75,14 +75,14 @@ class Timeline:
         return starts[opens] - shift[opens], ends[closes] - shift[closes]
 
 
-def simulate(work: Any, machine: Machine) -> Timeline:
+def simulate(work: Any, machine: Machine) -> SimulatedSchedule:
     """Hands out units of `work` [U] in their order on `machine`."""
     work = np.asarray(work, np.float64)
     shares = machine.saturated_by is not None and machine.saturated_by < machine.blocks_each
     start, multiprocessor = np.zeros(len(work)), np.zeros(len(work), np.int64)
     end = np.zeros(len(work))
     (_hand_out_shared if shares else _hand_out)(work, machine, start, end, multiprocessor)
-    return Timeline(machine, start, end, multiprocessor, work)
+    return SimulatedSchedule(machine, start, end, multiprocessor, work)
 
 
 def _hand_out(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.schedule.rules import CostModel, Int64, Machine
-from splatscope.kernels.schedule.simulator import Float64, Timeline, simulate
+from splatscope.kernels.schedule.simulator import Float64, SimulatedSchedule, simulate
 
 MULTIPROCESSOR, THREAD = "SM", "thread"
 RECORDED = ("multiprocessor", "block", "listed", "walked", "again")  # as `UnitRecord` has them, too
@@ -47,9 +47,9 @@ class Recording:
         return len(self.tile)
 
     @cached_property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> SimulatedSchedule:
         """As the simulator has it: SM activity, makespan."""
-        return Timeline(self.machine, self.start, self.end, self.multiprocessor, self.end - self.start)
+        return SimulatedSchedule(self.machine, self.start, self.end, self.multiprocessor, self.end - self.start)
 
     @cached_property
     def activity(self) -> float:
@@ -244,7 +244,7 @@ def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check,
     return tuple(found)
 
 
-def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[Timeline, float]:
+def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[SimulatedSchedule, float]:
     """(units of `work` on a machine, ns that one of it stands for), such that places are taken as long as they were.
 
     The time between two units is part of the first one, in units of work, and so is found together with the scale.

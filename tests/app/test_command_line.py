@@ -16,6 +16,7 @@ import pytest
 
 from splatscope.app.options import subcommands
 from splatscope.app.options.bench import BenchOptions
+from splatscope.app.options.subcommands import EvalOptions, TrainOptions, ViewOptions
 from splatscope.assets.photographs.images import read_image
 from splatscope.assets.splats.ply import write_ply
 from splatscope.assets.trained.cameras import write_camera
@@ -174,21 +175,17 @@ def test_version_and_help_answer() -> None:
 
 
 def test_names_accept_dashes_and_underscores_and_the_short_forms() -> None:
-    expected = subcommands.Train(
-        source_path=Path("data"), out=Path("o"), resolution=2, white_background=True, eval=True
-    )
+    expected = TrainOptions(source_path=Path("data"), out=Path("o"), resolution=2, white_background=True, eval=True)
     for words in (
         "train --source_path data --model_path o --resolution 2 --white_background --eval",
         "train --source-path data --model-path o --resolution 2 --white-background --eval",
         "train -s data -m o -r 2 -w --eval",
     ):
         assert subcommands.parse(words.split()) == expected
-    assert subcommands.parse(["train", "data", "-r", "-1"]) == subcommands.Train(dataset=Path("data"), resolution=-1)
+    assert subcommands.parse(["train", "data", "-r", "-1"]) == TrainOptions(dataset=Path("data"), resolution=-1)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(subcommands.Train, "train"), (subcommands.Eval, "eval"), (BenchOptions, "bench")]
-)
+@pytest.mark.parametrize(("kind", "name"), [(TrainOptions, "train"), (EvalOptions, "eval"), (BenchOptions, "bench")])
 def test_options_of_several_values_add_up_when_they_are_given_again(kind: type, name: str) -> None:
     several = [field for field, hint in get_type_hints(kind).items() if get_origin(hint) is tuple]
     assert len(several) == {"train": 4, "eval": 1, "bench": 10}[name]
@@ -205,6 +202,6 @@ def test_options_of_several_values_add_up_when_they_are_given_again(kind: type, 
 
 
 def test_a_path_alone_means_view() -> None:
-    assert subcommands.parse(["scene.ply"]) == subcommands.View(path=Path("scene.ply"))
-    assert subcommands.parse([]) == subcommands.View()
-    assert subcommands.parse(["./train.ply"]) == subcommands.View(path=Path("train.ply"))
+    assert subcommands.parse(["scene.ply"]) == ViewOptions(path=Path("scene.ply"))
+    assert subcommands.parse([]) == ViewOptions()
+    assert subcommands.parse(["./train.ply"]) == ViewOptions(path=Path("train.ply"))

@@ -14,7 +14,7 @@ from PIL import Image, ImageFile
 
 from splatscope.app.commands.doctor import run as run_doctor
 from splatscope.app.opening.examine import examine
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import DoctorOptions
 from splatscope.assets.capture import Capture, PointCloud, View
 from splatscope.assets.checks.checkup import Checkup, check_up
 from splatscope.assets.colmap.captures import read_colmap
@@ -127,7 +127,7 @@ def test_photographs_without_cameras_have_a_page(tmp_path: Path, capsys: pytest.
         Image.fromarray(noise).save(folder / "images" / f"{i}.jpg")
     broken = folder / "images/3.jpg"
     broken.write_bytes(broken.read_bytes()[:1000])
-    run_doctor(subcommands.Doctor(folder))
+    run_doctor(DoctorOptions(folder))
     page = capsys.readouterr().out.splitlines()
     assert page[:5] == [
         str(folder),
@@ -140,7 +140,7 @@ def test_photographs_without_cameras_have_a_page(tmp_path: Path, capsys: pytest.
     assert page[-3] == "Odd:"
     assert page[-2].startswith(f"  1. Left out: 1 photograph, 3.jpg. {broken} is damaged or cut short")
     assert page[-1].startswith("  2. Only 4 photographs can be trained on.")
-    run_doctor(subcommands.Doctor(folder, quick=True))
+    run_doctor(DoctorOptions(folder, quick=True))
     assert "decod" not in capsys.readouterr().out
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from plyfile import PlyData, PlyElement
 
 from splatscope.app.main import main
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import TrainOptions
 from splatscope.app.run.training_setup import plan_training
 from splatscope.assets.photographs.images import read_image
 from splatscope.assets.splats.ply import read_ply, write_ply
@@ -238,7 +238,7 @@ def test_wrong_options_of_convert_are_named(
 
 
 def test_options_of_train_reach_the_settings_they_name(run: Path) -> None:
-    options = subcommands.Train(
+    options = TrainOptions(
         dataset=run.parent / "small set", preset="fast", iterations=1000, max_splats=777, warmup_length=20,
         num_downscales=2, sh_degree_interval=50, alpha="mask", exposure=True, init="random", patience=3,
         set=("budget.interval=10",),
@@ -249,25 +249,25 @@ def test_options_of_train_reach_the_settings_they_name(run: Path) -> None:
     assert (config.resolution.schedule, config.resolution.num_downscales, config.sh_interval) == ("halving", 2, 50)
     assert (config.data.alpha, config.exposure.enabled, config.initial.source) == ("mask", True, "random")
     assert config.plateau.patience == 3
-    assert plan_training(subcommands.Train(dataset=options.dataset)).config == TrainConfig()
+    assert plan_training(TrainOptions(dataset=options.dataset)).config == TrainConfig()
 
 
 # ------------------------------------------------------------------------------------------ resume
 
 
 def test_a_resumed_run_has_its_own_settings_and_capture_but_for_what_is_given(run: Path) -> None:
-    plan = plan_training(subcommands.Train(resume=run, iterations=90, set=("rates.quats=0.002",)))
+    plan = plan_training(TrainOptions(resume=run, iterations=90, set=("rates.quats=0.002",)))
     assert plan.begin is not None
     assert plan.begin.checkpoint is not None
     assert (plan.capture.name, plan.out) == ("small set", run)
     assert (plan.config.iterations, plan.config.initial.random_count) == (90, 200)
     assert plan.config.rates.quats == 0.002
-    elsewhere = plan_training(subcommands.Train(resume=run / "checkpoints" / "iteration_60.pt", iterations=61))
+    elsewhere = plan_training(TrainOptions(resume=run / "checkpoints" / "iteration_60.pt", iterations=61))
     assert elsewhere.out == run.absolute()
     with pytest.raises(InputError, match="at iteration 60 already, and the run is to end at 60"):
-        plan_training(subcommands.Train(resume=run))
+        plan_training(TrainOptions(resume=run))
     with pytest.raises(InputError, match="keeps its own settings"):
-        plan_training(subcommands.Train(resume=run, iterations=90, preset="mcmc"))
+        plan_training(TrainOptions(resume=run, iterations=90, preset="mcmc"))
 
 
 def test_a_run_killed_before_it_saved_anything_is_to_be_begun_anew(run: Path, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_run_killed_before_it_saved_anything_is_to_be_begun_anew(run: Path, tm
         InputError,
         match=f"nothing to resume. Begin it anew: splatscope train '.*small set' --settings {killed} --out {killed}",
     ):
-        plan_training(subcommands.Train(resume=killed))
+        plan_training(TrainOptions(resume=killed))
 
 
 def test_a_ply_in_a_runs_folder_knows_its_capture_and_settings(run: Path, tmp_path: Path) -> None:
@@ -287,26 +287,26 @@ def test_a_ply_in_a_runs_folder_knows_its_capture_and_settings(run: Path, tmp_pa
     shutil.copytree(run, folder)
     ply = folder / "point_cloud" / "iteration_60" / "point_cloud.ply"
     for words in (ply, ply.parent):
-        plan = plan_training(subcommands.Train(resume=words, iterations=90))
+        plan = plan_training(TrainOptions(resume=words, iterations=90))
         assert plan.begin is not None
         assert (plan.begin.checkpoint, plan.begin.iteration) == (None, 60)
         assert (plan.capture, plan.config.initial.random_count) == (run.parent / "small set", 200)
         assert plan.out != folder, "its scores are not overwritten by those of another run"
         assert plan.remark == ""
-    assert plan_training(subcommands.Train(resume=ply, preset="mcmc")).config == preset("mcmc")
+    assert plan_training(TrainOptions(resume=ply, preset="mcmc")).config == preset("mcmc")
     (folder / "settings.json").write_text("{")
     with pytest.raises(InputError, match=r"settings\.json is not valid JSON.* Give the capture"):
-        plan_training(subcommands.Train(resume=ply))
-    named = subcommands.Train(dataset=run.parent / "small set", resume=ply, preset="fast", iterations=90)
+        plan_training(TrainOptions(resume=ply))
+    named = TrainOptions(dataset=run.parent / "small set", resume=ply, preset="fast", iterations=90)
     assert plan_training(named).config == preset("fast", 90), "nothing of the damaged file is needed"
     (folder / "settings.json").unlink()
-    plan = plan_training(subcommands.Train(resume=ply))
+    plan = plan_training(TrainOptions(resume=ply))
     assert plan.capture == run.parent / "small set", "by cfg_args"
     assert plan.config == replace(TrainConfig(), data=replace(TrainConfig().data, white_background=True))
     loose = tmp_path / "loose.ply"
     loose.write_bytes(ply.read_bytes())
     with pytest.raises(InputError, match="needs a capture"):
-        plan_training(subcommands.Train(resume=loose))
+        plan_training(TrainOptions(resume=loose))
 
 
 def test_a_run_without_checkpoints_begins_with_its_newest_splats_and_says_what_is_missing(
@@ -315,28 +315,28 @@ def test_a_run_without_checkpoints_begins_with_its_newest_splats_and_says_what_i
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     shutil.rmtree(folder / "checkpoints")
-    plan = plan_training(subcommands.Train(resume=folder, iterations=90))
+    plan = plan_training(TrainOptions(resume=folder, iterations=90))
     assert plan.begin is not None
     assert plan.begin.path == folder / "point_cloud" / "iteration_60" / "point_cloud.ply"
     assert plan.remark.startswith(f"{folder} has no checkpoint, so a new run begins with its newest splats, ")
     assert "iteration 60: Adam's moments" in plan.remark
     (folder / "checkpoints").mkdir()
     shutil.copy(checkpoints(run)[60], folder / "checkpoints" / "last.pt")
-    remark = plan_training(subcommands.Train(resume=folder, iterations=90)).remark
+    remark = plan_training(TrainOptions(resume=folder, iterations=90)).remark
     assert remark.startswith(f"{folder} has no checkpoint called iteration_N.pt, so a new run begins with")
     assert remark.endswith(
         f"There is last.pt; to go on from that: splatscope train --resume {folder}/checkpoints/last.pt"
     )
-    assert plan_training(subcommands.Train(resume=folder / "checkpoints/last.pt", iterations=90)).remark == ""
+    assert plan_training(TrainOptions(resume=folder / "checkpoints/last.pt", iterations=90)).remark == ""
     shutil.rmtree(folder / "checkpoints")
     (folder / "settings.json").write_text((run / "settings.json").read_text().replace("small set", "no set"))
     with pytest.raises(InputError, match=r"no set, on which .*point_cloud\.ply was trained, does not exist"):
-        plan_training(subcommands.Train(resume=folder, iterations=90))
+        plan_training(TrainOptions(resume=folder, iterations=90))
 
 
 def test_settings_edited_beside_a_checkpoint_are_not_used_and_that_is_said(run: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(run, tmp_path / "run")
-    assert plan_training(subcommands.Train(resume=folder, iterations=90)).remark == ""
+    assert plan_training(TrainOptions(resume=folder, iterations=90)).remark == ""
     settings = json.loads((folder / "settings.json").read_text())
     settings["training"]["rates"]["opacity"] = 0.05
     settings["training"]["densify"]["start"] = 10
@@ -346,7 +346,7 @@ def test_settings_edited_beside_a_checkpoint_are_not_used_and_that_is_said(run: 
         ("{", " cannot be understood; the checkpoint's settings are used and written there again."),
     ):  # fmt: skip
         (folder / "settings.json").write_text(content)
-        plan = plan_training(subcommands.Train(resume=folder, iterations=90))
+        plan = plan_training(TrainOptions(resume=folder, iterations=90))
         assert plan.remark == f"{folder / 'settings.json'}{words}"
         assert plan.config.rates.opacity == 0.025
 
@@ -368,21 +368,22 @@ def test_the_settings_of_another_run_are_a_recipe_but_for_its_photographs(run: P
     stored["training"]["data"]["eval"] = True
     file.write_text(json.dumps(stored))
     dataset = run.parent / "small set"
-    config = plan_training(subcommands.Train(dataset, settings=file, iterations=99, set=("rates.opacity=0.04",))).config
+    config = plan_training(TrainOptions(dataset, settings=file, iterations=99, set=("rates.opacity=0.04",))).config
     assert (config.iterations, config.initial.random_count, config.rates.opacity) == (99, 200, 0.04)
     assert (config.data.images, config.data.eval) == ("images", True)
-    assert plan_training(subcommands.Train(dataset, settings=run)).config.initial.random_count == 200, (
-        "a folder will do"
-    )
+    assert plan_training(TrainOptions(dataset, settings=run)).config.initial.random_count == 200, "a folder will do"
     loose = tmp_path / "loose.ply"
     write_ply(loose, odd_splats())
-    assert plan_training(subcommands.Train(dataset, settings=file, resume=loose)).config.initial.random_count == 200
+    assert plan_training(TrainOptions(dataset, settings=file, resume=loose)).config.initial.random_count == 200
     for options, words in (
-        (subcommands.Train(settings=file), "needs a capture"),
-        (subcommands.Train(dataset, settings=file, preset="fast"), "two recipes; give one"),
-        (subcommands.Train(settings=file, resume=run), "--settings does not go with --resume"),
-        (subcommands.Train(dataset, settings=tmp_path / "none.json"), "does not exist"),
-        (subcommands.Train(dataset, settings=dataset / "transforms_train.json"), "does not hold the settings of a run"),
+        (TrainOptions(settings=file), "needs a capture"),
+        (TrainOptions(dataset, settings=file, preset="fast"), "two recipes; give one"),
+        (TrainOptions(settings=file, resume=run), "--settings does not go with --resume"),
+        (TrainOptions(dataset, settings=tmp_path / "none.json"), "does not exist"),
+        (
+            TrainOptions(dataset, settings=dataset / "transforms_train.json"),
+            "does not hold the settings of a run",
+        ),
     ):
         with pytest.raises(InputError, match=words):
             plan_training(options)
@@ -400,7 +401,7 @@ def test_a_run_goes_on_in_its_folder_by_the_command_line(run: Path, capsys: pyte
 def test_splats_without_a_run_are_a_beginning_without_moments(run: Path, tmp_path: Path) -> None:
     loose = tmp_path / "loose.ply"
     write_ply(loose, odd_splats())
-    options = subcommands.Train(dataset=run.parent / "small set", resume=loose, iterations=70)
+    options = TrainOptions(dataset=run.parent / "small set", resume=loose, iterations=70)
     plan = plan_training(options)
     assert plan.begin is not None
     assert (plan.begin.checkpoint, plan.begin.iteration) == (None, 0)

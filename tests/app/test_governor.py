@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from splatscope.app.engine import frame_queue as feed_module
-from splatscope.app.engine.frame_queue import PictureFeed
-from splatscope.app.engine.measurements import Instruments
-from splatscope.app.engine.view_budget import COST_SECONDS, Governor
+from splatscope.app.engine.frame_queue import FrameQueue
+from splatscope.app.engine.measurements import Measurements
+from splatscope.app.engine.view_budget import COST_SECONDS, ViewBudget
 from splatscope.kernels.backends import make_backend
 from splatscope.viewer.messages.view import PhotographWish, ViewRequest
 from tests.app.test_engine import ball, looking
 
 
 def pictures(
-    governor: Governor, takes: Iterator[float], moving: bool = False, length: float = 10.0, step: float = 1e-3
+    governor: ViewBudget, takes: Iterator[float], moving: bool = False, length: float = 10.0, step: float = 1e-3
 ) -> list[float]:
     """What the pictures of ten seconds took if they are looked for between steps."""
     drawn, now = [], 0.0
@@ -32,15 +32,15 @@ def pictures(
     return drawn
 
 
-def governed(share: float = 0.25) -> Governor:
-    return Governor(share, 0.6, 30.0, 10.0)
+def governed(share: float = 0.25) -> ViewBudget:
+    return ViewBudget(share, 0.6, 30.0, 10.0)
 
 
 def test_quick_pictures_come_at_the_rate_and_slow_ones_take_their_share() -> None:
     assert len(pictures(governed(), repeat(0.001))) == pytest.approx(100, rel=0.05)
     assert len(pictures(governed(), repeat(0.1))) == pytest.approx(25, rel=0.1)
     assert len(pictures(governed(0.1), repeat(0.1))) == pytest.approx(10, rel=0.1)
-    assert len(pictures(Governor(0.25, 0.6, 5.0, 10.0), repeat(0.001))) == pytest.approx(50, rel=0.05)
+    assert len(pictures(ViewBudget(0.25, 0.6, 5.0, 10.0), repeat(0.001))) == pytest.approx(50, rel=0.05)
 
 
 def test_a_view_that_changes_gets_more_of_the_time_and_more_pictures() -> None:
@@ -101,7 +101,7 @@ def test_a_view_that_changed_once_is_no_dearer_than_the_two_pictures_it_brings()
 
 def test_fewer_pixels_are_another_view_only_while_it_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resolution that gives way where pictures take long must not bring them sooner, and so cost more still."""
-    feed, backend = PictureFeed(governed(), Instruments(lambda *_: None)), make_backend("cpu")
+    feed, backend = FrameQueue(governed(), Measurements(lambda *_: None)), make_backend("cpu")
     whole = ViewRequest(looking(0.0))
     coarse = replace(whole, camera=replace(whole.camera.resized(43, 32), fx=40.0, fy=40.0))  # 42.7 px wide, rounded
 

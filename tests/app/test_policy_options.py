@@ -14,6 +14,7 @@ from splatscope.app.main import main
 from splatscope.app.options import subcommands
 from splatscope.app.options.bench import BenchOptions
 from splatscope.app.options.policy import choose_policy
+from splatscope.app.options.subcommands import EvalOptions, RenderOptions, TrainOptions, ViewOptions
 from splatscope.assets.splats.ply import read_ply, write_ply
 from splatscope.assets.trained.cameras import write_camera
 from splatscope.kernels.backends import make_backend
@@ -45,7 +46,8 @@ def test_every_subcommand_takes_toggles_one_after_another_and_again(name: str) -
     path = [] if name in ("bench", "view") else ["x"]
     options = subcommands.parse([name, *path, "--step", "s06", "--toggle", "a.b=c", "d.e=f", "--toggle", "g.h=i"])
     assert isinstance(
-        options, subcommands.View | subcommands.Train | subcommands.Render | subcommands.Eval | BenchOptions
+        options,
+        ViewOptions | TrainOptions | RenderOptions | EvalOptions | BenchOptions,
     )
     assert (options.step, options.toggle) == ("s06", ("a.b=c", "d.e=f", "g.h=i"))
 

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 import torch
 
-from splatscope.app.engine.open_capture import CaptureDesk
+from splatscope.app.engine.open_capture import OpenCapture
 from splatscope.app.run import memory_forecast
-from splatscope.app.run.controller import TrainingSession
+from splatscope.app.run.controller import RunController
 from splatscope.app.run.headless import train_in_terminal
 from splatscope.app.run.memory_forecast import memory_use
 from splatscope.app.run.plan import RunPlan
@@ -52,12 +52,12 @@ def small_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def session_of(trainer: Trainer) -> tuple[TrainingSession, list[tuple[str, str]]]:
+def session_of(trainer: Trainer) -> tuple[RunController, list[tuple[str, str]]]:
     log: list[tuple[str, str]] = []
-    return TrainingSession(trainer, lambda level, text: log.append((level, text))), log
+    return RunController(trainer, lambda level, text: log.append((level, text))), log
 
 
-def advance_until(session: TrainingSession, done: Callable[[], bool]) -> None:
+def advance_until(session: RunController, done: Callable[[], bool]) -> None:
     while not done():
         session.advance()
 
@@ -86,7 +86,7 @@ def test_after_a_step_that_is_not_finite_the_run_can_go_back_and_ends_as_if_noth
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
     log: list[tuple[str, str]] = []
     plan = RunPlan(config, tmp_path / "run")
-    desk = CaptureDesk(capture, plan, poisoned, lambda level, text: log.append((level, text)), lambda: None)
+    desk = OpenCapture(capture, plan, poisoned, lambda level, text: log.append((level, text)), lambda: None)
     try:
         desk.obey(StartTraining())
         with pytest.raises(NotFiniteError):
@@ -137,11 +137,11 @@ class Watched(RunPlan):
 
 
 @contextmanager
-def in_trouble(capture: Capture, backend: Backend, out: Path) -> Iterator[tuple[CaptureDesk, Watched]]:
+def in_trouble(capture: Capture, backend: Backend, out: Path) -> Iterator[tuple[OpenCapture, Watched]]:
     """A desk whose run stands at iteration 8, the gradient of the ninth not being finite; a checkpoint is at 5."""
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
     plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), out)
-    desk = CaptureDesk(capture, plan, poisoned, lambda *_: None, lambda: None)
+    desk = OpenCapture(capture, plan, poisoned, lambda *_: None, lambda: None)
     try:
         desk.obey(StartTraining())
         with pytest.raises(NotFiniteError):

@@ -10,7 +10,7 @@ import pytest
 
 from splatscope.app.main import main
 from splatscope.app.opening.scene import open_scene
-from splatscope.app.options.subcommands import Train
+from splatscope.app.options.subcommands import TrainOptions
 from splatscope.app.run.training_setup import plan_training
 from splatscope.assets.formats import read_splat_file
 from splatscope.assets.splats.activated import Activated
@@ -124,13 +124,13 @@ def test_converting_writes_the_usual_values_and_says_so(tmp_path: Path, capsys: 
 def test_a_run_begins_with_raw_values_and_tells_so(tmp_path: Path) -> None:
     path, raw = tmp_path / "a.ply", raw_splats()
     write_ply(path, activated(raw))
-    begin = plan_training(Train(dataset=tmp_path, resume=path)).begin
+    begin = plan_training(TrainOptions(dataset=tmp_path, resume=path)).begin
     assert begin is not None
     assert begin.splats is not None
     assert_close(begin.splats, raw)
     assert begin.changes == (read_splat_file(path).reading,)
     with pytest.raises(InputError, match=r"--activated says how a .ply given to --resume is read, and there is none"):
-        plan_training(Train(dataset=tmp_path, activated="both"))
+        plan_training(TrainOptions(dataset=tmp_path, activated="both"))
 
 
 @pytest.mark.skipif(not SPLATS.exists(), reason="the shared test data is not here")

@@ -11,7 +11,7 @@ import pytest
 
 from splatscope.app.commands.doctor import run as run_doctor
 from splatscope.app.opening.find_cameras import open_or_find
-from splatscope.app.options import subcommands
+from splatscope.app.options.subcommands import DoctorOptions, TrainOptions
 from splatscope.app.run.training_setup import plan_training
 from splatscope.assets.capture import Capture, PointCloud
 from splatscope.assets.checks.checkup import check_up
@@ -68,15 +68,18 @@ def test_axes_are_a_setting_of_the_run_that_its_capture_is_opened_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_transforms(tmp_path, *around(), said=np.linalg.inv)
-    for options in (subcommands.Train(folder, axes="opencv"), subcommands.Train(folder, set=("data.axes=opencv",))):
+    for options in (
+        TrainOptions(folder, axes="opencv"),
+        TrainOptions(folder, set=("data.axes=opencv",)),
+    ):
         config = plan_training(options).config
         assert config_from_dict(config_to_dict(config)).data.axes == "opencv"
         assert open_or_find(folder, config.data).warnings == ()
     with pytest.raises(InputError, match=r"data\.axes must be .*auto.*opencv.*opengl"):
-        plan_training(subcommands.Train(folder, set=("data.axes=blender",)))
-    run_doctor(subcommands.Doctor(folder, axes="opencv", quick=True))
+        plan_training(TrainOptions(folder, set=("data.axes=blender",)))
+    run_doctor(DoctorOptions(folder, axes="opencv", quick=True))
     assert capsys.readouterr().out.endswith("Nothing is odd.\n")
-    run_doctor(subcommands.Doctor(folder, quick=True))
+    run_doctor(DoctorOptions(folder, quick=True))
     assert capsys.readouterr().out.endswith(f"Odd:\n  1. {TURNED}\n")
 
 

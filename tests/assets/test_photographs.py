@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from splatscope.app.engine import photograph_cache
-from splatscope.app.engine.photograph_cache import PhotographShelf, error_map, lay, psnr, reduced
+from splatscope.app.engine.photograph_cache import PhotographCache, error_map, lay, psnr, reduced
 from splatscope.app.opening.scene import fit_camera
 from splatscope.assets.capture import Mask, View
 from splatscope.assets.photographs.images import write_png
@@ -73,7 +73,7 @@ def test_differences_are_measured_and_coloured() -> None:
     assert (error_map(a, a, top=0.5)[..., :3] == TURBO[0]).all()
 
 
-def shelf_of(folder: Path, count: int) -> tuple[PhotographShelf, list[View], threading.Event]:
+def shelf_of(folder: Path, count: int) -> tuple[PhotographCache, list[View], threading.Event]:
     """`count` plain photographs, the last one damaged."""
     views = []
     for k in range(count):
@@ -81,7 +81,7 @@ def shelf_of(folder: Path, count: int) -> tuple[PhotographShelf, list[View], thr
         views.append(View(f"{k}.png", folder / f"{k}.png", camera(40, 30)))
     views[-1].image_path.write_bytes(b"no picture")
     came = threading.Event()
-    return PhotographShelf(views, (0.0, 0.0, 0.0), "background", "use", came.set), views, came
+    return PhotographCache(views, (0.0, 0.0, 0.0), "background", "use", came.set), views, came
 
 
 def wait_for(holds: Callable[[], object]) -> None:

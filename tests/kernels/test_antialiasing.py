@@ -17,7 +17,7 @@ import torch
 
 from splatscope.app.main import main
 from splatscope.app.opening.scene import open_scene
-from splatscope.app.options.subcommands import Train
+from splatscope.app.options.subcommands import TrainOptions
 from splatscope.app.run.training_setup import plan_training
 from splatscope.assets.capture import Capture
 from splatscope.assets.splats.ply import read_filter, read_ply, write_ply
@@ -149,7 +149,7 @@ def test_what_goes_on_from_a_run_or_its_splats_keeps_their_filter_unless_told_ot
     runs: dict[str, Path], small_set: Path
 ) -> None:
     def planned(resume: Path, **options: Any) -> TrainConfig:
-        return plan_training(Train(small_set, resume=resume, iterations=60, **options)).config
+        return plan_training(TrainOptions(small_set, resume=resume, iterations=60, **options)).config
 
     for name in FILTERS:
         for path in (runs[name], splats_of(runs[name])):

@@ -32,7 +32,7 @@ from splatscope.kernels.cpu.lane_io import (
 from splatscope.kernels.cpu.lanes import LANES, totals
 from splatscope.kernels.cpu.pipeline import Pipeline, Projected
 from splatscope.kernels.cpu.project import project
-from splatscope.kernels.cpu.thread_pool import Crew, draw_turn, report_turns
+from splatscope.kernels.cpu.thread_pool import ThreadPool, draw_turn, report_turns
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 from tests.support.small_scenes import random_camera, random_scene
@@ -215,7 +215,7 @@ def test_a_helper_that_does_not_start_holds_nobody_up() -> None:
     if numba.get_num_threads() < 2:
         pytest.skip("numba has one thread here")
     try:
-        Crew().run(work, 5)
+        ThreadPool().run(work, 5)
         assert done == [(turn, 0) for turn in range(5)]
     finally:
         released.set()
@@ -238,7 +238,7 @@ def test_the_caller_waits_for_turns_that_others_have_drawn() -> None:
 
     if numba.get_num_threads() < 2:
         pytest.skip("numba has one thread here")
-    Crew().run(work, 5)
+    ThreadPool().run(work, 5)
     assert sorted(done) == [0, 1, 2, 3, 4]
 
 
@@ -256,7 +256,7 @@ def test_a_failure_on_a_helper_reaches_the_caller() -> None:
     if numba.get_num_threads() < 2:
         pytest.skip("numba has one thread here")
     with pytest.raises(RuntimeError, match="helper") as raised:
-        Crew().run(work, 5)
+        ThreadPool().run(work, 5)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 

@@ -23,7 +23,7 @@ from splatscope.kernels.cuda.launch.compiler import (
     nvrtc_path,
     read_source,
 )
-from splatscope.kernels.cuda.launch.launcher import Timeline
+from splatscope.kernels.cuda.launch.launcher import StageTimer
 from tests.kernels.test_cuda_on_cpu import MISTAKES, SOUND
 from tests.support.cuda_on_cpu.run import FOLDER, build, is_supported
 from tests.support.cuda_on_cpu.sass import disassemble, nvdisasm_path
@@ -230,7 +230,7 @@ def test_stage_times_are_read_when_the_gpu_is_done_and_not_before() -> None:
         events.append(FakeEvent(clock))
         return events[-1]
 
-    timeline = Timeline(frames=2, make_event=make)
+    timeline = StageTimer(frames=2, make_event=make)
     for frame in range(4):
         for name, duration in (("sort", 1.0), ("blend", 2.0 + frame), ("sort", 0.5)):
             with timeline.stage(name):

@@ -10,7 +10,7 @@ import pytest
 
 from splatscope.kernels.backends import gpu_is_present
 from splatscope.kernels.cuda.launch.compiler import CUDA_FOLDER, Kernel, load, read_source
-from splatscope.kernels.cuda.launch.launcher import Launcher, Timeline
+from splatscope.kernels.cuda.launch.launcher import Launcher, StageTimer
 from tests.support.cuda_on_cpu.run import FOLDER
 
 pytestmark = pytest.mark.skipif(
@@ -73,7 +73,7 @@ def test_a_queue_hands_out_each_item_once(kernels: dict[str, Kernel]) -> None:
 def test_a_captured_graph_replays_with_stage_times(kernels: dict[str, Kernel]) -> None:
     import torch
 
-    kernel, launcher = kernels["warp_sums"], Launcher(Timeline(), nvtx=True)
+    kernel, launcher = kernels["warp_sums"], Launcher(StageTimer(), nvtx=True)
     values, sums = torch.arange(1 << 16, dtype=torch.float32, device="cuda"), torch.zeros(1 << 11, device="cuda")
     arguments = kernel.arguments.pack(values=values, sums=sums)
 

@@ -15,7 +15,7 @@ import pytest
 
 from splatscope.app.engine import engine as engine_module
 from splatscope.app.engine.engine import Engine, EngineConfig
-from splatscope.app.options.subcommands import View, parse
+from splatscope.app.options.subcommands import ViewOptions, parse
 from splatscope.assets.splats.ply import write_ply
 from splatscope.kernels.cuda import backend as cuda
 from splatscope.kernels.cuda import renderer
@@ -23,7 +23,7 @@ from splatscope.kernels.cuda.backend import CudaBackend
 from splatscope.kernels.cuda.launch import compiler, launcher
 from splatscope.kernels.cuda.launch.buffers import Capacity
 from splatscope.kernels.cuda.launch.compiler import Source, prune_cache
-from splatscope.kernels.cuda.launch.launcher import Launcher, Marks, Timeline
+from splatscope.kernels.cuda.launch.launcher import Launcher, Marks, StageTimer
 from splatscope.kernels.cuda.plan.passes import Pass
 from splatscope.kernels.cuda.renderer import SCENE_ARRAYS, KernelStore
 from splatscope.kernels.errors import InputError
@@ -301,12 +301,12 @@ def test_profilers_are_told_of_stages_and_halves_only_when_asked(monkeypatch: py
             pass
     assert told == ["forward", "blend"]
     options = parse(["view", "--nvtx"])
-    assert isinstance(options, View)
+    assert isinstance(options, ViewOptions)
     assert options.nvtx
 
 
 def test_spans_count_from_a_base_event_and_the_newest_frame_keeps_its_own() -> None:
-    timeline = Timeline(make_event=Event)
+    timeline = StageTimer(make_event=Event)
     base = timeline.mark()
     for _ in range(2):
         with timeline.stage("project"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from splatscope.app.engine.event_log import Journal
+from splatscope.app.engine.event_log import EventLog
 from splatscope.app.terminal import Terminal, say, warn
 from splatscope.assets.checks.checkup import Finding
 from splatscope.kernels.errors import InputError, NoRoomError
@@ -47,7 +47,7 @@ def test_no_text_is_longer_than_a_paragraph_and_its_end_says_what_to_do(name: st
 def test_whatever_speaks_to_people_speaks_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert str(InputError(HOSTILE)) == str(NoRoomError(HOSTILE)) == SHOWN
     assert Finding("missing", HOSTILE).text == SHOWN
-    journal = Journal()
+    journal = EventLog()
     journal.add("warning", HOSTILE)
     assert journal.lines[0].text == SHOWN
     Terminal().print(HOSTILE)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from splatscope.app.engine.open_capture import CaptureDesk
+from splatscope.app.engine.open_capture import OpenCapture
 from splatscope.app.options.policy import PolicyChoice
 from splatscope.app.run import memory_forecast
 from splatscope.app.run.headless import train_in_terminal
@@ -485,7 +485,7 @@ def test_a_run_is_let_go_of_before_another_takes_its_place(
         return Trainer(capture, CONFIG, backend, tmp_path / "run")
 
     watched: list[weakref.ref[Any]] = []
-    desk = CaptureDesk(capture, factory, backend, lambda *_: None, lambda: None)
+    desk = OpenCapture(capture, factory, backend, lambda *_: None, lambda: None)
     try:
         desk.obey(StartTraining(until=2))
         while desk.session.active:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from splatscope.app.run.controller import TrainingSession
+from splatscope.app.run.controller import RunController
 from splatscope.app.run.headless import train_in_terminal
 from splatscope.app.run.plan import RunPlan
 from splatscope.assets.capture import Capture
@@ -326,7 +326,7 @@ def test_a_window_pauses_before_such_a_refine_and_keeps_the_splats_when_it_close
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     config, _, setting = WAYS_TO_EMPTY["a budget"]
-    session = TrainingSession(Trainer(capture, config, backend, tmp_path), lambda *_: None)
+    session = RunController(Trainer(capture, config, backend, tmp_path), lambda *_: None)
     session.start()
     refused = None
     while refused is None:
@@ -346,7 +346,7 @@ def test_scores_that_cannot_be_written_do_not_keep_a_run_from_stopping(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     log: list[str] = []
-    session = TrainingSession(Trainer(capture, SHORT, backend, tmp_path), lambda _, text: log.append(text))
+    session = RunController(Trainer(capture, SHORT, backend, tmp_path), lambda _, text: log.append(text))
     session.start(until=5)
     while session.active:
         session.advance()

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from splatscope.app.run import memory_forecast
-from splatscope.app.run.controller import TrainingSession
+from splatscope.app.run.controller import RunController
 from splatscope.app.run.memory_forecast import MemoryWatch
 from splatscope.app.run.status import refines
 from splatscope.assets.capture import Capture
@@ -31,11 +31,11 @@ CONFIGS = {
 }
 
 
-def session_of(trainer: Trainer) -> TrainingSession:
-    return TrainingSession(trainer, lambda *_: None)
+def session_of(trainer: Trainer) -> RunController:
+    return RunController(trainer, lambda *_: None)
 
 
-def go_on(session: TrainingSession, until: Callable[[], bool] = lambda: False) -> None:
+def go_on(session: RunController, until: Callable[[], bool] = lambda: False) -> None:
     while session.active and not until():
         session.advance()
 

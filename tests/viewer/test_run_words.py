@@ -18,7 +18,7 @@ from splatscope.viewer.state.run_wording import (
     size_words,
     state_word,
 )
-from splatscope.viewer.state.status_message import NEWS_SECONDS, News
+from splatscope.viewer.state.status_message import NEWS_SECONDS, StatusMessage
 from tests.support.fake_engine import SCENE
 
 RUNNING = TrainingStatus(state="running", iteration=412, iterations=7_000)
@@ -93,7 +93,7 @@ def test_memory_is_what_is_in_use_what_there_is_and_what_the_run_needs_in_units_
 
 
 def test_a_forecast_gives_way_to_the_figures_of_the_run_and_what_is_said_later_stays_its_time() -> None:
-    news = News()
+    news = StatusMessage()
     forecast, saved = LogLine("info", "Forecast", 1), LogLine("info", "Saved", 2)
     assert news.newest(None, False, 0.0) is None
     assert news.newest(forecast, False, 1.0) == forecast

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from splatscope.app.engine.event_log import Journal, kind_of
+from splatscope.app.engine.event_log import EventLog, kind_of
 from splatscope.kernels.errors import InputError
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import commands
 from splatscope.viewer.messages.commands import Command
-from splatscope.viewer.state.frame_rate import AWAKE_HZ, LEAST_HZ, Pace, awake_hz
+from splatscope.viewer.state.frame_rate import AWAKE_HZ, LEAST_HZ, FrameRate, awake_hz
 from splatscope.viewer.state.session import Session
 from tests.support.fake_engine import SCENE, FakeEngine
 
@@ -113,7 +113,7 @@ def test_no_error_is_lost_and_dismissing_keeps_the_log(engine: FakeEngine, sessi
 
 
 def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEngine, session: Session) -> None:
-    journal = Journal()
+    journal = EventLog()
 
     def seen() -> str:
         engine._status = replace(engine._status, log=tuple(journal.lines), done=dict(journal.done))
@@ -193,7 +193,7 @@ def test_the_window_draws_hardly_more_frames_than_pictures_at_the_view_of_a_run_
 
 
 def test_the_windows_pace_is_its_own_time_and_how_often_it_draws() -> None:
-    pace = Pace()
+    pace = FrameRate()
     for k in range(200):
         pace.note(0.004, k / 30)
     assert str(pace) == "UI: 4 ms per frame, 30 fps"

@@ -23,7 +23,7 @@ AXIS = 17
 KEPT = 120  # figures in a history
 
 
-class Plate:
+class ImagePlot:
     """A picture of the dock's width; labels lie on its left edge and below it."""
 
     def __init__(self, style: Style, height: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from splatscope.kernels.policy import SchedulePolicy
 from splatscope.kernels.schedule.calibration import Calibration
 from splatscope.kernels.schedule.rules import MACHINES, CostModel, Imbalance, Int64, Machine, Units, imbalance, variant
-from splatscope.kernels.schedule.simulator import Timeline, simulate
+from splatscope.kernels.schedule.simulator import SimulatedSchedule, simulate
 from splatscope.kernels.schedule.timeline import checks
 from splatscope.kernels.types import Int32
 from splatscope.kernels.wording import counted
@@ -76,7 +76,7 @@ class FrameFigures:
     variants: tuple[VariantFigures, ...]
     shown: str  # which of them the rest is about
     units: Units
-    timeline: Timeline
+    timeline: SimulatedSchedule
     parts: Int64  # [T] chunks of each tile
 
     def of(self, name: str) -> VariantFigures:
@@ -87,7 +87,7 @@ class FrameFigures:
 def analyse(counts: Int32, on: BlendMachine, shown: str) -> FrameFigures:
     """Simulates every variant; `shown` keeps its timeline."""
     found: list[VariantFigures] = []
-    kept: tuple[Units, Timeline, Int64] | None = None
+    kept: tuple[Units, SimulatedSchedule, Int64] | None = None
     for name in VARIANTS:
         costs = replace(on.costs, second_pass=0.0) if name == "catgs" else on.costs  # as published: stops are inexact
         units = variant(name, counts, on.machine, costs)

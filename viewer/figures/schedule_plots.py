@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from splatscope.kernels.schedule.rules import Machine, variant
-from splatscope.kernels.schedule.simulator import Float64, Timeline
+from splatscope.kernels.schedule.simulator import Float64, SimulatedSchedule
 from splatscope.kernels.schedule.timeline import Recording
 from splatscope.kernels.types import Int32
 from splatscope.kernels.wording import counted
@@ -49,7 +49,7 @@ class Spans:
         )
 
     @staticmethod
-    def predicted(timeline: Timeline, tile: NDArray[np.int64], parts: NDArray[np.int64]) -> Spans:
+    def predicted(timeline: SimulatedSchedule, tile: NDArray[np.int64], parts: NDArray[np.int64]) -> Spans:
         """Of what a model says; `tile` [U], `parts` [T] chunks of each tile."""
         return Spans(timeline.machine, timeline.start, timeline.end, timeline.multiprocessor, tile, parts[tile] > 1)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.wording import counted
-from splatscope.viewer.drawing.image_plots import History, Plate
+from splatscope.viewer.drawing.image_plots import History, ImagePlot
 from splatscope.viewer.drawing.style import Item, inside
 from splatscope.viewer.drawing.widgets import Facts, Panel, Ui, button, count, labelled, small_text, tooltip
 from splatscope.viewer.figures.schedule import (
@@ -79,7 +79,7 @@ class SchedulePanel(Panel):
             self._explain()
             self._history = History(self.style, HISTORY_HEIGHT, ("imbalance", "activity, simulated"))
             small_text(self.style, "Tiles by rank, splats each")
-            self._ranks = Plate(self.style, RANKED_HEIGHT)
+            self._ranks = ImagePlot(self.style, RANKED_HEIGHT)
             self._build_variants()
             self._build_gantt()
 
@@ -179,7 +179,7 @@ class SchedulePanel(Panel):
     def _build_gantt(self) -> None:
         style = self.style
         self._source = dpg.add_radio_button((PREDICTED, RECORDED), default_value=PREDICTED, horizontal=True)
-        self._gantt = Plate(style, GANTT_HEIGHT)
+        self._gantt = ImagePlot(style, GANTT_HEIGHT)
         self._gantt_text = small_text(style, "", TEXT)
         self._check_text = small_text(style, "")
 

@@ -11,7 +11,7 @@ from splatscope.viewer.drawing.widgets import Panel, Ui, count, fit, millisecond
 from splatscope.viewer.messages.view import EngineStatus, Picture
 from splatscope.viewer.palette import ACCENT, BAD, DIM, TEXT, WARN, Color
 from splatscope.viewer.state.run_wording import speed, state_word
-from splatscope.viewer.state.status_message import News
+from splatscope.viewer.state.status_message import StatusMessage
 
 HEIGHT = 29  # points
 GAP = 22  # points between two figures
@@ -25,7 +25,7 @@ class StatusBar(Panel):
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._width = 0
-        self._news = News()
+        self._news = StatusMessage()
         self._places: dict[str, float] = {}
 
     def build(self) -> None:

@@ -19,7 +19,7 @@ def awake_hz(trains: bool, is_at_view: bool, pictures: float) -> float:
 
 
 @dataclass
-class Pace:
+class FrameRate:
     """Of the main thread; the engine's pictures are not in it."""
 
     ms: float = 0.0  # a frame: input, panels, upload, drawing

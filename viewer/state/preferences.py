@@ -40,7 +40,7 @@ class Remembered:
 
 
 @dataclass
-class Memory:
+class Preferences:
     """Reads its file once and writes it at each change. Without a path it forgets when the window closes."""
 
     path: Path | None = None
@@ -50,10 +50,10 @@ class Memory:
     _scenes: dict[str, Remembered] = field(default_factory=dict)  # oldest change first
 
     @staticmethod
-    def load(path: Path | None) -> Memory:
+    def load(path: Path | None) -> Preferences:
         """What is in the file, as far as it makes sense."""
         content, remark = _read(path)
-        memory = Memory(path, remark)
+        memory = Preferences(path, remark)
         recent = content.get("recent")
         if isinstance(recent, list):
             memory.recent = [Path(entry) for entry in recent if isinstance(entry, str)][:RECENT]

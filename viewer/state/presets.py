@@ -6,16 +6,16 @@ the filter: that is the scene's own, or what a person asked for, and stays when 
 
 from __future__ import annotations
 
-from splatscope.kernels.ladder import STEPS, Step
+from splatscope.kernels.ladder import STEPS, Rung
 from splatscope.kernels.policy import Policy, toggle_table
 
 DEFAULT = "best"
 SPELLED_OUT = 2  # toggles that differ from a preset, at most, for a policy to be told as that preset with changes
 
 
-def presets(backend: str) -> dict[str, Step]:
+def presets(backend: str) -> dict[str, Rung]:
     """Steps that differ for this backend, in the ladder's order; of equal ones the first, but always the default."""
-    found: dict[tuple[str, ...], Step] = {}
+    found: dict[tuple[str, ...], Rung] = {}
     for step in STEPS.values():
         values = _values(step.policy, backend)
         if values not in found or step.name == DEFAULT:

@@ -14,7 +14,7 @@ from splatscope.viewer.messages.view import EngineStatus, LogLine
 CAN_RESET: tuple[TrainingState, ...] = ("paused", "stopped", "finished", "error")
 
 
-class TrainingVerbs:
+class RunVerbs:
     """See the module's text."""
 
     client: EngineClient

@@ -35,13 +35,13 @@ from splatscope.viewer.messages.view import (
     SceneInfo,
     ViewRequest,
 )
-from splatscope.viewer.state.frame_rate import Pace
+from splatscope.viewer.state.frame_rate import FrameRate
 from splatscope.viewer.state.navigation import DEFAULT_UP, Navigator, framing_navigator
 from splatscope.viewer.state.photograph_mode import Mode, PhotoComparison
-from splatscope.viewer.state.preferences import Memory
+from splatscope.viewer.state.preferences import Preferences
 from splatscope.viewer.state.presets import describe, filtered_as, settle
 from splatscope.viewer.state.resolution import Resolution
-from splatscope.viewer.state.run_verbs import TrainingVerbs
+from splatscope.viewer.state.run_verbs import RunVerbs
 
 STILL_SECONDS = 0.25  # a view that has not changed for so long is rendered at full resolution
 LOG_LINES = 2000  # kept for the log panel
@@ -49,7 +49,7 @@ Browsing = Literal["", "open", "save"]  # what the file browser is shown for
 PREVIOUS = "previous setting"  # what a measurement compares with, unless a preset
 
 
-class Session(TrainingVerbs):
+class Session(RunVerbs):
     """The window's own state; see the module's text."""
 
     def __init__(self, client: EngineClient, config: WindowConfig, display_scale: float = 1.0) -> None:
@@ -74,7 +74,7 @@ class Session(TrainingVerbs):
         self.frustum_size = 1.0  # times that which suits the scene
         self.browser: Browsing = ""
         self.closing = False  # the window asks whether to close, because a run is live
-        self.memory = Memory.load(config.memory)
+        self.memory = Preferences.load(config.memory)
         self.ui_scale = config.ui_scale or self.memory.preference("ui_scale", display_scale)
         self.viewport: tuple[int, int] = (1, 1)  # px the picture may cover
         self.camera_index = 0  # the training camera last stood at
@@ -84,7 +84,7 @@ class Session(TrainingVerbs):
         self.log = [LogLine("warning", self.memory.remark, 0)] if self.memory.remark else []
         self.newest: LogLine | None = None  # of the log, for the status bar
         self.error: LogLine | None = None  # the newest one the user has not dismissed
-        self.pace = Pace()
+        self.pace = FrameRate()
         self._resolution = Resolution()
         self.generation: int | None = None  # of the scene that is followed
         self._filtered: tuple[int, Filter] | None = None  # generation and filter of the scene that was followed last

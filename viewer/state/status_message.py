@@ -7,7 +7,7 @@ from splatscope.viewer.messages.view import LogLine
 NEWS_SECONDS = 20.0  # how long a message stays; the log keeps it
 
 
-class News:
+class StatusMessage:
     """See the module's text. Messages from before a run moved, its forecast for one, give way to its figures."""
 
     def __init__(self) -> None:

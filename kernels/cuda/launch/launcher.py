@@ -56,7 +56,7 @@ class Marks:
         return [(name, base.elapsed_time(start), base.elapsed_time(end)) for name, start, end in self.pairs]
 
 
-class Timeline:
+class StageTimer:
     """Stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
 
     def __init__(self, frames: int = 8, make_event: Callable[[], Event] = _event) -> None:
@@ -135,7 +135,7 @@ class Graph:
 class Launcher:
     """Launches on torch's current stream. With a timeline, `stage` times; with `nvtx`, profilers see the names."""
 
-    def __init__(self, timeline: Timeline | None = None, nvtx: bool = False) -> None:
+    def __init__(self, timeline: StageTimer | None = None, nvtx: bool = False) -> None:
         self.timeline = timeline
         self.nvtx = nvtx
         self._streams: dict[int, Any] = {}  # CuPy's view of torch's streams, by address
@@ -190,7 +190,7 @@ class Launcher:
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        own, marks = self.timeline, Timeline(make_event=lambda: _event(external=True))
+        own, marks = self.timeline, StageTimer(make_event=lambda: _event(external=True))
         self.timeline = marks if own else None
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

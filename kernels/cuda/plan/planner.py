@@ -114,10 +114,10 @@ class Together:
         launches.together(lambda: self.first.run(launches), lambda: self.second.run(launches))
 
 
-Step = Launch | Call | Together
+Operation = Launch | Call | Together
 
 
-def run_steps(steps: Sequence[Step], launches: Launches) -> None:
+def run_steps(steps: Sequence[Operation], launches: Launches) -> None:
     """Runs them in order, each stage under its name."""
     for stage, group in groupby(steps, lambda step: step.stage):
         with launches.stage(stage):
@@ -144,8 +144,8 @@ class Plan:
 
     made_for: Pass
     capacity: Capacity
-    forward: list[Step]
-    backward: list[Step]
+    forward: list[Operation]
+    backward: list[Operation]
     outputs: Outputs
 
 
@@ -216,7 +216,7 @@ class _Planner:
         self.read_frame = pipeline.read_frame
         self.scene, self.size, self.made_for, self.policy = scene, (height, width), made_for, made_for.policy
         self.capacity, self.kernels = capacity, kernels
-        self.steps: list[Step] = []
+        self.steps: list[Operation] = []
         self.tickets, self.sorts = 0, dict[str, int]()
         self.scheduled: Scheduled | None = None
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from splatscope.kernels.cuda.plan.passes import fused_name
-from splatscope.kernels.cuda.plan.planner import Launch, Plan, Provider, Step
+from splatscope.kernels.cuda.plan.planner import Launch, Operation, Plan, Provider
 from splatscope.kernels.cuda.step.splats import SHAPES, SplatBuffers
 from splatscope.kernels.policy import Policy
 
@@ -49,7 +49,7 @@ def separate_adam(
 
 def fused_backward(
     provide: Provider, policy: Policy, splats: SplatBuffers, own: Mapping[str, Any], plan: Plan
-) -> list[Step]:
+) -> list[Operation]:
     """The plan's backward pass with Adam in the last of its kernels."""
     *before, last = plan.backward
     assert isinstance(last, Launch)
