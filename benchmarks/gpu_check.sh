@@ -133,7 +133,7 @@ renderer, camera = Renderer(), random_camera(64, 48)
 scene = renderer.upload(random_scene(camera, 200, seed=3))
 split = {"schedule.chunk": "fixed"}
 for name, changes in (("s00", {}), ("s01", {}), ("s06", {}), ("best", {}), ("best", split)):
-    policy = changed(step(name), changes | {"launch.launch": "direct"})
+    policy = changed(step(name), changes | {"launch.mode": "direct"})
     renderer.complete(lambda p=policy: renderer.forward(scene, camera, policy=p, training=True, wants_depth=True))
     renderer.backward(torch.ones((48, 64, 3), device="cuda"))
     torch.cuda.synchronize()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.toggles import in_present_names
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
         "A warp skips splats that do not meet its own pixels, and a splat is 48 bytes in one piece.",
         {"blend.subtile": "ellipse", "project.layout": "packed48"},
     ),
-    ("s01d", "Depth is sorted once a splat, then pairs by tile alone.", {"sort.sort": "two_stage"}),
+    ("s01d", "Depth is sorted once a splat, then pairs by tile alone.", {"sort.scheme": "two_stage"}),
     (
         "s01e",
         "Harmonics for the visible only and in wide loads, powers of two, one projected accumulator.",
@@ -86,8 +87,12 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
 
 
 def changed(policy: Policy, changes: dict[str, str]) -> Policy:
-    """A copy with toggles set, as {"blend.subtile": "off"}. Raises ValueError for a name or value there is not."""
+    """Returns a copy with toggles set, as {"blend.subtile": "off"}, by present or earlier names.
+
+    Raises ValueError for an unknown name or value.
+    """
     for key, value in changes.items():
+        key, _, value = in_present_names(f"{key}={value}").partition("=")
         stage, _, name = key.partition(".")
         policy = policy.with_value(stage, name, value)
     return policy

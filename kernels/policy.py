@@ -89,7 +89,7 @@ class ProjectPolicy:
 class SortPolicy:
     """How (splat, tile) pairs come into depth order."""
 
-    sort: Literal["single64", "two_stage"] = toggle(
+    scheme: Literal["single64", "two_stage"] = toggle(
         "two_stage",
         "One sort of all pairs by 64-bit keys of tile and depth, or a sort of the visible by depth and then of the "
         "pairs by as many bits as tiles need.",
@@ -103,7 +103,7 @@ class SortPolicy:
         step="s01d",
         identity="B",
         cpp=None,
-        needs=(Need("torch", "launch", "launch", ("direct",), "the host reads counts, which a graph cannot"),),
+        needs=(Need("torch", "launch", "mode", ("direct",), "the host reads counts, which a graph cannot"),),
     )
 
 
@@ -119,8 +119,8 @@ class SchedulePolicy:
         identity="B",
         cpp="Sched",
     )
-    chunk: Literal["off", "all", "fixed", "catgs", "policy"] = toggle(
-        "policy",
+    chunk: Literal["off", "all", "fixed", "catgs", "modelled"] = toggle(
+        "modelled",
         "Tiles split into chunks of depth for several blocks: none, all into k, the h heaviest into k, those above "
         "twice the mean into parts of the mean, or what a cost model says each frame.",
         step="own",
@@ -129,12 +129,12 @@ class SchedulePolicy:
     )
     chunk_h: Literal["4", "16", "64", "256"] = toggle("16", "h of fixed chunks.", step="own", identity="R", cpp=None)
     chunk_k: Literal["2", "4", "8", "16", "64"] = toggle("4", "k of fixed chunks.", step="own", identity="R", cpp=None)
-    policy: Literal["seed", "length"] = toggle(
+    cost_model: Literal["seed", "length"] = toggle(
         "length",
         "The cost model chooses how many tiles and into how many parts each, as published, or one length of chunks.",
         step="own",
         identity="R",
-        cpp="ChunkPolicy",
+        cpp="CostModel",
     )
     plan: Literal["ranges", "apart"] = toggle(
         "ranges",
@@ -411,7 +411,7 @@ class OptimizerPolicy:
 class LaunchPolicy:
     """How kernels are started."""
 
-    launch: Literal["direct", "graph"] = toggle(
+    mode: Literal["direct", "graph"] = toggle(
         "graph",
         "Kernels are launched one by one, or captured once and replayed as one CUDA graph.",
         step="own",

@@ -8,6 +8,7 @@ Gradients come of sums in single precision that repeat only but for rounding; bi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,25 @@ _CLASSES = {
     "B/R": "B/R: the same picture bit for bit; gradients differ by rounding.",
     "R": "R: the picture differs by rounding only.",
 }
+
+# Names that earlier versions wrote to results of the benchmark and to command lines.
+RENAMED = {"sort.sort": "sort.scheme", "launch.launch": "launch.mode", "schedule.policy": "schedule.cost_model"}
+RENAMED_VALUES = {("schedule.chunk", "policy"): "modelled"}  # (toggle, its value of before) -> value
+_ASSIGNMENT = re.compile(r"\b([a-z_]+\.[a-zA-Z0-9_]+)( ?= ?)(\w+)")
+
+
+def in_present_names(text: str) -> str:
+    """Translates toggles and values of earlier versions: "sort.sort = single64" becomes "sort.scheme = single64".
+
+    Every STAGE.FIELD=VALUE in the text is translated, with or without spaces; all other words stay.
+    """
+    return _ASSIGNMENT.sub(lambda found: found[2].join(_present(found[1], found[3])), text)
+
+
+def _present(key: str, value: str) -> tuple[str, str]:
+    """Returns a toggle and its value as this version calls them."""
+    key = RENAMED.get(key, key)
+    return key, RENAMED_VALUES.get((key, value), value)
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
     loaded = subject.load()
     renderer = Renderer()
     scene = renderer.upload(loaded.gaussians)
-    direct = replace(policy, launch=replace(policy.launch, launch="direct"))
+    direct = replace(policy, launch=replace(policy.launch, mode="direct"))
 
     def forward() -> Outputs:
         return renderer.forward(scene, loaded.camera, policy=direct, training=True)

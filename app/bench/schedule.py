@@ -30,7 +30,7 @@ WARM_UP = 2
 _LPT = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}
 _ALL = _LPT | {"schedule.chunk": "all", "schedule.exact_stop": "off"}
 _FIXED = _LPT | {"schedule.chunk": "fixed"}
-_POLICY = _LPT | {"schedule.chunk": "policy"}
+_POLICY = _LPT | {"schedule.chunk": "modelled"}
 CHUNKS_OF_ALL = (2, 4, 8, 16, 64)
 FIXED_CHOICES = ((4, 4), (4, 16), (4, 64), (16, 4), (16, 16), (16, 64), (64, 4), (64, 16), (64, 64), (256, 4))  # (h, k)
 FUSED = {"schedule.coexec": "fused", "schedule.take": "ticket"}
@@ -63,7 +63,7 @@ def _variants() -> dict[str, dict[str, str]]:
             f"h = {h}, k = {k}": _FIXED | {"schedule.chunk_h": str(h), "schedule.chunk_k": str(k)}
             for h, k in FIXED_CHOICES
         },
-        "seed's policy": _POLICY | {"schedule.policy": "seed"},
+        "seed's policy": _POLICY | {"schedule.cost_model": "seed"},
         "policy": _POLICY,
         "policy, planned apart": _POLICY | {"schedule.plan": "apart"},
         "policy, inexact": _POLICY | {"schedule.exact_stop": "off"},

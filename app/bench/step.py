@@ -36,6 +36,7 @@ from splatscope.app.bench.peers.steps import (
 )
 from splatscope.app.bench.scenes.generated import BenchmarkScene, make_scene
 from splatscope.kernels.cuda.training_step import AdamRates, StepRequest, TrainingStep
+from splatscope.kernels.ladder import changed
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera, RenderSettings
 
@@ -200,8 +201,7 @@ def main() -> None:
     policy, kernels, results = Policy(), KernelStore(), []
     for setting in options.set:
         key, _, value = setting.partition("=")
-        stage, _, toggle = key.partition(".")
-        policy = policy.with_value(stage, toggle, value)
+        policy = changed(policy, {key: value})
     contenders, absent = find_contenders(tuple(options.vs), tuple(options.losses))
     for sentence in absent:
         print(sentence)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import step as policy_of_step
 from splatscope.kernels.policy import Filter, Policy, Toggle, toggle_table
+from splatscope.kernels.toggles import in_present_names
 from splatscope.viewer.state.presets import DEFAULT, describe, preset_of, settle
 
 OPTION = "--toggle"
@@ -131,8 +132,8 @@ def _check_needs(policy: Policy, rows: Sequence[tuple[Toggle, str]]) -> None:
 
 
 def _parsed(text: str) -> tuple[Toggle, str]:
-    """The toggle and the value of "blend.map=columns_8x8"."""
-    key, equals, value = text.partition("=")
+    """Returns the toggle and the value of "blend.map=columns_8x8", by present or earlier names."""
+    key, equals, value = in_present_names(text).partition("=")
     stage, dot, name = key.partition(".")
     if not (equals and dot):
         raise InputError(f"{OPTION} takes STAGE.FIELD=VALUE, for example blend.map=columns_8x8, got {text!r}.")

@@ -313,7 +313,7 @@ class Renderer:
         prepared.runs[half] += 1
         self._marks = Marks([])
         with self.launcher.range(half):
-            is_direct = self.launcher.nvtx or prepared.plan.made_for.policy.launch.launch == "direct"
+            is_direct = self.launcher.nvtx or prepared.plan.made_for.policy.launch.mode == "direct"
             if is_direct or prepared.runs[half] == 1:
                 work()
                 return

@@ -326,7 +326,7 @@ class TrainingStep:
         prepared.runs += 1
         is_timed = self._timed_every > 0 and self._sequence % self._timed_every == 0
         self.launcher.timeline = self._timeline if is_timed else None
-        if self.launcher.nvtx or self.policy.launch.launch == "direct" or prepared.runs == 1:
+        if self.launcher.nvtx or self.policy.launch.mode == "direct" or prepared.runs == 1:
             work()
             if is_timed:
                 self._timeline.end_frame()

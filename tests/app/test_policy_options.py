@@ -75,6 +75,14 @@ def test_what_there_is_not_or_does_not_go_together_is_said_in_one_sentence(words
         choose_policy("s9")
 
 
+def test_a_toggle_may_have_the_name_and_the_value_of_an_earlier_version() -> None:
+    today = choose_policy("best", ["sort.scheme=single64", "launch.mode=direct", "schedule.cost_model=seed"])
+    assert choose_policy("best", ["sort.sort=single64", "launch.launch=direct", "schedule.policy=seed"]) == today
+    assert choose_policy("best", ["schedule.chunk=policy"]).policy == Policy()
+    with pytest.raises(InputError, match=r"sort\.scheme must be one of single64, two_stage, got 'none'"):
+        choose_policy("best", ["sort.sort=none"])
+
+
 def test_a_toggle_comes_to_what_a_click_on_it_comes_to_and_their_order_does_not_count() -> None:
     rows = {row.key: row for row in toggle_table("cuda")}
     possible = [(k, v) for k, row in rows.items() for v in row.values if step("s06").unmet(row, v) is None]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from splatscope.app.bench.dispatch import run as run_bench
+from splatscope.app.bench.measure.report import read_results
 from splatscope.app.bench.tables.documents import cuda_table
 from splatscope.app.bench.tables.terminal import print_results
 from splatscope.app.options.bench import BenchOptions
@@ -42,6 +43,23 @@ def test_every_step_has_its_row_and_every_scene_its_column() -> None:
     assert "on NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11, CuPy 14.2; 2026-11-30, revision abc" in table
     assert "[a.json](r/a.json), [b.json](r/b.json)" in table
     assert "No other rasteriser was timed" in table
+
+
+def test_rows_of_toggles_are_shown_by_their_present_names(tmp_path: Path) -> None:
+    earlier = {"best, sort.sort = single64": row_of(1.5), "best, schedule.chunk = policy": row_of(1.0)}
+    file = tmp_path / "earlier.json"
+    file.write_text(json.dumps(file_of([scene_of("S1", ladder_of(1.0) | earlier)])))
+    steps = read_results(file)["scenes"][0]["steps"]
+    assert list(steps)[-2:] == ["best, sort.scheme = single64", "best, schedule.chunk = modelled"]
+    assert steps["best, sort.scheme = single64"]["forward_backward"]["median"] == 1.5
+
+
+def test_the_command_line_of_a_measured_run_has_the_present_names_of_toggles(tmp_path: Path) -> None:
+    file = tmp_path / "runs.json"
+    runs = [{"settings": ["densify.interval=50", "--toggle", "launch.launch=direct"]}]
+    file.write_text(json.dumps(file_of([]) | {"training_runs": runs}))
+    settings = read_results(file)["training_runs"][0]["settings"]
+    assert settings == ["densify.interval=50", "--toggle", "launch.mode=direct"]
 
 
 def test_the_newest_whole_ladder_counts_and_part_of_one_does_not() -> None:

@@ -110,7 +110,7 @@ def test_the_plan_is_the_same_whether_the_last_block_of_ranges_makes_it_or_a_ker
     """From frame to frame the counts change, so that a block which plans too early has those of the frame before."""
     gaussians, camera = large_scene()
     scene, wanted, cameras = renderer.upload(gaussians), {}, turned(camera, 4)
-    apart = changed(BEST, {"schedule.plan": "apart", "launch.launch": launch, "blend.map": "mixed"})
+    apart = changed(BEST, {"schedule.plan": "apart", "launch.mode": launch, "blend.map": "mixed"})
     for policy in (apart, changed(apart, {"schedule.plan": "ranges"})):
         for turn in range(100 if policy != apart else 1):
             for number, camera in enumerate(cameras):
@@ -143,7 +143,7 @@ def test_a_graph_does_what_launches_do(renderer: Renderer) -> None:
     scene, found = renderer.upload(gaussians), []
     upstream = torch.randn((camera.height, camera.width, 3), device="cuda")
     for launch in ("direct", "graph"):
-        policy = changed(IN_ORDER, {"launch.launch": launch})
+        policy = changed(IN_ORDER, {"launch.mode": launch})
         for background in ((0.0, 0.0, 0.0), (0.3, 0.2, 0.1), (1.0, 1.0, 1.0)):
             settings = RenderSettings(background=background)
             outputs, _ = renderer.complete(
@@ -227,7 +227,7 @@ def test_more_visible_than_24_bits_number_are_told_apart_or_refused_with_numbers
 def test_stage_times_arrive_without_being_waited_for() -> None:
     gaussians, camera = large_scene()
     backend = CudaBackend(Renderer(timed=True))
-    for policy in (BEST, changed(BEST, {"launch.launch": "direct"})):
+    for policy in (BEST, changed(BEST, {"launch.mode": "direct"})):
         frame = [backend.render(gaussians, camera, SETTINGS, policy) for _ in range(4)][-1]
         assert list(frame.stage_ms) == ["project", "depth_sort", "emit", "tile_sort", "ranges", "blend"]
         assert all(0 < ms < 50 for ms in frame.stage_ms.values())

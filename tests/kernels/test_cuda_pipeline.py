@@ -52,7 +52,7 @@ POLICIES = {
     "s00": step("s00"),
     "s06_bf16": step("s06_bf16"),
     "best in order": changed(step("best"), {"blend_backward.reduce": "deterministic"}),
-    "best by torch": changed(step("best"), {"sort.sorter": "torch", "launch.launch": "direct"}),
+    "best by torch": changed(step("best"), {"sort.sorter": "torch", "launch.mode": "direct"}),
 }
 TRAINED = ("best", "s01", "s00", "s06_bf16", "best in order")
 PASSES = {(name, True): pass_for(POLICIES[name], CAMERA, training=True, wants_depth=True) for name in TRAINED}

@@ -67,12 +67,12 @@ CHUNKS: dict[str, dict[str, str]] = {
     "split and sorted": SPLIT | {"schedule.sched": "lpt"},
     "fixed": SPLIT | {"schedule.chunk": "fixed", "schedule.chunk_h": "4"},
     "catgs": SPLIT | {"schedule.chunk": "catgs", "schedule.sched": "grid"},
-    "length": SPLIT | {"schedule.chunk": "policy"},
-    "length, planned apart": SPLIT | {"schedule.chunk": "policy", "schedule.plan": "apart"},
-    "length by ticket": SPLIT | TICKET | {"schedule.chunk": "policy"},
-    "length apart": SPLIT | {"schedule.chunk": "policy", "schedule.coexec": "off"},
-    "length fused": SPLIT | TICKET | {"schedule.chunk": "policy", "schedule.coexec": "fused"},
-    "seed": SPLIT | {"schedule.chunk": "policy", "schedule.policy": "seed"},
+    "length": SPLIT | {"schedule.chunk": "modelled"},
+    "length, planned apart": SPLIT | {"schedule.chunk": "modelled", "schedule.plan": "apart"},
+    "length by ticket": SPLIT | TICKET | {"schedule.chunk": "modelled"},
+    "length apart": SPLIT | {"schedule.chunk": "modelled", "schedule.coexec": "off"},
+    "length fused": SPLIT | TICKET | {"schedule.chunk": "modelled", "schedule.coexec": "fused"},
+    "seed": SPLIT | {"schedule.chunk": "modelled", "schedule.cost_model": "seed"},
 }
 LOOSE: dict[str, dict[str, str]] = {
     "split, inexact": SPLIT | INEXACT,

@@ -144,7 +144,7 @@ def test_they_compile_for_every_architecture_without_spills(architecture: int) -
         f"ranges_plan<RangesPlanPolicy{{2, Sched::{order}, Chunked::{rule}}}>"
         for order, rule in (("grid", "catgs"), ("lpt", "all"), ("exact_work", "fixed"), ("lpt_binned", "off"))
     ]
-    names.append("ranges_plan<RangesPlanPolicy{2, Sched::lpt_binned, Chunked::policy, ChunkPolicy::seed}>")
+    names.append("ranges_plan<RangesPlanPolicy{2, Sched::lpt_binned, Chunked::modelled, CostModel::seed}>")
     for name, report in compile_report(read_source("ranges.cuh"), names, architecture).items():
         assert report.registers <= 64, name
         assert report.spill_bytes == 0, name

@@ -32,8 +32,8 @@ RULES = {
     "all": "Chunked::all",
     "fixed": "Chunked::fixed",
     "catgs": "Chunked::catgs",
-    "seed": "Chunked::policy, .policy = ChunkPolicy::seed",
-    "length": "Chunked::policy, .policy = ChunkPolicy::length",
+    "seed": "Chunked::modelled, .cost_model = CostModel::seed",
+    "length": "Chunked::modelled, .cost_model = CostModel::length",
 }
 ORDERS = ("grid", "lpt", "lpt_binned", "lpt_reverse", "exact_work")
 NAMES = [f"plan<PlanPolicy{{.sched = Sched::lpt_binned, .chunk = {rule}}}>" for rule in RULES.values()]

@@ -200,7 +200,7 @@ def finish(store: KernelStore, made_for: Pass) -> None:
         ("project_backward.sh_bwd", "regs", {"project_backward"}),
         ("bin.bounds", "circle3s", {"project", "emit"}),
         ("schedule.chunk", "off", {"ranges_plan", "blend", "blend_backward"}),
-        ("launch.launch", "direct", set()),
+        ("launch.mode", "direct", set()),
     ],
 )
 def test_flipping_a_toggle_compiles_the_kernels_of_its_stage_and_flipping_back_none(
@@ -224,7 +224,7 @@ def test_a_store_says_which_stages_wait_for_the_compiler_and_never_waits_itself(
     flipped = pass_of(BEST.with_value("blend_backward", "accum", "rgb"))
     assert not store.start(flipped)
     assert store.compiling(flipped) == ("blend_backward",)
-    planned = pass_of(BEST.with_value("schedule", "policy", "seed"))
+    planned = pass_of(BEST.with_value("schedule", "cost_model", "seed"))
     assert not store.start(planned)
     assert store.compiling(planned) == ("schedule",), "under the name that the panel has for it"
     assert store.start(pass_of(BEST)), "what is compiled stays ready meanwhile"

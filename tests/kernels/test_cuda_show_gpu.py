@@ -34,7 +34,7 @@ on_gpu = pytest.mark.skipif(
 @on_gpu
 @pytest.mark.parametrize("launch", ["direct", "graph"])
 def test_a_gpus_picture_comes_as_bytes_with_the_times_of_its_own_stages(launch: str) -> None:
-    gpu, policy = CudaBackend(), BEST.with_value("launch", "launch", launch)
+    gpu, policy = CudaBackend(), BEST.with_value("launch", "mode", launch)
     camera = CAMERA.resized(640, 480)
     rendered, kept = gpu.render(SCENE, camera, SETTINGS, policy), gpu.show(SCENE, camera, SETTINGS, policy)[1]
     gpu.start_clock()

@@ -13,6 +13,7 @@ from splatscope.kernels.cuda.plan.passes import Pass, policy_fields
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import STEPS, changed, step
 from splatscope.kernels.policy import BinPolicy, Policy, Toggle, toggle_table
+from splatscope.kernels.toggles import RENAMED, RENAMED_VALUES, in_present_names
 from tests.support.random_policies import random_policy
 
 TEXT = "\n".join(re.sub(r"//[^\n]*", "", path.read_text()) for path in sorted(CUDA_FOLDER.glob("*.cuh")))
@@ -119,7 +120,7 @@ def test_no_table_lists_what_only_an_ablation_sets() -> None:
 def test_a_window_on_the_cpu_shows_what_the_cpu_honours() -> None:
     on_both = {"bin.bounds", "project.filter", "schedule.record", "blend.alpha_cap", "blend.stop"}
     assert {row.key for row in toggle_table()} == on_both
-    assert {"bin.bounds", "blend.subtile", "launch.launch"} <= {row.key for row in CUDA}
+    assert {"bin.bounds", "blend.subtile", "launch.mode"} <= {row.key for row in CUDA}
     assert Policy() == Policy(bin=BinPolicy("row_span"))
 
 
@@ -189,7 +190,7 @@ def test_a_policy_becomes_kernels_as_cpp_spells_them() -> None:
     [("two_stage", 1, 2, 1), ("two_stage", 65536, 2, 16), ("two_stage", 65537, 4, 17), ("single64", 6370, 8, 45)],
 )
 def test_sort_keys_are_as_wide_as_tiles_need(sort: str, tiles: int, key_bytes: int, bits: int) -> None:
-    made_for = Pass(changed(Policy(), {"sort.sort": sort}), False, False, tiles)
+    made_for = Pass(changed(Policy(), {"sort.scheme": sort}), False, False, tiles)
     assert (made_for.key_bytes, made_for.key_bits) == (key_bytes, bits)
 
 
@@ -202,7 +203,7 @@ def test_a_toggle_changes_only_the_kernels_of_its_stage() -> None:
     assert changed_roles("project.sh_load", "scalar") == {"project"}
     assert changed_roles("blend.subtile", "aabb") == {"blend", "blend_backward"}
     assert changed_roles("bin.bounds", "aabb_o") == {"project", "emit"}
-    assert changed_roles("launch.launch", "direct") == set()
+    assert changed_roles("launch.mode", "direct") == set()
 
 
 def test_random_policies_go_together_and_reach_every_value() -> None:
@@ -227,3 +228,26 @@ def test_adam_left_to_itself_leaves_harmonics_alone_wherever_the_other_toggles_a
     assert {name: row.policy.adam for name, row in STEPS.items() if name != "best"} == dict.fromkeys(
         [name for name in STEPS if name != "best"], "separate"
     )
+
+
+EARLIER = {"sort.sort": "single64", "launch.launch": "direct", "schedule.policy": "seed", "schedule.chunk": "policy"}
+
+
+def test_earlier_names_of_toggles_set_the_toggles_of_today() -> None:
+    expected = {"sort.scheme": "single64", "launch.mode": "direct", "schedule.cost_model": "seed"}
+    assert changed(step("s00"), EARLIER) == changed(step("s00"), expected | {"schedule.chunk": "modelled"})
+
+
+def test_earlier_names_are_no_names_of_today_and_become_such() -> None:
+    values = {row.key: row.values for row in CUDA}
+    assert not RENAMED.keys() & values.keys()
+    assert set(RENAMED.values()) <= values.keys()
+    for (key, before), value in RENAMED_VALUES.items():
+        assert value in values[key]
+        assert before not in values[key]
+
+
+def test_words_that_set_toggles_are_translated_wherever_they_stand_in_a_text() -> None:
+    text = "best, sort.sort = single64 (also schedule.chunk = policy), launch.launch=direct --set a.sort=sort.sort"
+    today = "best, sort.scheme = single64 (also schedule.chunk = modelled), launch.mode=direct --set a.sort=sort.sort"
+    assert in_present_names(text) == in_present_names(today) == today

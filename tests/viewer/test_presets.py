@@ -31,8 +31,8 @@ def test_every_step_has_its_name_and_the_cpu_offers_only_those_it_can_tell_apart
 def test_a_policy_is_told_by_the_preset_it_is_near_to() -> None:
     best = step("best")
     assert describe(best, "cuda") == "best"
-    assert preset_of(best.with_value("launch", "launch", "direct"), "cuda") is None
-    assert describe(best.with_value("launch", "launch", "direct"), "cuda") == "best, launch = direct"
+    assert preset_of(best.with_value("launch", "mode", "direct"), "cuda") is None
+    assert describe(best.with_value("launch", "mode", "direct"), "cuda") == "best, mode = direct"
     far = best
     for row in list(ROWS.values())[:6]:
         far = far.with_value(row.stage, row.name, row.values[-1] if row.values[-1] != row.default else row.values[0])

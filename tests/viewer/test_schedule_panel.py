@@ -113,11 +113,11 @@ def test_a_policy_is_named_after_the_nearest_variant() -> None:
         ("grid", "off"): "grid",
         ("lpt", "off"): "lpt_binned",
         ("grid", "catgs"): "catgs",
-        ("lpt", "policy"): "seed",
+        ("lpt", "modelled"): "seed",
     }
     for (order, chunk), name in named.items():
         policy = Policy()
-        for toggle, value in (("sched", order), ("chunk", chunk), ("policy", "seed")):
+        for toggle, value in (("sched", order), ("chunk", chunk), ("cost_model", "seed")):
             policy = policy.with_value("schedule", toggle, value)
         assert scheduled_as(policy.schedule) == name
 

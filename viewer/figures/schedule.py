@@ -147,8 +147,8 @@ def where(on: BlendMachine, choice: str) -> str:
 
 def scheduled_as(schedule: SchedulePolicy) -> str:
     """The variant that comes nearest to what a policy does."""
-    if schedule.chunk == "policy":
-        return schedule.policy
+    if schedule.chunk == "modelled":
+        return schedule.cost_model
     if schedule.chunk != "off":
         return "catgs" if schedule.chunk == "catgs" else "fixed"
     return "grid" if schedule.sched == "grid" else "lpt_binned"

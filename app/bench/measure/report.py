@@ -23,6 +23,7 @@ from splatscope.app.revision import revision
 from splatscope.app.terminal import Terminal
 from splatscope.assets.files.atomic import atomic_path
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.toggles import in_present_names
 
 FORMAT = "splatscope bench 1"
 
@@ -112,12 +113,23 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
         if results["run"]["format"] == FORMAT:
-            return results
+            return _with_present_toggles(results)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError):
         pass
     raise InputError(f"{path} was not written by `splatscope bench --out`.")
+
+
+def _with_present_toggles(results: dict[str, Any]) -> dict[str, Any]:
+    """Translates the toggles in names of rows and in command lines, which an earlier version may have written."""
+    for scene in results.get("scenes", []):
+        if isinstance(scene.get("steps"), dict):
+            scene["steps"] = {in_present_names(name): row for name, row in scene["steps"].items()}
+    for run in results.get("training_runs", []):
+        if isinstance(run.get("settings"), list):
+            run["settings"] = [in_present_names(word) for word in run["settings"]]
+    return results
 
 
 def print_results(results: dict[str, Any]) -> None:

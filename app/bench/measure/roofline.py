@@ -59,7 +59,7 @@ def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> 
         # Means and half axes of all; the other parameters and the harmonics of the visible; splat, footprint, depth.
         "project": 24 * count + visible * (20 + row + 48 + 8 + 4),
         # A histogram, three passes over (key, slot); the first reads no slots, the last writes no keys but footprints.
-        "depth_sort": 60 * visible if policy.sort.sort == "two_stage" else 0,
+        "depth_sort": 60 * visible if policy.sort.scheme == "two_stage" else 0,
         # Footprint and slot in, place and tiles out and in again; pairs.
         "emit": 44 * visible + entry * pairs,
         "tile_sort": 2 * entry * pairs * made_for.key_passes,

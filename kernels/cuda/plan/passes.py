@@ -81,7 +81,7 @@ class Pass:
     @property
     def key_bytes(self) -> int:
         """Of the keys by which pairs are sorted: the tile, above depth if that was not sorted before."""
-        if self.policy.sort.sort == "single64":
+        if self.policy.sort.scheme == "single64":
             return 8
         return 2 if self.tiles <= 1 << 16 else 4
 
@@ -125,7 +125,7 @@ class Pass:
             tiles = {**key, **sizes} | ({"items": str(WIDE_SORT_ITEMS)} if self.key_bytes == 8 else {})
             depths = {"key_bytes": "4", "bins": str(KEY_BINS)}
             found["sort tiles"] = instantiation("sort.cuh", "sort_pass", policy, **tiles)
-            if policy.sort.sort == "two_stage" or policy.schedule.sched == "lpt":
+            if policy.sort.scheme == "two_stage" or policy.schedule.sched == "lpt":
                 found["histogram"] = instantiation("sort.cuh", "histogram", policy, **depths)
                 for role, more in {"first": {"iota": "true"}, "": {}, "last": {"gathers": "true"}}.items():
                     name = f"sort keys {role}".strip()

@@ -222,7 +222,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         splats = self._project()
-        order = self._sort_depths() if self.policy.sort.sort == "two_stage" else None
+        order = self._sort_depths() if self.policy.sort.scheme == "two_stage" else None
         self._bin(order)
         image, transmittance, depth = self._blend(splats)
         forward, self.steps = self.steps, []

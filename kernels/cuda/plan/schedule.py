@@ -109,8 +109,8 @@ def read_recording(
 
 def chunk_room(policy: SchedulePolicy, tiles: int) -> int:
     """How many chunks a frame may have."""
-    if policy.chunk in ("off", "policy"):
-        return POLICY_CHUNKS if policy.chunk == "policy" else 1
+    if policy.chunk in ("off", "modelled"):
+        return POLICY_CHUNKS if policy.chunk == "modelled" else 1
     if policy.chunk == "catgs":  # chunks of the mean, and one more for each tile that is split
         return min(MOST_CHUNKS, 2 * tiles)
     return min(MOST_CHUNKS, int(policy.chunk_k) * (tiles if policy.chunk == "all" else int(policy.chunk_h)))

@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(RANGES_THREADS) ranges(RangesArgs args) {
 struct RangesPlanPolicy {
     int key_bytes = 2;
     Sched sched = Sched::lpt_binned;
-    Chunked chunk = Chunked::policy;
-    ChunkPolicy policy = ChunkPolicy::length;
+    Chunked chunk = Chunked::modelled;
+    CostModel cost_model = CostModel::length;
 };
 
 struct RangesPlanArgs {
@@ -134,5 +134,5 @@ template <RangesPlanPolicy P>
 __global__ void __launch_bounds__(PLAN_THREADS, 1) ranges_plan(RangesPlanArgs args) {
     find_ranges<P.key_bytes, PLAN_THREADS>(*args.frame, args.keys, args.tile_starts);
     if (is_last_block(&args.frame->tickets[args.ticket]))
-        make_plan<PlanPolicy{P.sched, P.chunk, P.policy}>(args.plan, args.frame->instances);
+        make_plan<PlanPolicy{P.sched, P.chunk, P.cost_model}>(args.plan, args.frame->instances);
 }

@@ -4,7 +4,7 @@
 // `ranges_plan` (ranges.cuh) that comes through last. Tiles that are too heavy for one block are split into chunks of
 // their list; chunks come first, the first ones of all tiles before the second ones, and then the whole tiles, longest
 // first in logarithmic bins (the order of units within a bin is that in which the hardware gets there, and changes
-// nothing else). By `policy` and `length`, a frame of which another order would make little stays as it lies.
+// nothing else). By `modelled` and `length`, a frame of which another order would make little stays as it lies.
 //
 // This is on the critical path of every frame, and most frames split nothing. So by bins each count is read once, all
 // at the same time; of its eight tiles a thread keeps the bins, a byte each; a bin has eight counters, for tiles near
@@ -12,7 +12,7 @@
 // Code counts too: a kernel of one block waits for what it has not run yet, so loops that do not wait for memory stay
 // rolled. Shared: 31 KB; with seed and fixed, or other orders, 22 KB.
 //
-// Policy: sched, the order of whole tiles; chunk and policy, which tiles are split (schedule_rules.cuh).
+// Policy: sched, the order of whole tiles; chunk and cost_model, which tiles are split (schedule_rules.cuh).
 // blend_queue.cuh runs the units.
 #pragma once
 #include "schedule_rules.cuh"
@@ -350,7 +350,7 @@ __device__ __forceinline__ void plan_in_passes(const PlanArgs& args, const Count
 // For one block; `total` are the pairs of all tiles.
 template <PlanPolicy P>
 __device__ __forceinline__ void make_plan(const PlanArgs& args, unsigned total) {
-    constexpr bool BY_CUT = P.chunk == Chunked::off || (P.chunk == Chunked::policy && P.policy == ChunkPolicy::length);
+    constexpr bool BY_CUT = P.chunk == Chunked::off || (P.chunk == Chunked::modelled && P.cost_model == CostModel::length);
     __shared__ PlanShared<P> shared;
     const Counts counts{args.tile_start, args.tiles, total};
     if constexpr (BY_CUT && P.sched == Sched::lpt_binned) plan_by_bins<P>(args, counts, shared);

@@ -20,17 +20,17 @@ enum class Chunked : int {
     all,     // every tile in as many parts
     fixed,   // the heaviest tiles in as many parts
     catgs,   // tiles above twice the mean in parts of the mean, after all others (Zhang et al. 2026)
-    policy,  // by the cost model
+    modelled,  // by the cost model
 };
-enum class ChunkPolicy : int {
+enum class CostModel : int {
     seed,    // so many of the heaviest tiles, 2, 4, 8 or 16 parts each (Ryu and Yoo 2026, equation 6)
     length,  // all tiles above a cut, in parts of one length
 };
 
 struct PlanPolicy {
     Sched sched = Sched::lpt_binned;
-    Chunked chunk = Chunked::policy;
-    ChunkPolicy policy = ChunkPolicy::length;
+    Chunked chunk = Chunked::modelled;
+    CostModel cost_model = CostModel::length;
 };
 
 // One part of a tile's list.
@@ -354,7 +354,7 @@ __device__ __forceinline__ SplitRule split_rule(const PlanArgs& args, const Coun
         return {static_cast<unsigned>(twice < NO_CUT ? twice : NO_CUT), 0, 0, 0};
     }
     if constexpr (P.chunk == Chunked::fixed) return rule_by_rank<true>(args, counts, histogram, warp_sums);
-    if constexpr (P.policy == ChunkPolicy::seed) return rule_by_rank<false>(args, counts, histogram, warp_sums);
+    if constexpr (P.cost_model == CostModel::seed) return rule_by_rank<false>(args, counts, histogram, warp_sums);
     __shared__ SplitRule rule;
     if (warp_index() == 0) {
         sum_bins(histogram.tiles);
