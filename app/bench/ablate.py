@@ -22,7 +22,8 @@ from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
     from splatscope.app.bench.scenes.subjects import Subject
-    from splatscope.kernels.cuda.plan.planner import Operation, Outputs
+    from splatscope.kernels.cuda.plan.operations import Operation
+    from splatscope.kernels.cuda.plan.planner import Outputs
     from splatscope.kernels.policy import Policy
 
 VARIANTS = ("off", "no_atomics", "no_reductions", "loop_floor")  # each leaves out more than the one before
@@ -114,7 +115,7 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
     """
     import torch
 
-    from splatscope.kernels.cuda.plan.planner import run_steps
+    from splatscope.kernels.cuda.plan.operations import run_operations
     from splatscope.kernels.cuda.renderer import Renderer
     from splatscope.kernels.types import RenderSettings
 
@@ -142,7 +143,7 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
             if step.stage in SORT_STAGES:
                 pairs[name] = timed(lambda s=step: s.run(renderer.launcher))
             else:
-                run_steps([step], renderer.launcher)
+                run_operations([step], renderer.launcher)
         for name, work in gathers.items():
             pairs[name] = timed(work)
         torch.cuda.synchronize()
@@ -160,7 +161,7 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
 
 def part_names(steps: list[Operation]) -> list[str]:
     """One name a step: the stage, and where it has several kernels which of them: depth_sort, sort_pass 2."""
-    from splatscope.kernels.cuda.plan.planner import Launch
+    from splatscope.kernels.cuda.plan.operations import Launch
 
     stages = [step.stage for step in steps]
     names, seen = [], {}

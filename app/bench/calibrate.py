@@ -212,7 +212,7 @@ class GpuStand:
     def here() -> GpuStand:
         """The current GPU."""
         from splatscope.app.bench.schedule import ScheduleBench, ScheduleOptions
-        from splatscope.kernels.cuda.plan.planner import BLEND_THREADS
+        from splatscope.kernels.cuda.plan.passes import BLEND_THREADS
 
         bench = ScheduleBench(ScheduleOptions(variants=("grid",)))
         warps = BLEND_THREADS[bench.policies["grid"].blend.map] // 32

@@ -143,8 +143,7 @@ class ScheduleBench:
 
     def workers(self) -> int:
         """K: blocks of the blend kernel that run at once."""
-        from splatscope.kernels.cuda.plan.passes import Pass
-        from splatscope.kernels.cuda.plan.planner import BLEND_THREADS
+        from splatscope.kernels.cuda.plan.passes import BLEND_THREADS, Pass
         from splatscope.kernels.cuda.plan.schedule import resident_blocks
 
         policy, memory = self.policies["grid"], self.renderers["grid"].memory

@@ -24,8 +24,9 @@ from splatscope.kernels.cuda.blend_choice import MapChoice
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
 from splatscope.kernels.cuda.launch.compiler import Kernel, compile_kernels, load, prune_cache
 from splatscope.kernels.cuda.launch.launcher import Event, Graph, Launcher, Marks, StageTimer
+from splatscope.kernels.cuda.plan.operations import Launch, Together, run_operations
 from splatscope.kernels.cuda.plan.passes import SH_ROWS, Pass, Scene, source
-from splatscope.kernels.cuda.plan.planner import Launch, Outputs, Pipeline, Plan, Together, run_steps
+from splatscope.kernels.cuda.plan.planner import Outputs, Pipeline, Plan
 from splatscope.kernels.cuda.plan.schedule import costs_of, machine_of, read_recording
 from splatscope.kernels.cuda.step.harmonics import KEYS, copy_harmonics, made_anew
 from splatscope.kernels.policy import Policy
@@ -308,7 +309,7 @@ class Renderer:
         steps = prepared.plan.forward if half == "forward" else prepared.plan.backward
 
         def work() -> None:
-            run_steps(steps, self.launcher)
+            run_operations(steps, self.launcher)
 
         prepared.runs[half] += 1
         self._marks = Marks([])

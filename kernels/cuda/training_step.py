@@ -23,8 +23,9 @@ import numpy as np
 from splatscope.kernels.cuda.blend_choice import MapChoice
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
 from splatscope.kernels.cuda.launch.launcher import Launcher, StageTimer
+from splatscope.kernels.cuda.plan.operations import Launch, Operation, run_operations
 from splatscope.kernels.cuda.plan.passes import Pass, Scene
-from splatscope.kernels.cuda.plan.planner import Launch, Operation, Pipeline, Plan, run_steps
+from splatscope.kernels.cuda.plan.planner import Pipeline, Plan
 from splatscope.kernels.cuda.queue_depth import MOST, QueueDepth
 from splatscope.kernels.cuda.step.adam import LAZY_TABLE, catching_up, fused_backward, separate_adam, with_optimiser
 from splatscope.kernels.cuda.step.loss import loss_grid, loss_kernels
@@ -321,7 +322,7 @@ class TrainingStep:
 
     def _run(self, prepared: _Prepared) -> None:
         def work() -> None:
-            run_steps(prepared.steps, self.launcher)
+            run_operations(prepared.steps, self.launcher)
 
         prepared.runs += 1
         is_timed = self._timed_every > 0 and self._sequence % self._timed_every == 0

@@ -13,8 +13,9 @@ import torch
 from splatscope.kernels.cuda.blend_choice import EVEN, MapChoice
 from splatscope.kernels.cuda.launch.buffers import Capacity
 from splatscope.kernels.cuda.launch.compiler import ARCHITECTURES, compile_report, nvrtc_path
+from splatscope.kernels.cuda.plan.operations import Launch
 from splatscope.kernels.cuda.plan.passes import Pass, source
-from splatscope.kernels.cuda.plan.planner import Launch, Plan
+from splatscope.kernels.cuda.plan.planner import Plan
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.training_step import TrainingStep
 from splatscope.kernels.ladder import changed

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
 from splatscope.kernels.cuda.launch.compiler import Kernel
 from splatscope.kernels.cuda.launch.launcher import Marks
+from splatscope.kernels.cuda.plan.operations import run_operations
 from splatscope.kernels.cuda.plan.passes import Pass, Scene, source
-from splatscope.kernels.cuda.plan.planner import Pipeline, Plan, run_steps
+from splatscope.kernels.cuda.plan.planner import Pipeline, Plan
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.step.harmonics import words_of
 from splatscope.kernels.policy import Policy
@@ -122,13 +123,13 @@ class Emulated:
     ) -> Result:
         """One frame, and given dL/d(image) its gradients."""
         self.pipeline.begin(self.scene, camera, settings, plan.capacity)
-        run_steps(plan.forward, self.device)
+        run_operations(plan.forward, self.device)
         out, gradients = plan.outputs, None
         image, transmittance = out.image.copy(), out.transmittance.copy()
         if upstream is not None:
             assert out.image_gradient is not None
             out.image_gradient[...] = upstream
-            run_steps(plan.backward, self.device)
+            run_operations(plan.backward, self.device)
             gradients = self._gradients(plan)
         depth = None if out.depth is None else out.depth.copy()
         counts = np.diff(out.tile_starts.astype(np.int64))

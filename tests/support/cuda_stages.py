@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.constants import JACOBIAN_MARGIN
 from splatscope.kernels.cuda.launch.arguments import struct_layout
-from splatscope.kernels.cuda.launch.buffers import Memory
 from splatscope.kernels.cuda.launch.compiler import Kernel, read_source
+from splatscope.kernels.cuda.plan.builder import PlanBuilder
 from splatscope.kernels.cuda.plan.passes import KEY_BINS, LAZY
 from splatscope.kernels.cuda.plan.sort import (
     ALL_BIN_ROWS,
@@ -137,26 +137,20 @@ class Stages:
         self.device = Device(seed, seconds=20)
         self.each = (1, 3, 8, 2)[seed % 4]  # Gaussians a thread of project looks at
         self.frame = self.device.upload("frame", frame)
-        self.tickets = 0
-        self.memory: Memory = GuardedMemory(self.device)
-        self.sorts: dict[str, int] = {}
+        self.builder = Immediate(self)
         self.sort_bins = self.device.empty("sort bins", (ALL_BIN_ROWS, KEY_BINS), np.uint32)
         self._kept: dict[str, NDArray[Any]] = {}
 
     def begin_frame(self, frame: NDArray[Any]) -> None:
         """Overwrites the frame; look-back words and digit counts stay as the last frame left them."""
         self.frame[...] = frame
-        self.tickets, self.sorts = 0, {}
+        self.builder = Immediate(self)
 
     def kept(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Memory that is zero when first asked for."""
         if name not in self._kept:
             self._kept[name] = self.device.upload(name, np.zeros(shape, dtype))
         return self._kept[name]
-
-    def ticket(self) -> int:
-        self.tickets += 1
-        return self.tickets - 1
 
     def run(self, name: str, blocks: int, threads: int, **values: Any) -> None:
         function = kernel(name)
@@ -187,24 +181,16 @@ class Stages:
             sort_bin_count=self.sort_bins.size,
             rounds=self.each,
             lazy=dict.fromkeys(LAZY),
-            ticket=self.ticket(),
+            ticket=self.builder.ticket(),
             **outputs,
         )
         return outputs
 
-    # ---- What kernels/cuda/plan/sort.py asks of a planner; it launches at once.
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: str, zeroed: bool = False) -> NDArray[Any]:
-        return self.kept(f"{name} {shape}", shape, np.dtype(dtype)) if zeroed else self.device.empty(name, shape, dtype)
-
-    def add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None:
-        self.run(SORT_ROLES[role], blocks, threads, **arguments)
-
     def order(self, keys: NDArray[Any], count: int, digit_bits: int = 9, **more: Any) -> NDArray[np.uint32]:
         """Positions of the keys, smallest first; `count` is an address."""
         room = len(keys)
-        sorting = Sorting("sort", count, room, digit_bits, "depth", KEY_BINS, "sort look-back", room)
-        return add_order(self, sorting, keys, more.pop("bits", 32), **more)
+        sorting = Sorting("sort", count, room, digit_bits, "depth", KEY_BINS, self.sort_bins, "sort look-back", room)
+        return add_order(self.builder, sorting, keys, more.pop("bits", 32), **more)
 
     def sort(
         self, keys: NDArray[Any], payloads: NDArray[Any], count: int, bits: int
@@ -212,12 +198,27 @@ class Stages:
         """Sorted copies; `count` is an address, and the digits of the keys are counted."""
         passes, digit_bits = bits_of_passes(bits, 8)
         room = len(keys)
-        sorting = Sorting("sort", count, room, digit_bits, "tile", BINS, "sort look-back", room)
+        sorting = Sorting("sort", count, room, digit_bits, "tile", BINS, self.sort_bins, "sort look-back", room)
         for number in range(passes):
             target = self.device.empty("keys", (room,), keys.dtype), self.device.empty("slots", (room,), np.uint32)
-            add_sort_pass(self, sorting, f"sort tiles {keys.itemsize}", number, (keys, payloads), target)
+            add_sort_pass(self.builder, sorting, f"sort tiles {keys.itemsize}", number, (keys, payloads), target)
             keys, payloads = target
         return keys, payloads
+
+
+class Immediate(PlanBuilder):
+    """Launches the sorts of kernels/cuda/plan/sort.py at once, in the place of a builder that collects them."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages, self.memory = stages, GuardedMemory(stages.device)
+        self._tickets, self._uses = 0, {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: str, zeroed: bool = False) -> NDArray[Any]:
+        device, kept = self._stages.device, self._stages.kept
+        return kept(f"{name} {shape}", shape, np.dtype(dtype)) if zeroed else device.empty(name, shape, dtype)
+
+    def add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None:
+        self._stages.run(SORT_ROLES[role], blocks, threads, **arguments)
 
 
 def lists_of(
@@ -234,7 +235,6 @@ def lists_of(
     """All stages up to the tile lists."""
     stages = Stages(frame_record(camera, gaussians, settings or RenderSettings(), **counters), seed)
     row = stages.frame[0]
-    stages.tickets = 0
     projected = stages.project(gaussians, f".bounds = Bounds::{bounds}{project_policy}", sh_dtype)
     slots_used, capacity = inside(stages.frame, "slots"), int(row["instance_capacity"])
     order = sorted_footprints = None
@@ -262,7 +262,7 @@ def lists_of(
         footprints=projected["footprints"] if order is None else sorted_footprints,
         order=order,
         look_back=stages.kept("offsets look-back", (look_back_rows(parts, SCAN_GROUP),), np.uint64),
-        ticket=stages.ticket(),
+        ticket=stages.builder.ticket(),
         **places,
     )
     stages.run(
@@ -273,7 +273,7 @@ def lists_of(
         depth_bits=projected["depth_bits"],
         keys=keys,
         slots=slots,
-        bins=bins_of(stages, "tile"),
+        bins=bins_of(stages.sort_bins, "tile"),
         passes=passes,
         digit_bits=digit_bits,
         **places,

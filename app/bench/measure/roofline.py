@@ -18,7 +18,7 @@ def kernel_reports(plan: Plan) -> dict[str, dict[str, Any]]:
     import cupy  # pyright: ignore[reportMissingImports]
 
     from splatscope.kernels.cuda.launch.compiler import MULTIPROCESSORS
-    from splatscope.kernels.cuda.plan.planner import Launch
+    from splatscope.kernels.cuda.plan.operations import Launch
 
     architecture, found = int(cupy.cuda.Device().compute_capability), {}
     for launch in [*plan.forward, *plan.backward]:

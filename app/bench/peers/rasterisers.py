@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from splatscope.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from splatscope.kernels.cuda.plan.planner import Scene
+    from splatscope.kernels.cuda.plan.passes import Scene
     from splatscope.kernels.types import Camera
 
 FAR = 1e10  # world units: none of ours is cut off

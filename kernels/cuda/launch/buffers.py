@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.errors import InputError, NoRoomError
 
+# An array in the memory of the machine that runs the kernels: a torch tensor, or in tests of a pipeline a NumPy array.
+# Both have more methods than a protocol could name.
+DeviceArray: TypeAlias = Any
 Shape = tuple[int, ...]
 LARGEST_COUNT = 2**32 - 1  # pairs and slots are numbered by 32-bit words
 SLACK = 1.25  # of a count that did not fit, for the next frame

@@ -26,6 +26,9 @@ DIGIT_BITS = 8  # of a pass of the tile sort, at most
 KEY_DIGIT_BITS, KEY_BINS = 9, 512  # of a pass of the sort by depth, at most
 SORT_THREADS, SORT_BLOCKS = 512, 2  # of a block, on a multiprocessor
 SORT_ITEMS, WIDE_SORT_ITEMS = 8, 6  # pairs a thread, of 8-byte keys the latter
+# Threads of a block by blend.map.
+BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 256, "adaptive": 256}
+BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128, "adaptive": 128}
 
 
 # ---- Kernels of a policy ---------------------------------------------------------------------------------------------

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from splatscope.kernels.cuda.launch.arguments import struct_layout
-from splatscope.kernels.cuda.launch.buffers import Memory, address
+from splatscope.kernels.cuda.launch.buffers import DeviceArray, Memory, address
 from splatscope.kernels.cuda.launch.compiler import MULTIPROCESSORS, Kernel
-from splatscope.kernels.cuda.plan.passes import KEY_BINS, KEY_DIGIT_BITS, Pass, source
+from splatscope.kernels.cuda.plan.bin import Listed, find_ranges
+from splatscope.kernels.cuda.plan.builder import PlanBuilder
+from splatscope.kernels.cuda.plan.passes import BLEND_THREADS, KEY_BINS, KEY_DIGIT_BITS, source
+from splatscope.kernels.cuda.plan.project import Projected
 from splatscope.kernels.cuda.plan.sort import Sorting, add_order, bits_of_passes
 from splatscope.kernels.policy import SchedulePolicy
 from splatscope.kernels.schedule.calibration import Calibration, stored_calibration
@@ -31,28 +34,11 @@ LEAST_GAIN = CostModel().least_gain
 TRAINING_CUT = 512  # splats: the backward pass gains where the forward pass alone would not
 
 
-class Planner(Protocol):
-    """What `pipeline._Planner` offers."""
-
-    memory: Memory
-    made_for: Pass
-    kernels: dict[str, Kernel]
-    sort_bins: Any
-    sorts: dict[str, int]
-    frame: Any
-    tile_starts: Any
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: str, zeroed: bool = False) -> Any: ...
-    def add(self, stage: str, role: str, blocks: int, threads: int, **arguments: Any) -> None: ...
-    def put_together(self) -> None: ...
-    def ticket(self) -> int: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """What the plan of a frame leaves: the `UnitArgs` of the blend kernels, and the record of what was decided."""
+    """Holds the tile schedule of a frame: the `UnitArgs` of the blend kernels, and the record of what was decided."""
 
-    record: Any  # bytes of struct Schedule
+    record: DeviceArray  # bytes of struct Schedule
     units: dict[str, Any]
     tiles: int
     chunk_room: int
@@ -116,21 +102,20 @@ def chunk_room(policy: SchedulePolicy, tiles: int) -> int:
     return min(MOST_CHUNKS, int(policy.chunk_k) * (tiles if policy.chunk == "all" else int(policy.chunk_h)))
 
 
-def add_plan(planner: Planner, threads: int, find_ranges: Callable[..., None]) -> Scheduled:
-    """Adds what finds where tiles begin and decides the frame's units; `threads` are those of a block of `blend`."""
-    made_for, memory, take = planner.made_for, planner.memory, planner.take
+def schedule_tiles(builder: PlanBuilder, projected: Projected, listed: Listed) -> Scheduled:
+    """Adds what finds where tiles begin and decides the frame's units of work.
+
+    With plan = ranges one kernel does both.
+    """
+    made_for, take = builder.made_for, builder.take
     policy, tiles = made_for.policy.schedule, made_for.tiles
     room = chunk_room(policy, tiles)
     record = take("schedule", (schedule_dtype().itemsize,), "u1")
     own = {name: take(f"chunk {name}", (room,), "u4") for name in ("arrived", "ready", "saturated")}
     chunks, units = take("chunks", (room, 6), "u4"), take("units", (tiles + room,), "u4")
     keys, work = take("tile keys", (tiles,), "u4"), take("tile work", (tiles,), "u4", zeroed=True)
-    machine, costs = (
-        machine_of(planner.kernels["blend"], threads, memory),
-        costs_of(policy, made_for.training, memory),
-    )
     plan = {
-        "tile_start": planner.tile_starts,
+        "tile_start": listed.tile_starts,
         "tiles": tiles,
         "work": work,
         "schedule": record,
@@ -143,26 +128,20 @@ def add_plan(planner: Planner, threads: int, find_ranges: Callable[..., None]) -
         "chunk_capacity": room,
         "heaviest_tiles": int(policy.chunk_h),
         "parts": int(policy.chunk_k),
-        "workers": machine.workers,
-        "pace": machine.pace,
-        "chunk_cost": costs.chunk,
-        "tail_cost": costs.tail,
-        "least_gain": costs.least_gain,
-        "second_pass": costs.second_pass,
-        "least_cut": costs.least_cut,
+        **_costs(builder),
         **own,
     }
     if policy.plan == "ranges":
-        # A block of so many threads fills a multiprocessor.
-        whole = {"frame": planner.frame, **plan}
-        find_ranges(PLAN_THREADS, blocks_each=1, plan=whole, ticket=planner.ticket())
+        # A block of PLAN_THREADS threads fills a multiprocessor.
+        whole = {"frame": builder.frame, **plan}
+        find_ranges(builder, listed, PLAN_THREADS, blocks_each=1, plan=whole, ticket=builder.ticket())
     else:
-        find_ranges(256, blocks_each=8)
-        planner.add("schedule", "plan", 1, PLAN_THREADS, **plan)
+        find_ranges(builder, listed)
+        builder.add("schedule", "plan", 1, PLAN_THREADS, **plan)
     arguments = {
         "schedule": record,
         "units": units,
-        "sorted_tiles": _sort_tiles(planner, record, keys) if policy.sched == "lpt" else None,
+        "sorted_tiles": _sort_tiles(builder, projected, record, keys) if policy.sched == "lpt" else None,
         "chunks": chunks,
         "alone": take("chunk alone", (room, TILE_PIXELS), "f4"),
         "ends": take("chunk ends", (room, TILE_PIXELS), "f4"),
@@ -176,39 +155,59 @@ def add_plan(planner: Planner, threads: int, find_ranges: Callable[..., None]) -
     return Scheduled(record, arguments, tiles, room)
 
 
-def _sort_tiles(planner: Planner, record: Any, keys: Any) -> Any:
-    """Tiles by descending count, exactly: by the keys that the plan left in place of an order."""
-    tiles = planner.made_for.tiles
+def _costs(builder: PlanBuilder) -> dict[str, float]:
+    """Returns the arguments of the plan kernel that say how fast the GPU is and what units cost.
+
+    Where blending may run in either of two kernels, the one of 8 x 4 pixels counts, so that the same tiles are split
+    whichever runs.
+    """
+    made_for, memory = builder.made_for, builder.memory
+    machine = machine_of(builder.kernels["blend"], BLEND_THREADS[made_for.policy.blend.map], memory)
+    costs = costs_of(made_for.policy.schedule, made_for.training, memory)
+    return {
+        "workers": machine.workers,
+        "pace": machine.pace,
+        "chunk_cost": costs.chunk,
+        "tail_cost": costs.tail,
+        "least_gain": costs.least_gain,
+        "second_pass": costs.second_pass,
+        "least_cut": costs.least_cut,
+    }
+
+
+def _sort_tiles(builder: PlanBuilder, projected: Projected, record: DeviceArray, keys: DeviceArray) -> DeviceArray:
+    """Adds an exact sort of tiles by descending count. The plan kernel leaves the keys in place of an order."""
+    tiles = builder.made_for.tiles
     fields: Any = schedule_dtype().fields
     count = address(record, fields["tiles"][1])
     digit_bits = bits_of_passes(32, KEY_DIGIT_BITS)[1]
-    sorting = Sorting("schedule", count, tiles, digit_bits, "order", KEY_BINS, "order look-back", tiles)
-    return add_order(planner, sorting, keys, 32)
+    bins, look_back = projected.sort_bins, "order look-back"
+    sorting = Sorting("schedule", count, tiles, digit_bits, "order", KEY_BINS, bins, look_back, tiles)
+    return add_order(builder, sorting, keys, 32)
 
 
 def add_units(
-    planner: Planner, stage: str, role: str, threads: int, scheduled: Scheduled, blend: dict[str, Any], **more: Any
+    builder: PlanBuilder, stage: str, role: str, threads: int, scheduled: Scheduled, blend: dict[str, Any], **more: Any
 ) -> None:
     """Adds the launches that take a frame's units: `role`, and before it `role` chunks where they have their own."""
-    policy, records = planner.made_for.policy.schedule, None
-    if planner.made_for.is_recorded:
+    policy, memory, records = builder.made_for.policy.schedule, builder.memory, None
+    if builder.made_for.is_recorded:
         shape = (scheduled.tiles + scheduled.chunk_room, unit_dtype().itemsize)
-        records = planner.take(f"{stage} records", shape, "u1", zeroed=True)
+        records = builder.take(f"{stage} records", shape, "u1", zeroed=True)
     apart = f"{role} chunks"
-    for name in (apart, role) if apart in planner.kernels else (role,):
-        kernel = planner.kernels[name]
-        stay = planner.memory.multiprocessors * resident_blocks(kernel, threads, planner.memory)
-        both = apart not in planner.kernels and policy.chunk != "off"
+    for name in (apart, role) if apart in builder.kernels else (role,):
+        stay = memory.multiprocessors * resident_blocks(builder.kernels[name], threads, memory)
+        both = apart not in builder.kernels and policy.chunk != "off"
         most = scheduled.chunk_room if name == apart else scheduled.tiles + (scheduled.chunk_room if both else 0)
         blocks = min(stay, most)
         if policy.take == "hardware" and name != apart:
-            # Where chunks come first, whoever had one takes a tile as well, and no block starts in vain.
+            # Where chunks come first, a block that had a chunk takes a tile as well, and no block starts in vain.
             blocks = max(scheduled.chunk_room, scheduled.tiles) if both and policy.chunk != "catgs" else most
         first_with_chunks = max(1, blocks * int(policy.fused_share) // 100)
         units = scheduled.units | {"chunk_blocks": first_with_chunks, "records": records}
-        planner.add(stage, name, blocks, threads, blend={"frame": planner.frame, **blend}, units=units, **more)
-    if policy.coexec == "streams" and apart in planner.kernels:
-        planner.put_together()
+        builder.add(stage, name, blocks, threads, blend={"frame": builder.frame, **blend}, units=units, **more)
+    if policy.coexec == "streams" and apart in builder.kernels:
+        builder.put_together()
 
 
 def calibration_of(memory: Memory) -> Calibration:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from splatscope.kernels.cuda.plan.operations import Launch, Operation
 from splatscope.kernels.cuda.plan.passes import fused_name
-from splatscope.kernels.cuda.plan.planner import Launch, Operation, Plan, Provider
+from splatscope.kernels.cuda.plan.planner import Plan, Provider
 from splatscope.kernels.cuda.step.splats import SHAPES, SplatBuffers
 from splatscope.kernels.policy import Policy
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from splatscope.kernels.cuda.launch.buffers import Buffers
-from splatscope.kernels.cuda.plan.planner import Launch, Provider
+from splatscope.kernels.cuda.plan.operations import Launch
+from splatscope.kernels.cuda.plan.planner import Provider
 from splatscope.kernels.noise import Noise
 
 THREADS = 256  # a block, of all these kernels
