@@ -1,6 +1,6 @@
-"""From device tensors to what a screen and a caller need: RGBA, pinned copies, arrays fetched when asked for.
+"""Brings device tensors to a screen and to callers: RGBA, pinned copies, arrays fetched when asked for.
 
-No kernel of ours: torch's are enough for a conversion that reads each number once. `backend.py` uses this.
+Torch's kernels are enough for a conversion that reads each number once. `backend.py` uses this.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from splatscope.kernels.cuda.launch.buffers import DeviceArray
 from splatscope.kernels.schedule.timeline import Recording
 from splatscope.kernels.types import Frame, Int32
 
@@ -18,17 +19,17 @@ OPAQUE = 255
 
 
 class DeviceFrame(Frame):
-    """A frame whose image, depth and transmittance stay on the GPU until somebody reads them; from any thread."""
+    """Keeps image, depth and transmittance on the GPU until somebody reads them; from any thread."""
 
     @staticmethod
     def of(
-        tensors: Mapping[str, Any],
+        tensors: Mapping[str, DeviceArray],
         tile_counts: Int32,
         record: np.void,
         stage_ms: dict[str, float],
         recording: Recording | None = None,
     ) -> DeviceFrame:
-        """`tensors` by the names of the frame's arrays: its own from now on. `record` is the frame's, with counters."""
+        """Makes a frame that owns `tensors`, by the names of its arrays. `record` is its `Frame`, with counters."""
         frame = object.__new__(DeviceFrame)
         counters = {name: int(record[name]) for name in ("visible", "instances", "skipped")}
         values = {"tile_counts": tile_counts, "stage_ms": stage_ms, "recording": recording, **counters}
@@ -37,12 +38,12 @@ class DeviceFrame(Frame):
             object.__setattr__(frame, name, value)
         return frame
 
-    def tensor(self, name: str) -> Any:
-        """One of its arrays where it lies on the GPU."""
+    def tensor(self, name: str) -> DeviceArray:
+        """Returns one of the frame's arrays as it is on the GPU."""
         return self.__dict__["_tensors"][name]
 
     def __getattr__(self, name: str) -> Any:
-        """Called for what is not there yet."""
+        """Fetches an array that is asked for the first time."""
         tensors = self.__dict__.get("_tensors", {})
         if name not in tensors:
             raise AttributeError(name)
@@ -52,13 +53,13 @@ class DeviceFrame(Frame):
 
 
 class RgbaConverter:
-    """uint8 [H, W, 4] of float [H, W, 3] on the device: clamped to [0, 1], rounded, opaque; NaN is 0."""
+    """Converts float [H, W, 3] on the device to uint8 [H, W, 4]: clamped to [0, 1], rounded, opaque; NaN becomes 0."""
 
     def __init__(self) -> None:
-        self._rgba: Any = None
+        self._rgba: DeviceArray | None = None
 
-    def __call__(self, image: Any) -> Any:
-        """A tensor that the next call overwrites."""
+    def __call__(self, image: DeviceArray) -> DeviceArray:
+        """Returns a tensor that the next call overwrites."""
         import torch
 
         height, width, _ = image.shape
@@ -69,12 +70,12 @@ class RgbaConverter:
 
 
 class PinnedReadback:
-    """Copies of tensors on their way to pinned memory, behind whatever their stream has to do before.
+    """Copies tensors to pinned memory, behind the work that their stream already has.
 
-    Torch keeps pinned memory for reuse, so that a picture as large as one that is gone costs no allocation.
+    Torch keeps pinned memory for reuse, so that a picture as large as an earlier one costs no allocation.
     """
 
-    def __init__(self, tensors: Sequence[Any]) -> None:
+    def __init__(self, tensors: Sequence[DeviceArray]) -> None:
         import torch
 
         self._event: Any = None
@@ -93,12 +94,12 @@ class PinnedReadback:
         return self._event is None or self._event.query()
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The copies. Waits for these and for nothing behind them."""
+        """Returns the copies. Waits for them and for nothing behind them."""
         if self._event is not None:
             self._event.synchronize()
         return [copy.numpy() for copy in self._copies]
 
 
-def copy_to_host(tensors: Sequence[Any]) -> list[NDArray[Any]]:
-    """Copies of all tensors by way of pinned memory; waits once for the GPU."""
+def copy_to_host(tensors: Sequence[DeviceArray]) -> list[NDArray[Any]]:
+    """Returns copies of all tensors by way of pinned memory. Waits once for the GPU."""
     return PinnedReadback(tensors).arrays()

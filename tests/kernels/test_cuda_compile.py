@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from splatscope.kernels.cuda.launch import compiler
-from splatscope.kernels.cuda.launch.arguments import struct_layout
+from splatscope.kernels.cuda.launch.arguments import read_constant, struct_layout
 from splatscope.kernels.cuda.launch.compiler import (
     ARCHITECTURES,
     CUDA_FOLDER,
@@ -172,6 +172,20 @@ def test_struct_layouts_are_those_of_cpp() -> None:
     }  # fmt: skip
     assert (layout.size, layout.alignment) == (128, 16)
     assert [m.target for m in layout.members if m.target] == ["float4", "unsigned long long"]
+
+
+def test_constants_are_read_with_what_they_are_made_of() -> None:
+    text = """
+    constexpr unsigned THREADS = 256, WARPS = THREADS / 32;  // of a block; not more
+    constexpr unsigned long long MOST = (1ull << 40) - 1;
+    constexpr unsigned SIGN = 0x80000000u, EITHER = 1 | 2 * 2 + 8;
+    constexpr float STOP = 1e-4f;
+    """
+    found = {name: read_constant(text, name) for name in ("THREADS", "WARPS", "MOST", "SIGN", "EITHER")}
+    assert found == {"THREADS": 256, "WARPS": 8, "MOST": 2**40 - 1, "SIGN": 1 << 31, "EITHER": 13}
+    for name, message in (("BLOCKS", "neither a number nor declared"), ("STOP", "cannot read `1e-4f`")):
+        with pytest.raises(ValueError, match=message):
+            read_constant(text, name)
 
 
 @needs_nvrtc

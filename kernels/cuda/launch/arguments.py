@@ -1,8 +1,8 @@
-"""The one struct each CUDA kernel takes, read from its own C++: Python keeps no second definition.
+"""Reads the one struct each CUDA kernel takes from its own C++, and constants: Python keeps no second definition.
 
-`argument_struct(text, kernel)` finds `kernel(SomeArgs args)` and returns how to fill a `SomeArgs`; the record it
-packs is handed by value to a GPU launch and by address to the CPU harness. `layout_checks` is C++ that fails to
-compile where Python's idea of the layout is wrong. Read `compiler.py` next.
+`argument_struct(text, kernel)` finds `kernel(SomeArgs args)` and returns how to fill a `SomeArgs`. A GPU launch takes
+the packed record by value, the CPU harness by address. `layout_checks` is C++ that fails to compile where Python's
+idea of the layout is wrong. Read `compiler.py` next.
 
 Members may be numbers, CUDA's vector types, pointers, arrays with a literal or constexpr size, and structs declared
 in the same text. No methods, no base classes, no bit fields, no braces.
@@ -10,8 +10,10 @@ in the same text. No methods, no base classes, no bit fields, no braces.
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,19 +44,19 @@ _QUALIFIER = re.compile(r"\b(?:const|volatile|__restrict__|struct)\b")
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a C++ struct: where it lies and what NumPy calls it."""
+    """Describes one member of a C++ struct: its place and its NumPy type."""
 
     name: str
     offset: int  # bytes
     alignment: int
     format: Any  # NumPy dtype, or (dtype, (count,))
     target: str | None  # C++ type a pointer points at; None if it is not a pointer
-    struct: ArgumentStruct | None = None  # of a member that is itself a struct
+    struct: ArgumentStruct | None = None  # the layout of a member that is itself a struct
 
 
 @dataclass(frozen=True)
 class ArgumentStruct:
-    """The layout of one C++ struct and how to fill it."""
+    """Describes the layout of one C++ struct, and fills records of it."""
 
     name: str
     members: tuple[Member, ...]
@@ -74,7 +76,7 @@ class ArgumentStruct:
         )
 
     def pack(self, **values: Any) -> np.ndarray:
-        """A record [1] with every member set. Pointers take arrays (NumPy, CuPy, torch), addresses or None.
+        """Returns a record [1] with every member set. Pointers take arrays (NumPy, CuPy, torch), addresses or None.
 
         Raises TypeError for a member that is missing or unknown, or an array whose elements are not of the
         pointer's type.
@@ -98,7 +100,7 @@ class ArgumentStruct:
                 record[member.name] = value
 
     def layout_checks(self) -> str:
-        """C++ assertions that size and alignment of all members, and so their offsets, are what `dtype` says."""
+        """Returns C++ assertions that size and alignment of all members, and so their offsets, are those of `dtype`."""
         lines = [f"static_assert(sizeof({self.name}) == {self.size});"]
         for m in self.members:
             member, size = f"{self.name}::{m.name}", self.dtype[m.name].itemsize
@@ -107,7 +109,7 @@ class ArgumentStruct:
 
 
 def argument_struct(text: str, kernel: str) -> ArgumentStruct:
-    """The struct that `__global__ void kernel(Struct args)` takes. Raises ValueError if the text has no such thing."""
+    """Returns the struct that `__global__ void kernel(Struct args)` takes. Raises ValueError if the text has none."""
     text = _without_comments(text)
     declaration = rf"__global__[^;{{]*?\b{kernel}\s*\(\s*(?:(?:const|__grid_constant__)\s+)*(\w+)\s+\w+\s*\)"
     match = re.search(declaration, text)
@@ -119,7 +121,7 @@ def argument_struct(text: str, kernel: str) -> ArgumentStruct:
 
 
 def struct_layout(text: str, name: str) -> ArgumentStruct:
-    """The layout C++ gives to `struct name` as declared in `text`. Raises ValueError for what it does not know."""
+    """Returns the layout C++ gives to `struct name` as declared in `text`. Raises ValueError for unknown syntax."""
     text = _without_comments(text)
     match = re.search(_STRUCT.format(name=name), text, re.DOTALL)
     if match is None:
@@ -147,7 +149,7 @@ def struct_layout(text: str, name: str) -> ArgumentStruct:
 
 
 def _declarations(body: str, struct: str) -> Iterator[tuple[str, bool, str, str | None]]:
-    """(type, whether a pointer to it, name, array size as written) of each member."""
+    """Yields (type, whether it is a pointer, name, array size as written) for each member."""
     for declaration in filter(None, (part.strip() for part in body.split(";"))):
         found = _MEMBER.fullmatch(_QUALIFIER.sub(" ", declaration).strip())
         if found is None:
@@ -166,7 +168,7 @@ def _vector(name: str) -> tuple[str, int] | None:
 
 
 def _plain(name: str) -> tuple[Any, int, int]:
-    """NumPy format, bytes and alignment of a number or a CUDA vector type."""
+    """Returns NumPy format, bytes and alignment of a number or a CUDA vector type."""
     if name in SCALARS:
         dtype = np.dtype(SCALARS[name])
         return dtype, dtype.itemsize, dtype.itemsize
@@ -177,15 +179,43 @@ def _plain(name: str) -> tuple[Any, int, int]:
 
 
 def read_constant(text: str, name: str) -> int:
-    """What `constexpr ... name = number;` says. Raises ValueError if the text has no such thing."""
-    match = re.search(rf"\bconstexpr\s+[\w\s]+?\b{name}\s*=\s*(\d+)\s*;", text)
+    """Returns the value of `constexpr ... name = expression;`, also where the statement declares several names.
+
+    The expression may have whole numbers, other such names, and + - * / << | with parentheses. Raises ValueError if the
+    text has no such thing.
+    """
+    match = re.search(rf"\bconstexpr\b[^;{{}}]*?\b{name}\s*=(?!=)\s*([^,;]+)[,;]", text)
     if match is None:
         raise ValueError(f"{name} is neither a number nor declared as `constexpr ... {name} = number;`.")
-    return int(match.group(1))
+    expression = _without_comments(match.group(1))
+    expression = re.sub(r"\b(0[xX][\da-fA-F]+|\d+)[uUlL]*\b", r"\1", expression)
+    expression = re.sub(r"\b[A-Za-z_]\w*", lambda found: str(read_constant(text, found.group())), expression)
+    try:
+        return _evaluated(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, KeyError) as error:
+        raise ValueError(f"{name}: cannot read `{match.group(1).strip()}`.") from error
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,  # of whole numbers that are not negative, as in C++
+    ast.LShift: operator.lshift,
+    ast.BitOr: operator.or_,
+}
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if not isinstance(node, ast.BinOp):
+        raise KeyError(type(node))
+    return _OPERATORS[type(node.op)](_evaluated(node.left), _evaluated(node.right))
 
 
 def _address(value: Any, target: str, where: str) -> int:
-    """The address of an array's first element, after checking that its elements suit `target`."""
+    """Returns the address of an array's first element, after checking that its elements suit `target`."""
     if value is None or isinstance(value, int):
         return value or 0
     code = SCALARS.get(target) or (_vector(target) or (None,))[0]

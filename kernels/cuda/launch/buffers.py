@@ -1,8 +1,8 @@
 """Device memory of the CUDA pipeline: named buffers that only grow, and how many splats and pairs they hold.
 
-Launch arguments and captured graphs hold addresses, so `Buffers` tells its owner before it replaces one. The memory
-itself comes from `Memory`: torch on a GPU (`TorchMemory`), guarded NumPy arrays where the kernels run on the CPU.
-Read `cuda/plan/planner.py` next.
+Launch arguments and captured graphs hold addresses, so `Buffers` tells its owner before it replaces an array. The
+memory itself comes from `Memory`: torch on a GPU (`TorchMemory`), guarded NumPy arrays where the kernels run on the
+CPU. Read `cuda/plan/planner.py` next.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from splatscope.kernels.errors import InputError, NoRoomError
 DeviceArray: TypeAlias = Any
 Shape = tuple[int, ...]
 LARGEST_COUNT = 2**32 - 1  # pairs and slots are numbered by 32-bit words
-SLACK = 1.25  # of a count that did not fit, for the next frame
-ROUND = 4096  # capacities are multiples
+SLACK = 1.25  # room for the next frame, times the count that did not fit
+ROUND = 4096  # capacities are multiples of this
 
 
 class Memory(Protocol):
-    """What the pipeline asks of the machine that runs its kernels. Arrays are NumPy's or torch's."""
+    """Lists what the pipeline asks of the machine that runs its kernels. Arrays are NumPy's or torch's."""
 
     multiprocessors: int
     architecture: int  # compute capability times 10, 0 where kernels run on the processor
 
-    def empty(self, name: str, shape: Shape, dtype: str) -> Any:
-        """A new array; `dtype` as NumPy writes it: f4, u4, u8, u2, u1."""
+    def empty(self, name: str, shape: Shape, dtype: str) -> DeviceArray:
+        """Returns a new array. `dtype` is as NumPy writes it: f4, u4, u8, i8, u2, u1."""
         ...
 
-    def clear(self, array: Any) -> None:
-        """Zeros, in the order of launches."""
+    def clear(self, array: DeviceArray) -> None:
+        """Sets the array to zero, in the order of launches."""
         ...
 
-    def write(self, array: Any, record: NDArray[Any]) -> None:
+    def write(self, array: DeviceArray, record: NDArray[Any]) -> None:
         """Copies a host record [1] over the bytes of `array`, in the order of launches."""
         ...
 
-    def read(self, array: Any) -> NDArray[np.uint8]:
-        """The bytes of `array`, after everything launched so far: waits."""
+    def read(self, array: DeviceArray) -> NDArray[np.uint8]:
+        """Returns the bytes of `array`. Waits for everything launched so far."""
         ...
 
-    def sort(self, keys: Any, bits: int) -> Any:
-        """Places of the keys in ascending order, equal ones as they come. Unsigned keys of which `bits` count."""
+    def sort(self, keys: DeviceArray, bits: int) -> DeviceArray:
+        """Returns the places of unsigned keys in ascending order, equal keys as they come. Their lower `bits` count."""
         ...
 
-    def gather(self, values: Any, places: Any, out: Any) -> None:
-        """out[i] = values[places[i]]; without values the places themselves."""
+    def gather(self, values: DeviceArray | None, places: DeviceArray, out: DeviceArray) -> None:
+        """Sets out[i] = values[places[i]], or to the places themselves without `values`."""
         ...
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Room for visible splats and for (splat, tile) pairs."""
+    """Holds the room for visible splats and for (splat, tile) pairs."""
 
     visible: int
     instances: int
 
     @staticmethod
     def of(count: int) -> Capacity:
-        """What a scene of `count` splats starts with; most frames of most scenes fit."""
+        """Returns the room that a scene of `count` splats starts with. Most frames of most scenes fit."""
         return Capacity(_rounded(min(count, 1 << 21)), _rounded(2 * count + (1 << 16)))
 
     def grown(self, visible_wanted: int, instances_wanted: int, count: int) -> Capacity:
-        """Room for those counts and a little more. Raises InputError where no machine could number them."""
+        """Returns room for the wanted counts and a little more. Raises InputError for more pairs than 32 bits count."""
         if instances_wanted > LARGEST_COUNT - ROUND:
             raise InputError(
                 f"The splats cover {instances_wanted:,} (splat, tile) pairs; at most {LARGEST_COUNT - ROUND:,} can be "
@@ -88,52 +88,52 @@ def _rounded(count: int) -> int:
 
 
 class Buffers:
-    """Named arrays that grow and are never given back while the owner lives.
+    """Keeps named arrays that grow and are never given back while the owner lives.
 
-    `before_growth` is called before an array is replaced: whoever holds addresses must let go of them.
+    `before_growth` is called before an array is replaced: every holder of its address must drop it then.
     """
 
     def __init__(self, memory: Memory, before_growth: Callable[[], None] = lambda: None) -> None:
         self._memory = memory
         self._before_growth = before_growth
-        self._arrays: dict[str, Any] = {}
+        self._arrays: dict[str, DeviceArray] = {}
 
-    def take(self, name: str, shape: Shape, dtype: str, zeroed: bool = False) -> Any:
-        """The array of that name, its contents those of the last use. `zeroed`: zeros when it is new."""
+    def take(self, name: str, shape: Shape, dtype: str, zeroed: bool = False) -> DeviceArray:
+        """Returns the array of that name, with the contents of its last use. `zeroed`: zeros when it is new."""
         size = int(np.prod(shape, dtype=np.int64))
         array = self._arrays.get(name)
         if array is None or len(array) < size:
             if array is not None:
                 self._before_growth()
                 self._arrays.pop(name)
-                del array  # or old and new would need room at once
+                del array  # so that old and new need no room at once
             array = self._memory.empty(name, (max(size, 1),), dtype)
             if zeroed:
                 self._memory.clear(array)
             self._arrays[name] = array
         return array[:size].reshape(shape)
 
-    def find(self, name: str) -> Any | None:
-        """The whole array of that name, if there is one."""
+    def find(self, name: str) -> DeviceArray | None:
+        """Returns the whole array of that name, if there is one."""
         return self._arrays.get(name)
 
     def clear(self, names: tuple[str, ...]) -> None:
-        """Zeros in those arrays that exist."""
+        """Sets the named arrays that exist to zero."""
         for name in names:
             if name in self._arrays:
                 self._memory.clear(self._arrays[name])
 
 
-def address(array: Any, offset: int = 0) -> int:
-    """The address of a byte of an array."""
+def address(array: DeviceArray, offset: int = 0) -> int:
+    """Returns the address of byte `offset` of an array."""
     return (array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr()) + offset
 
 
 class TorchMemory:
-    """Device memory and the few operations on it that are not kernels of ours, on torch's current stream."""
+    """Allocates device memory, and does the few things on it that are no kernels of ours, on torch's current stream."""
 
     SLOTS = 64  # records that the host may write ahead of the GPU
-    SLOT_BYTES = 1024  # at most, each
+    SLOT_BYTES = 1024  # of the largest record
 
     def __init__(self, device: str = "cuda") -> None:
         import torch
@@ -156,8 +156,8 @@ class TorchMemory:
         self._events: list[Any] = []
         self._next = 0
 
-    def empty(self, name: str, shape: Shape, dtype: str) -> Any:
-        """A tensor on the GPU. Raises NoRoomError where there is no room."""
+    def empty(self, name: str, shape: Shape, dtype: str) -> DeviceArray:
+        """Returns a new tensor on the GPU. Raises NoRoomError where there is no room."""
         import torch
 
         try:
@@ -170,12 +170,12 @@ class TorchMemory:
                 f"{total / 2**30:.2f} GiB free. Close other programs, use a smaller picture or a smaller scene."
             ) from error
 
-    def clear(self, array: Any) -> None:
-        """Zeros, on the current stream."""
+    def clear(self, array: DeviceArray) -> None:
+        """Sets a tensor to zero, on the current stream."""
         array.zero_()
 
-    def write(self, array: Any, record: NDArray[Any]) -> None:
-        """By way of a pinned slot; waits only if the GPU is SLOTS records behind."""
+    def write(self, array: DeviceArray, record: NDArray[Any]) -> None:
+        """Copies a record by way of a pinned slot. Waits only if the GPU is SLOTS records behind."""
         import torch
 
         if not self._slots:
@@ -188,18 +188,18 @@ class TorchMemory:
         array.copy_(slot, non_blocking=True)
         event.record()
 
-    def upload(self, array: Any, pinned: Any) -> None:
-        """Copies pinned memory, which must stay as it is until that is done, in the order of launches."""
+    def upload(self, array: DeviceArray, pinned: Any) -> None:
+        """Copies pinned memory in the order of launches. The memory must stay as it is until then."""
         array.copy_(pinned, non_blocking=True)
 
     def stream(self) -> Any:
-        """The current one, to be passed to `record`: to find it out anew each time is slow. None on a processor."""
+        """Returns torch's current stream, for `record`, where a look-up each time is slow. None on a processor."""
         import torch
 
         return torch.cuda.current_stream() if self.device == "cuda" else None
 
     def shared_with_host(self, name: str, size: int) -> Any:
-        """Bytes [size] in pinned memory, which kernels may write and the host then read."""
+        """Returns bytes [size] in pinned memory, which kernels may write and the host then read."""
         import torch
 
         if self.device != "cuda":
@@ -207,31 +207,33 @@ class TorchMemory:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
     def event(self) -> Any:
-        """Something to `record` behind what has been launched, and to `query` or `synchronize`; None on a processor,
-        which is done at once."""
+        """Returns an event to `record` behind what has been launched, and to `query` or `synchronize`.
+
+        None on a processor, where launches are over when they return.
+        """
         import torch
 
         return torch.cuda.Event() if self.device == "cuda" else None
 
     def wait(self) -> None:
-        """Until everything launched is done."""
+        """Waits until everything launched is done."""
         import torch
 
         if self.device == "cuda":
             torch.cuda.synchronize()
 
-    def read(self, array: Any) -> NDArray[np.uint8]:
-        """The bytes of a tensor; waits for the GPU."""
+    def read(self, array: DeviceArray) -> NDArray[np.uint8]:
+        """Returns the bytes of a tensor. Waits for the GPU."""
         return array.cpu().numpy().view(np.uint8)
 
-    def sort(self, keys: Any, bits: int) -> Any:
-        """By torch.sort, which knows signed numbers only."""
+    def sort(self, keys: DeviceArray, bits: int) -> DeviceArray:
+        """Sorts by torch.sort, which knows signed numbers only."""
         import torch
 
         if bits >= 8 * keys.element_size():  # the top bit is in use
             keys = keys.to(torch.int64) & ((1 << 8 * keys.element_size()) - 1)
         return torch.sort(keys, stable=True).indices
 
-    def gather(self, values: Any, places: Any, out: Any) -> None:
-        """out[i] = values[places[i]]"""
+    def gather(self, values: DeviceArray | None, places: DeviceArray, out: DeviceArray) -> None:
+        """Sets out[i] = values[places[i]]."""
         out[: len(places)] = places if values is None else values[places]

@@ -1,9 +1,11 @@
-"""Compiles CUDA kernels with NVRTC, with or without a GPU, and says what each kernel costs.
+"""Compiles CUDA kernels with NVRTC, with or without a GPU, and reports what each kernel costs.
 
-`read_source` takes a .cuh file and all it includes into memory once, so what is hashed is what is compiled;
-`compile_kernels` turns it into a cubin for one architecture, kept on disk under that hash; `load` brings it to the
-GPU. No GPU is needed to compile: NVRTC comes with torch or from the PyPI package nvidia-cuda-nvrtc, and is called
-directly, so that what runs was compiled exactly as what was tested. Read `launcher.py` next.
+- `read_source` takes a .cuh file and all it includes into memory once, so that the text hashed is the text compiled.
+- `compile_kernels` turns it into a cubin for one architecture, kept on disk under that hash.
+- `load` brings the cubin to the GPU.
+
+No GPU is needed to compile: NVRTC comes with torch or from the PyPI package nvidia-cuda-nvrtc. It is called directly,
+so that what runs was compiled exactly as what was tested. Read `launcher.py` next.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capability × 10: Turi
 # kernels must agree to the bit they call __fmul_rn and __fmaf_rn.
 # A generic lambda in a kernel is device code too; NVRTC before 13.2 wants to be told.
 OPTIONS = ("-std=c++20", "-lineinfo", "-default-device")
-KEPT_BYTES, KEPT_DAYS = 400 << 20, 30  # on disk: those used last, and none that was not used for so long
+KEPT_BYTES, KEPT_DAYS = 400 << 20, 30  # on disk: total size, and days since a kernel was last used
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _REPORT = re.compile(
@@ -48,27 +50,27 @@ _REPORT = re.compile(
 
 
 class CompileError(RuntimeError):
-    """A kernel does not compile; the text names file, line and the line itself."""
+    """Tells that a kernel does not compile. The text names the file and quotes the line."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A .cuh file and everything it includes, directly or not: name and text."""
+    """Holds a .cuh file and everything it includes, directly or not: names and texts."""
 
     name: str
     files: tuple[tuple[str, str], ...]
 
     @cached_property
     def text(self) -> str:
-        """All of it, for looking up struct declarations."""
+        """Joins all files, for looking up declarations."""
         return "\n".join(text for _, text in self.files)
 
     def arguments(self, instantiation: str) -> ArgumentStruct:
-        """The struct that this kernel takes."""
+        """Returns the struct that a kernel takes."""
         return argument_struct(self.text, instantiation.partition("<")[0].strip())
 
     def translation_unit(self, instantiations: Sequence[str]) -> str:
-        """The file that a compiler is given: the include, and checks that Python knows the structs' layouts."""
+        """Returns the file for a compiler: the include, and checks that Python knows the structs' layouts."""
         structs = {s.name: s.layout_checks() for s in map(self.arguments, instantiations)}
         return f'#include "{self.name}"\n' + "\n".join(structs.values()) + "\n"
 
@@ -91,7 +93,7 @@ def read_source(name: str, folders: Sequence[Path] = (CUDA_FOLDER,)) -> Source:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """What the compiler says one kernel takes."""
+    """Holds what one kernel takes, as the compiler reports it."""
 
     registers: int  # a thread
     spill_bytes: int  # stores and loads a thread
@@ -100,7 +102,7 @@ class KernelReport:
     code_bytes: int
 
     def blocks_per_multiprocessor(self, threads: int, architecture: int, dynamic_shared: int = 0) -> int:
-        """How many blocks of `threads` fit on one multiprocessor at once."""
+        """Returns how many blocks of `threads` fit on one multiprocessor at once."""
         limits = MULTIPROCESSORS[architecture]
         warps = -(-threads // 32)
         # Registers are handed out to a warp in units of 256, and warps sit on one of four schedulers.
@@ -110,14 +112,14 @@ class KernelReport:
         return min([*fits, (limits.shared_kb << 10) // max(shared, 1)])
 
     def occupancy(self, threads: int, architecture: int, dynamic_shared: int = 0) -> float:
-        """Resident warps over the most a multiprocessor can hold, 0 … 1."""
+        """Returns resident warps over the most a multiprocessor can hold, 0 … 1."""
         blocks = self.blocks_per_multiprocessor(threads, architecture, dynamic_shared)
         return blocks * -(-threads // 32) / MULTIPROCESSORS[architecture].warps
 
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """Most warps and blocks resident at once, and the shared memory they divide."""
+    """Holds the most warps and blocks resident at once, and the shared memory they divide."""
 
     warps: int
     blocks: int
@@ -137,7 +139,7 @@ MULTIPROCESSORS = {  # CUDA programming guide, technical specifications per comp
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code of some kernels for one architecture. The dictionaries are keyed by instantiation."""
+    """Holds machine code of some kernels for one architecture. The dictionaries are keyed by instantiation."""
 
     image: bytes  # cubin, or PTX for an architecture this NVRTC does not know
     symbols: dict[str, str]
@@ -146,16 +148,16 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that is ready to launch."""
+    """Holds a kernel that is ready to launch."""
 
     name: str  # as instantiated: blend<BlendPolicy{}>
-    function: Any  # CuPy's handle; of the CPU harness, its own
+    function: Any  # CuPy's handle, or the CPU harness's function
     arguments: ArgumentStruct
     report: KernelReport | None = None
 
 
 def compile_kernels(source: Source, instantiations: Sequence[str], architecture: int) -> Compiled:
-    """Compiles `blend<BlendPolicy{.branchless = true}>` and the like; takes it from disk if it has done so before.
+    """Compiles `blend<BlendPolicy{.branchless = true}>` and the like, or takes from disk what was compiled before.
 
     Safe to call from any thread. Raises CompileError with our file, line and text.
     """
@@ -165,7 +167,7 @@ def compile_kernels(source: Source, instantiations: Sequence[str], architecture:
     if file.is_file():
         stored = json.loads(file.read_text())
         with suppress(OSError):  # another process may prune at this moment
-            os.utime(file)  # used now: pruning goes by that
+            os.utime(file)  # marks it as used now, for `prune_cache`
         reports = {name: KernelReport(**report) for name, report in stored["reports"].items()}
         return Compiled(bytes.fromhex(stored["image"]), stored["symbols"], reports)
     compiled = _nvrtc().compile(source, unit, instantiations, architecture)
@@ -192,12 +194,12 @@ def prune_cache() -> None:
 
 
 def compile_report(source: Source, instantiations: Sequence[str], architecture: int) -> dict[str, KernelReport]:
-    """Registers, spills, shared memory and code size of each kernel."""
+    """Returns registers, spills, shared memory and code size of each kernel."""
     return compile_kernels(source, instantiations, architecture).reports
 
 
 def load(source: Source, instantiations: Sequence[str]) -> dict[str, Kernel]:
-    """Compiles for the current GPU and loads: on the engine's thread, never inside a graph capture."""
+    """Compiles for the current GPU and loads. Call it on the engine's thread, never inside a graph capture."""
     import cupy  # pyright: ignore[reportMissingImports]
 
     compiled = compile_kernels(source, instantiations, int(cupy.cuda.Device().compute_capability))
@@ -210,7 +212,7 @@ def load(source: Source, instantiations: Sequence[str]) -> dict[str, Kernel]:
 
 
 def nvrtc_path() -> str | None:
-    """Where NVRTC is: beside torch or CuPy in site-packages, else a name for the system's loader; None if nowhere."""
+    """Returns NVRTC's path next to torch or CuPy in site-packages, else a name for the system's loader, or None."""
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or []) if spec else []:
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*", "**/nvrtc64_*_0.dll"):
@@ -235,7 +237,7 @@ def _nvrtc() -> _Nvrtc:
 
 @cache
 def _cache_folder() -> Path:
-    """The user's cache, or where that cannot be used or others can write to it, a temporary folder of this process."""
+    """Returns the user's cache, or a temporary folder where the cache cannot be used or others can write to it."""
     try:
         return code_folder(cache_folder() / "cuda")
     except OSError as error:
@@ -247,7 +249,7 @@ def _cache_folder() -> Path:
 
 
 class _Nvrtc:
-    """The handful of NVRTC calls we need, through ctypes. Its functions may be called from several threads."""
+    """Calls the few NVRTC functions we need through ctypes. Several threads may call them at once."""
 
     def __init__(self, path: str) -> None:
         self._library = ctypes.CDLL(path)
@@ -269,7 +271,7 @@ class _Nvrtc:
         return buffer.raw
 
     def architectures(self) -> list[int]:
-        """Those it can make machine code for."""
+        """Returns the architectures that this NVRTC makes machine code for."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         values = (ctypes.c_int * count.value)()
@@ -310,7 +312,7 @@ def _strings(texts: Sequence[str]) -> Any:
 
 
 def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, KernelReport]:
-    """Reads `ptxas -v` and the sizes of the code sections."""
+    """Reads reports from the text of `ptxas -v` and the sizes of the code sections."""
     code = {name.removeprefix(".text."): size for name, _, size in _sections(image)}
     found = {}
     for match in _REPORT.finditer(log):
@@ -319,12 +321,12 @@ def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, Kerne
         found[match["symbol"]] = KernelReport(
             int(match["registers"]), spill, int(match["stack"]), int(shared[1]) if shared else 0, code[match["symbol"]]
         )
-    # The compiler says nothing of a kernel that it finds in a cache of its own.
+    # The compiler reports nothing about a kernel that it finds in a cache of its own.
     return {name: found[symbol] for name, symbol in symbols.items() if symbol in found}
 
 
 def most_threads(compiled: Compiled, instantiation: str) -> int:
-    """Threads a block has at most by a kernel's launch bounds; 0 where it has none, or is PTX."""
+    """Returns the most threads of a block by a kernel's launch bounds; 0 where it has none, or is PTX."""
     name, image = f".nv.info.{compiled.symbols[instantiation]}", compiled.image
     for section, start, size in _sections(image) if image.startswith(b"\x7fELF") else ():
         at = start if section == name else start + size
@@ -337,7 +339,7 @@ def most_threads(compiled: Compiled, instantiation: str) -> int:
 
 
 def _sections(image: bytes) -> Iterator[tuple[str, int, int]]:
-    """(name, first byte, bytes) of the sections of a 64-bit ELF file; `.text.<symbol>` is the code of a kernel."""
+    """Yields (name, first byte, bytes) of each section of a 64-bit ELF file; `.text.<symbol>` is a kernel's code."""
 
     def number(offset: int, size: int) -> int:
         return int.from_bytes(image[offset : offset + size], "little")

@@ -1,9 +1,10 @@
 """The one place that launches CUDA kernels, times them and captures them in graphs. Read `cuda/plan/planner.py` next.
 
-Nothing else touches launch syntax, events or NVTX. Kernels run on torch's current stream, arguments go by value as
-one record (`arguments.py`). Nothing here waits for the GPU: times are read frames later, from events that have
-passed. The CPU harness in tests/support/cuda_on_cpu has the same `launch` and `stage`, so that a pipeline can run there
-too.
+Nothing else touches launch syntax, timing events, graphs or NVTX. Events that only order copies and launches are made
+where those copies are (`buffers.py`, `readback.py`, `cuda/pictures.py`, `cuda/step/photographs.py`). Kernels run on
+torch's current stream, arguments go by value as one record (`arguments.py`). Nothing here waits for the GPU: times are
+read frames later, from events that have passed. The CPU harness in tests/support/cuda_on_cpu has the same `launch` and
+`stage`, so that a pipeline can run there too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DEFAULT_SHARED_LIMIT = 48 << 10  # bytes of dynamic shared memory a block gets w
 
 
 class Event(Protocol):
-    """What we use of torch.cuda.Event."""
+    """Lists the methods of torch.cuda.Event that we use."""
 
     def record(self) -> None: ...
     def query(self) -> bool: ...
@@ -38,12 +39,12 @@ def _event(external: bool = False) -> Event:
 
 @dataclass
 class Marks:
-    """Pairs of events around the stages of one frame, in the order they began."""
+    """Holds pairs of events around the stages of one frame, in the order the stages began."""
 
     pairs: list[tuple[str, Event, Event]]
 
     def read(self) -> dict[str, float] | None:
-        """Milliseconds a stage, summed where a name comes twice; None while the GPU is not done."""
+        """Returns milliseconds by stage, summed where a name comes twice. None while the GPU is not done."""
         if not all(end.query() for _, _, end in self.pairs):
             return None
         times: dict[str, float] = {}
@@ -52,12 +53,12 @@ class Marks:
         return times
 
     def spans(self, base: Event) -> list[tuple[str, float, float]]:
-        """(stage, beginning, end) in milliseconds since an earlier event; the GPU must be done."""
+        """Returns (stage, beginning, end) in milliseconds since an earlier event. The GPU must be done."""
         return [(name, base.elapsed_time(start), base.elapsed_time(end)) for name, start, end in self.pairs]
 
 
 class StageTimer:
-    """Stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
+    """Keeps the stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
 
     def __init__(self, frames: int = 8, make_event: Callable[[], Event] = _event) -> None:
         self._make_event = make_event
@@ -65,10 +66,10 @@ class StageTimer:
         self._current = Marks([])
         self._pending: deque[Marks] = deque()
         self._frames = frames
-        self.newest = Marks([])  # of the frame that ended last; good until the next one begins
+        self.newest = Marks([])  # marks of the frame that ended last; good until the next frame begins
 
     def mark(self) -> Event:
-        """An event of the caller's own, recorded now."""
+        """Returns a new event, recorded now."""
         event = self._make_event()
         event.record()
         return event
@@ -85,19 +86,19 @@ class StageTimer:
             end.record()
 
     def take_frame(self) -> Marks:
-        """The stages so far, for the caller to keep; what follows belongs to the next frame."""
+        """Returns the stages so far, for the caller to keep. What follows belongs to the next frame."""
         marks, self._current = self._current, Marks([])
         return marks
 
     def end_frame(self) -> None:
-        """What follows belongs to the next frame."""
+        """Ends the frame: what follows belongs to the next one."""
         self.newest = self.take_frame()
         self._pending.append(self.newest)
         while len(self._pending) > self._frames:
             self._give_back(self._pending.popleft())
 
     def read_finished(self) -> list[dict[str, float]]:
-        """Milliseconds a stage of each frame that the GPU has finished since the last call, oldest first."""
+        """Returns milliseconds by stage for each frame that the GPU has finished since the last call, oldest first."""
         finished = []
         while self._pending and (times := self._pending[0].read()) is not None:
             finished.append(times)
@@ -113,19 +114,19 @@ class StageTimer:
 
 
 class Graph:
-    """Launches captured once and replayed as one.
+    """Replays launches that were captured once, as one.
 
-    Pointers and capacities are baked in; whatever changes from frame to frame lives in device memory. Drop the
-    graph before the buffers it points into.
+    Pointers and capacities are fixed in it; what changes from frame to frame is in device memory. Drop the graph before
+    the buffers it points into.
     """
 
     def __init__(self, graph: Any, marks: Marks) -> None:
         self._graph = graph
-        self.marks = marks  # of the newest replay
+        self.marks = marks  # stages of the newest replay
         self._replayed = False
 
     def replay(self) -> dict[str, float] | None:
-        """Starts it once more. Returns the stage times of the previous replay if the GPU was done with it."""
+        """Starts the launches once more. Returns the stage times of the replay before if the GPU was done with it."""
         times = self.marks.read() if self._replayed else None
         self._graph.replay()
         self._replayed = True
@@ -133,7 +134,10 @@ class Graph:
 
 
 class Launcher:
-    """Launches on torch's current stream. With a timeline, `stage` times; with `nvtx`, profilers see the names."""
+    """Launches kernels on torch's current stream.
+
+    With a timeline `stage` measures times; with `nvtx` profilers see the names of stages.
+    """
 
     def __init__(self, timeline: StageTimer | None = None, nvtx: bool = False) -> None:
         self.timeline = timeline
@@ -151,8 +155,10 @@ class Launcher:
         shared: int = 0,
         stream: Any = None,
     ) -> None:
-        """One launch. `arguments` is what `kernel.arguments.pack` returned, `shared` the dynamic bytes a block,
-        `stream` a torch stream if not the current one. Does nothing for an empty grid.
+        """Launches a kernel. Does nothing for an empty grid.
+
+        `arguments` comes from `kernel.arguments.pack`, `shared` is dynamic shared memory in bytes a block, `stream` a
+        torch stream other than the current one.
         """
         if 0 in grid:
             return
@@ -169,11 +175,14 @@ class Launcher:
             yield
 
     def range(self, name: str) -> AbstractContextManager[None]:
-        """Names the body for profilers, and does nothing else. A graph has no stages for them: with `nvtx`, launch."""
+        """Names the body for profilers, and does nothing else.
+
+        Profilers see no stages in a graph: with `nvtx`, launch kernels one by one.
+        """
         return _nvtx_range(name) if self.nvtx else nullcontext()
 
     def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Lets what both launch run at once. Blocks of `first` are preferred: it has a stream of high priority."""
+        """Lets the launches of both run at once. Blocks of `first` are preferred: its stream has high priority."""
         import torch
 
         if self._beside is None:
@@ -186,7 +195,7 @@ class Launcher:
         current.wait_stream(side)
 
     def capture(self, work: Callable[[], None]) -> Graph:
-        """Captures what `work` launches, its stages included. Everything must have been compiled and run before."""
+        """Returns a graph of what `work` launches, stages included. All kernels must have run before."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -218,7 +227,7 @@ class Launcher:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """While a capture is on, a forgotten graph must not be destroyed: that would end the capture with an error."""
+    """Stops garbage collection in the body: destroying a forgotten graph would end a capture with an error."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
-"""Tensors of a GPU on their way to the host, while the steps behind them run.
+"""Copies tensors from the GPU to the host while later training steps run.
 
 `Held` copies on the GPU, in the order of launches, so that the next launch may change the originals: half a millisecond
-for a gigabyte. Another thread then takes the copy to the host on a stream of its own, through a little pinned memory:
-to lock pages for all of it would take longer than the copy, and hold up launches of other threads meanwhile. `on_host`
-does the same without the copy on the GPU and waits. Tensors that lie on the host are copied at once by both.
+for a gigabyte. Another thread then takes the copy to the host on a stream of its own, through a little pinned memory.
+Locking pages for all of it would take longer than the copy, and hold up launches of other threads meanwhile. `on_host`
+does the same without the copy on the GPU, and waits. Both copy tensors that are on the host at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor
 from splatscope.kernels.errors import NoRoomError
 
 CHUNK = 16 << 20  # bytes of pinned memory that are filled while as many are emptied
-SPARE = 8  # times its size that must be free for a copy on the GPU: growth, and a step's buffers, find theirs
-ALIGNED = 512  # bytes; where tensors begin in the copy
+SPARE = 8  # times the copy's size that must be free on the GPU, so that growth and a step's buffers find room
+ALIGNED = 512  # bytes; tensors begin at multiples in the copy
 
 
 _streams: dict[str, tuple[Any, Any]] = {}  # CuPy's, which is destroyed with its object, and torch's view of it
@@ -29,8 +29,10 @@ _streams_lock = threading.Lock()
 
 
 def own_stream(purpose: str) -> Any:
-    """A stream that nobody else is given, for as long as the process lives. Those of torch go round in turns, and a
-    graph may be being captured on one of them just when another thread would copy on it."""
+    """Returns a stream that nobody else is given, for as long as the process lives.
+
+    Torch hands its own streams round: a graph may be captured on a stream just when another thread copies on it.
+    """
     import cupy  # pyright: ignore[reportMissingImports]
 
     with _streams_lock:
@@ -41,10 +43,10 @@ def own_stream(purpose: str) -> Any:
 
 
 class Held:
-    """Tensors as they stand at this point of the current stream, whatever is launched after it."""
+    """Holds tensors as they are at this point of the current stream, whatever is launched later."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        """Waits for nothing. Raises NoRoomError where a copy would leave the GPU too little memory for other things."""
+        """Copies the tensors without waiting. Raises NoRoomError where that would leave the GPU too little memory."""
         self._parts: dict[str, Tensor] = {}
         self._ready: Any = None  # event: the copy is made
         sizes = {name: -(-t.nbytes // ALIGNED) * ALIGNED for name, t in tensors.items() if t.is_cuda}
@@ -62,8 +64,10 @@ class Held:
             self._ready.record()
 
     def to_host(self) -> dict[str, Tensor]:
-        """The tensors, contiguous, on the host; nothing is held on the GPU any more. Once, by any thread, which waits
-        for what was launched before the copy and for nothing after it."""
+        """Returns the tensors, contiguous, on the host, and frees the copy on the GPU.
+
+        Call it once, from any thread. It waits for what was launched before the copy and for nothing later.
+        """
         copies = self._parts
         if self._ready is not None:
             with torch.cuda.stream(self._stream):
@@ -74,7 +78,7 @@ class Held:
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the host, contiguous, of what was launched on the current stream so far; waits for it."""
+    """Returns contiguous copies on the host, after everything launched on the current stream so far. Waits for it."""
     copies: dict[str, Tensor] = {}
     pairs: list[tuple[Tensor, Tensor]] = []
     for name, tensor in tensors.items():
@@ -91,7 +95,7 @@ def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _chunks(source: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both cut along their first axis into pieces of at most CHUNK bytes, or of one row."""
+    """Yields both tensors cut along their first axis into pieces of at most CHUNK bytes, or of one row."""
     if source.dim() == 0:
         source, target = source.reshape(1), target.reshape(1)
     rows = max(1, CHUNK // max(1, source[:1].nbytes))
@@ -100,7 +104,7 @@ def _chunks(source: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _move(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Through two pieces of pinned memory: one is filled by the GPU while the other is emptied here."""
+    """Copies through two pieces of pinned memory: the GPU fills one while the other is emptied here."""
     stream = torch.cuda.current_stream()
     largest = max(source.nbytes for source, _ in pairs)
     # An event that blocks leaves the processor to others; the usual one asks again and again.
@@ -126,11 +130,11 @@ def _move(pairs: list[tuple[Tensor, Tensor]]) -> None:
         while coming:
             land()
     finally:
-        stream.synchronize()  # also after an error: sources are let go of, and must not be read any more
+        stream.synchronize()  # also after an error: sources are freed, and must not be read any more
 
 
 def _room_for(size: int) -> Tensor:
-    """So many bytes on the GPU. Raises NoRoomError unless there is SPARE times as much."""
+    """Returns `size` bytes on the GPU. Raises NoRoomError unless SPARE times as much is free."""
     free, _ = torch.cuda.mem_get_info()
     free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # had from the system, and not in use
     if SPARE * size > free:

@@ -13,12 +13,12 @@ from splatscope.kernels.cuda.launch.buffers import DeviceArray
 from splatscope.kernels.cuda.plan.bin import Listed
 from splatscope.kernels.cuda.plan.blend import Blended
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
-from splatscope.kernels.cuda.plan.passes import BLEND_BACKWARD_THREADS, SH_ROWS
+from splatscope.kernels.cuda.plan.passes import BLEND_BACKWARD_THREADS, SH_ROWS, constant
 from splatscope.kernels.cuda.plan.project import Projected
 from splatscope.kernels.cuda.plan.schedule import Scheduled, add_units
 
-SUM_ROW = 12  # numbers of sums that a slot has
-PROJECT_BACKWARD_THREADS = 128
+SUM_ROW = constant("reduce.cuh", "SUM_ROW")  # numbers of sums that a slot has
+PROJECT_BACKWARD_THREADS = constant("project_backward.cuh", "PROJECT_BACKWARD_THREADS")
 # Parameter -> numbers of a splat, harmonics apart.
 GRADIENT_SHAPES = {"means": 3, "log_scales": 3, "quats": 4, "logit_opacities": 1, "means2d": 2}
 

@@ -12,7 +12,7 @@ from typing import Any
 from splatscope.kernels.cuda.launch.buffers import DeviceArray
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
 from splatscope.kernels.cuda.plan.order import Ordered
-from splatscope.kernels.cuda.plan.passes import DIGIT_BITS
+from splatscope.kernels.cuda.plan.passes import DIGIT_BITS, constant
 from splatscope.kernels.cuda.plan.project import Projected
 from splatscope.kernels.cuda.plan.sort import (
     SCAN_GROUP,
@@ -25,9 +25,11 @@ from splatscope.kernels.cuda.plan.sort import (
 )
 
 BINS = 1 << DIGIT_BITS
-OFFSETS_PART, CHUNK = 2048, 1024  # splats that a block of `offsets` sums, places that a block of `emit` fills at a time
-EMIT_BLOCKS = 4  # blocks of `emit` that fit a multiprocessor
-RANGES_THREADS, RANGES_BLOCKS = 256, 8  # of `ranges`: threads of a block, blocks on a multiprocessor
+OFFSETS_THREADS, EMIT_THREADS = constant("bin.cuh", "OFFSETS_THREADS"), constant("bin.cuh", "EMIT_THREADS")
+OFFSETS_PART = 8 * OFFSETS_THREADS  # splats that a block of `offsets` sums: OffsetsPolicy::each a thread
+CHUNK = constant("bin.cuh", "CHUNK")  # places that a block of `emit` fills at a time
+RANGES_THREADS = constant("ranges.cuh", "RANGES_THREADS")
+EMIT_BLOCKS, RANGES_BLOCKS = 4, 8  # on a multiprocessor
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +81,12 @@ def _emit(
         "order": None if ordered is None else ordered.slots,
         "look_back": builder.take("offsets look-back", (look_back_rows(parts, SCAN_GROUP),), "u8", zeroed=True),
     }
-    builder.add("emit", "offsets", parts, 256, ticket=builder.ticket(), **sums, **places)
+    builder.add("emit", "offsets", parts, OFFSETS_THREADS, ticket=builder.ticket(), **sums, **places)
     builder.add(
         "emit",
         "emit",
         min(-(-room // CHUNK), EMIT_BLOCKS * builder.memory.multiprocessors),
-        256,
+        EMIT_THREADS,
         **places,
         extents=projected.extents,
         depth_bits=projected.depth_bits,

@@ -1,7 +1,7 @@
-"""What a pass over a scene is made of before anything is launched: its kernels under a policy, the frame record.
+"""Turns a policy into the kernels of a pass, and a camera into its frame record, before anything is launched.
 
-A policy becomes C++ here: each kernel's own aggregate says which toggles it takes, so a new toggle needs nothing in
-this file. The order of launches: `planner.py`. The toggles: `policy.py`.
+A policy becomes C++ here: each kernel's own policy struct lists the toggles that it takes, so a new toggle needs
+nothing in this file. The order of launches: `planner.py`. The toggles: `kernels/policy.py`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.constants import JACOBIAN_MARGIN
-from splatscope.kernels.cuda.launch.arguments import struct_layout
-from splatscope.kernels.cuda.launch.buffers import Capacity
+from splatscope.kernels.cuda.launch.arguments import read_constant, struct_layout
+from splatscope.kernels.cuda.launch.buffers import Capacity, DeviceArray
 from splatscope.kernels.cuda.launch.compiler import Source, read_source
 from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.types import Camera, RenderSettings
 
-SH_ROWS = 16  # of every scene on the GPU; those beyond its degree are zero
-DIGIT_BITS = 8  # of a pass of the tile sort, at most
-KEY_DIGIT_BITS, KEY_BINS = 9, 512  # of a pass of the sort by depth, at most
-SORT_THREADS, SORT_BLOCKS = 512, 2  # of a block, on a multiprocessor
-SORT_ITEMS, WIDE_SORT_ITEMS = 8, 6  # pairs a thread, of 8-byte keys the latter
-# Threads of a block by blend.map.
+SH_ROWS = 16  # rows of harmonics of every scene on the GPU; rows beyond its degree are zero
+DIGIT_BITS = 8  # most bits of a pass of the tile sort
+KEY_DIGIT_BITS, KEY_BINS = 9, 512  # most bits of a pass of the depth sort, and counts for a pass
+SORT_THREADS, SORT_BLOCKS = 512, 2  # of a sort pass: threads of a block, blocks on a multiprocessor
+SORT_ITEMS, WIDE_SORT_ITEMS = 8, 6  # pairs a thread of a sort pass takes; the second number is for 8-byte keys
+# Threads of a block by blend.map, as `threads_of` in staged.cuh has them.
 BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 256, "adaptive": 256}
 BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128, "adaptive": 128}
 
@@ -36,13 +36,19 @@ BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128, 
 
 @cache
 def source(name: str) -> Source:
-    """One of our files and what it includes."""
+    """Returns one of our files with what it includes."""
     return read_source(name)
 
 
 @cache
+def constant(file: str, name: str) -> int:
+    """Returns a constexpr number of one of our files or of what it includes, so that Python keeps no copy."""
+    return read_constant(source(file).text, name)
+
+
+@cache
 def policy_fields(file: str, aggregate: str) -> dict[str, str]:
-    """name -> C++ type of the fields of a kernel's policy, in the order C++ declares them and wants them named."""
+    """Returns name -> C++ type of the fields of a kernel's policy struct, in the order that C++ expects."""
     text = re.sub(r"//[^\n]*", "", source(file).text)
     body = re.search(rf"struct\s+{aggregate}\s*\{{(.*?)\}}\s*;", text, re.DOTALL)
     if body is None:
@@ -51,7 +57,7 @@ def policy_fields(file: str, aggregate: str) -> dict[str, str]:
 
 
 def instantiation(file: str, kernel: str, policy: Policy, **own: str) -> tuple[str, str]:
-    """(file, the kernel as C++ spells it): blend<BlendPolicy{.branchless = true, …}>.
+    """Returns (file, the kernel as C++ spells it): blend<BlendPolicy{.branchless = true, …}>.
 
     A field of the kernel's policy takes its value from `own`, else from the toggle of that name, else from C++.
     """
@@ -63,48 +69,49 @@ def instantiation(file: str, kernel: str, policy: Policy, **own: str) -> tuple[s
 
 
 def fused_name(project_backward: str, policy: Policy) -> str:
-    """The kernel of projection backward and Adam in one, from the instantiation of projection backward alone."""
+    """Returns the kernel of projection backward with Adam, given the instantiation of projection backward alone."""
     moves = {"fused": "all"}.get(policy.adam, policy.adam)
     return f"{project_backward.replace('<', '_adam<', 1).removesuffix('>')}, Moves::{moves}>"
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What decides which kernels run."""
+    """Holds what decides which kernels run."""
 
     policy: Policy
     training: bool
     wants_depth: bool
     tiles: int
-    gradients: bool = True  # False: the optimiser takes them from registers, and no arrays hold them
+    gradients: bool = True  # False: the optimiser takes gradients from registers, and no arrays hold them
     lazy_sh: bool = False  # harmonics may be behind (cuda/source/lazy.cuh), and the scene says what they have missed
     absolute: bool = False  # the means2d gradient adds up |dL/d(projected mean)| of each pixel (Ye et al. 2024)
-    is_wide: bool = False  # what was chosen for blend.map = adaptive (cuda/blend_choice.py)
+    is_wide: bool = False  # the choice for blend.map = adaptive (cuda/blend_choice.py)
 
     @property
     def key_bytes(self) -> int:
-        """Of the keys by which pairs are sorted: the tile, above depth if that was not sorted before."""
+        """Bytes of a pair's sort key: the tile, with depth below it if depth was not sorted before."""
         if self.policy.sort.scheme == "single64":
             return 8
         return 2 if self.tiles <= 1 << 16 else 4
 
     @property
     def key_bits(self) -> int:
-        """Those of them that count."""
+        """Bits of a pair's sort key that count."""
         tile_bits = max(1, (self.tiles - 1).bit_length())
         return tile_bits + (32 if self.key_bytes == 8 else 0)
 
     @property
     def key_passes(self) -> int:
+        """Passes of the sort of pairs."""
         return -(-self.key_bits // DIGIT_BITS)
 
     def kernels(self) -> dict[str, tuple[str, str]]:
-        """role -> (file, instantiation), of the forward and, for training, of the backward pass."""
+        """Returns role -> (file, instantiation) of the forward and, for training, of the backward pass."""
         policy, key = self.policy, {"key_bytes": str(self.key_bytes)}
         # Compaction serves the backward pass alone.
         mode = {"training": _bool(self.training), "wants_depth": _bool(self.wants_depth)}
         mode |= {} if self.training else {"compaction": "false", "cmask": "false"}
-        # A kernel has one map, and the backward pass is the same whichever the forward pass had.
+        # A kernel has one map, and the backward pass is the same for both maps of the forward pass.
         narrow, wide = ({"map": f"Map::{name}"} for name in ("mixed", "columns_8x8"))
         own_map = narrow if policy.blend.map == "adaptive" else {}
         found = {
@@ -146,27 +153,27 @@ class Pass:
 
     @property
     def is_scheduled(self) -> bool:
-        """False where tiles are handed out as they lie, all of them whole."""
+        """False where tiles are handed out in the grid's order, all of them whole."""
         schedule = self.policy.schedule
         return (schedule.sched, schedule.chunk) != ("grid", "off") or self.is_recorded
 
     @property
     def has_choice(self) -> bool:
-        """True where a frame may be blended by either of two kernels; without a plan nobody counts."""
+        """True where either of two kernels may blend a frame. Without a schedule nobody counts the lists."""
         return self.policy.blend.map == "adaptive" and self.is_scheduled
 
     @property
     def blends_wide(self) -> bool:
-        """True where it is the one whose warps have 8 x 8 pixels."""
+        """True where the kernel whose warps have 8 x 8 pixels blends."""
         return self.has_choice and self.is_wide
 
     @property
     def is_recorded(self) -> bool:
-        """True where units leave a record of themselves."""
+        """True where units of work leave a record of when they ran."""
         return self.policy.schedule.record == "on"
 
     def _of_units(self, kernel: str, whole: tuple[str, str]) -> dict[str, tuple[str, str]]:
-        """The kernels that take units of a plan in place of one that takes a tile a block."""
+        """Returns the kernels that take units of a schedule, in place of the kernel that takes a tile a block."""
         schedule = self.policy.schedule
         has_chunks, is_forward = schedule.chunk != "off", kernel == "blend"
         own = {
@@ -175,7 +182,7 @@ class Pass:
             "is_sorted": _bool(schedule.sched == "lpt"),
             "records_work": _bool(schedule.sched == "exact_work" and is_forward),
             "record": _bool(self.is_recorded),
-            # What makes no difference is not compiled twice.
+            # Values that make no difference are set the same, so that nothing is compiled twice.
             "coexec": f"Coexec::{'fused' if has_chunks and schedule.coexec == 'fused' else 'queue'}",
             "exact_stop": _bool(not has_chunks or self.training or schedule.exact_stop == "on"),
             "sat_flag": _bool(not has_chunks or not is_forward or schedule.sat_flag == "on"),
@@ -195,7 +202,7 @@ def _bool(value: bool) -> str:
 
 @cache
 def frame_dtype() -> np.dtype[Any]:
-    """The layout of `struct Frame`."""
+    """Returns the layout of `struct Frame`."""
     return struct_layout(source("frame.cuh").text, "Frame").dtype
 
 
@@ -206,24 +213,27 @@ LAZY = ("first", "second", "stepped", "reach", "state")  # members of LazySh (cu
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Raw parameters in device memory. `sh` holds 16 rows of harmonics by sh_dtype (`cuda/step/harmonics.py`): as they
-    are kept, and made of that what was drawn with."""
+    """Holds raw parameters in device memory.
+
+    `sh` has 16 rows of harmonics by sh_dtype (`cuda/step/harmonics.py`): the arrays that are kept, and those converted
+    from them for policies that were drawn with.
+    """
 
     count: int
     sh_degree: int
-    means: Any  # [N, 3]
-    log_scales: Any  # [N, 3]
-    quats: Any  # [N, 4]
-    logit_opacities: Any  # [N]
-    sh: dict[str, Any] = field(default_factory=dict)  # [N, 16, 3]
+    means: DeviceArray  # [N, 3]
+    log_scales: DeviceArray  # [N, 3]
+    quats: DeviceArray  # [N, 4]
+    logit_opacities: DeviceArray  # [N]
+    sh: dict[str, DeviceArray] = field(default_factory=dict)  # [N, 16, 3]
     lazy: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(LAZY))  # for harmonics that may be behind
-    sh_dtype: str = "f32"  # as which harmonics are kept
+    sh_dtype: str = "f32"  # the sh_dtype that harmonics are kept in
 
 
 def frame_record(
     scene: Scene, camera: Camera, settings: RenderSettings, capacity: Capacity, epoch: int
 ) -> NDArray[np.void]:
-    """The `Frame` [1] that the first kernel finds: camera, settings, room, and counters at 0."""
+    """Returns the `Frame` [1] that the first kernel finds: camera, settings, room, and counters at 0."""
     record = np.zeros(1, frame_dtype())
     row = record[0]
     position = camera.position

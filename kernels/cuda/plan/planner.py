@@ -23,13 +23,20 @@ from splatscope.kernels.cuda.plan.blend import blend
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
 from splatscope.kernels.cuda.plan.operations import Operation
 from splatscope.kernels.cuda.plan.order import sort_by_depth
-from splatscope.kernels.cuda.plan.passes import BLEND_BACKWARD_THREADS, Pass, Scene, frame_dtype, frame_record
+from splatscope.kernels.cuda.plan.passes import (
+    BLEND_BACKWARD_THREADS,
+    Pass,
+    Scene,
+    constant,
+    frame_dtype,
+    frame_record,
+)
 from splatscope.kernels.cuda.plan.project import project
 from splatscope.kernels.cuda.plan.schedule import schedule_dtype, schedule_tiles
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, RenderSettings
 
-EPOCHS = 1 << 19  # scan.cuh: frames until look-back words must be cleared
+EPOCHS = constant("scan.cuh", "EPOCHS")  # frames until look-back words must be cleared
 LOOK_BACKS = ("project look-back", "offsets look-back", "sort look-back", "order look-back")
 
 Provider = Callable[[str, Sequence[str]], Mapping[str, Kernel]]  # (file, instantiations) -> kernels

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from splatscope.kernels.cuda.launch.buffers import DeviceArray
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
-from splatscope.kernels.cuda.plan.passes import KEY_BINS
+from splatscope.kernels.cuda.plan.passes import KEY_BINS, constant
 from splatscope.kernels.cuda.plan.sort import ALL_BIN_ROWS, SCAN_GROUP, look_back_rows
 
-PROJECT_THREADS = 128
+PROJECT_THREADS, MOST_ROUNDS = (constant("project.cuh", name) for name in ("PROJECT_THREADS", "MOST_ROUNDS"))
+LEAST_BLOCKS = 20  # on a multiprocessor, before a thread takes more than one splat
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,5 +67,5 @@ def project(builder: PlanBuilder) -> Projected:
 
 
 def _rounds(count: int, multiprocessors: int) -> int:
-    """Returns how many splats a thread takes, 1 to 8, leaving each multiprocessor at least 20 blocks."""
-    return min(max(count // (20 * PROJECT_THREADS * multiprocessors), 1), 8)
+    """Returns how many splats a thread takes: at most MOST_ROUNDS, and leaving multiprocessors LEAST_BLOCKS each."""
+    return min(max(count // (LEAST_BLOCKS * PROJECT_THREADS * multiprocessors), 1), MOST_ROUNDS)

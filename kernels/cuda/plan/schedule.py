@@ -1,7 +1,7 @@
-"""The launches of the load-balanced path: the plan of a frame, and blending that follows it, forward and backward.
+"""The tile schedule: the launches that decide a frame's units of work, and the blend launches that take units.
 
-`planner.py` calls this where a policy hands out tiles in another order than the grid's, or splits some. What is
-decided, and the same in NumPy: `schedule/rules.py`; on the GPU: cuda/source/schedule.cuh.
+`planner.py` calls this where a policy hands out tiles in another order than the grid's, or splits tiles. The rules in
+NumPy: `kernels/schedule/rules.py`; on the GPU: cuda/source/schedule.cuh.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from splatscope.kernels.cuda.launch.buffers import DeviceArray, Memory, address
 from splatscope.kernels.cuda.launch.compiler import MULTIPROCESSORS, Kernel
 from splatscope.kernels.cuda.plan.bin import Listed, find_ranges
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
-from splatscope.kernels.cuda.plan.passes import BLEND_THREADS, KEY_BINS, KEY_DIGIT_BITS, source
+from splatscope.kernels.cuda.plan.passes import BLEND_THREADS, KEY_BINS, KEY_DIGIT_BITS, constant, source
 from splatscope.kernels.cuda.plan.project import Projected
 from splatscope.kernels.cuda.plan.sort import Sorting, add_order, bits_of_passes
 from splatscope.kernels.policy import SchedulePolicy
@@ -25,13 +25,13 @@ from splatscope.kernels.schedule.calibration import Calibration, stored_calibrat
 from splatscope.kernels.schedule.rules import LEAST_CUT, CostModel, Machine
 from splatscope.kernels.schedule.timeline import Recording, recording_of_gpu
 
-PLAN_THREADS = 1024  # of the block that decides
-TILE_PIXELS = 256
+PLAN_THREADS = constant("schedule.cuh", "PLAN_THREADS")  # of the block that decides
+TILE_PIXELS = constant("dispatch.cuh", "TILE_PIXELS")
 POLICY_CHUNKS = 1024  # room for chunks of a frame; where it is full, tiles stay whole
-MOST_CHUNKS = 1 << 16  # likewise, where every tile may be split
-RESIDENT_THREADS = 1536  # on a multiprocessor of a GPU that is not known
+MOST_CHUNKS = 1 << 16  # the same, where every tile may be split
+RESIDENT_THREADS = 1536  # on a multiprocessor of an unknown GPU
 LEAST_GAIN = CostModel().least_gain
-TRAINING_CUT = 512  # splats: the backward pass gains where the forward pass alone would not
+TRAINING_CUT = 512  # least splats of a chunk in training: the backward pass gains where the forward pass would not
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,35 +45,35 @@ class Scheduled:
 
 
 def schedule_dtype() -> np.dtype[Any]:
-    """The layout of `struct Schedule`."""
+    """Returns the layout of `struct Schedule`."""
     return struct_layout(source("schedule.cuh").text, "Schedule").dtype
 
 
 def unit_dtype() -> np.dtype[Any]:
-    """The layout of `struct UnitRecord`."""
+    """Returns the layout of `struct UnitRecord`."""
     return struct_layout(source("dispatch.cuh").text, "UnitRecord").dtype
 
 
 def chunk_dtype() -> np.dtype[Any]:
-    """The layout of `struct Chunk`."""
+    """Returns the layout of `struct Chunk`."""
     return struct_layout(source("schedule.cuh").text, "Chunk").dtype
 
 
 def resident_blocks(kernel: Kernel, threads: int, memory: Memory) -> int:
-    """Blocks of a kernel that run at once on a multiprocessor."""
+    """Returns how many blocks of a kernel run at once on a multiprocessor."""
     if kernel.report is None or memory.architecture not in MULTIPROCESSORS:
         return RESIDENT_THREADS // threads
     return kernel.report.blocks_per_multiprocessor(threads, memory.architecture)
 
 
 def machine_of(kernel: Kernel, threads: int, memory: Memory) -> Machine:
-    """The GPU as blocks of `threads` threads of a kernel find it."""
+    """Returns the GPU as blocks of `threads` threads of a kernel find it."""
     saturated_by = calibration_of(memory).saturating_warps / (threads // 32)
     return Machine(memory.multiprocessors, resident_blocks(kernel, threads, memory), saturated_by)
 
 
 def costs_of(policy: SchedulePolicy, training: bool, memory: Memory) -> CostModel:
-    """What units cost, by the calibration of the GPU."""
+    """Returns what units of work cost, by the calibration of the GPU."""
     costs = calibration_of(memory)
     second_pass = costs.training_walk if training else costs.second_walk if policy.exact_stop == "on" else 0.0
     least_cut = TRAINING_CUT if training else LEAST_CUT
@@ -83,7 +83,7 @@ def costs_of(policy: SchedulePolicy, training: bool, memory: Memory) -> CostMode
 def read_recording(
     memory: Memory, find: Callable[[str], Any], frame: np.void, machine: Machine, stage: str = "blend"
 ) -> Recording:
-    """What the units of the newest frame did in a stage; `find` gives buffers by name. Waits for the GPU."""
+    """Returns what the units of the newest frame did in a stage. Waits for the GPU. `find` gives buffers by name."""
     tiles = int(frame["tile_rows"]), int(frame["tile_columns"])
     records, chunks = (
         memory.read(find(name)).reshape(-1).view(dtype)
@@ -94,10 +94,10 @@ def read_recording(
 
 
 def chunk_room(policy: SchedulePolicy, tiles: int) -> int:
-    """How many chunks a frame may have."""
+    """Returns how many chunks a frame may have."""
     if policy.chunk in ("off", "modelled"):
         return POLICY_CHUNKS if policy.chunk == "modelled" else 1
-    if policy.chunk == "catgs":  # chunks of the mean, and one more for each tile that is split
+    if policy.chunk == "catgs":  # chunks as long as the mean list, and one more for each tile that is split
         return min(MOST_CHUNKS, 2 * tiles)
     return min(MOST_CHUNKS, int(policy.chunk_k) * (tiles if policy.chunk == "all" else int(policy.chunk_h)))
 
@@ -211,7 +211,7 @@ def add_units(
 
 
 def calibration_of(memory: Memory) -> Calibration:
-    """The numbers of the GPU whose memory this is; the defaults on a processor."""
+    """Returns the calibration of the GPU that has this memory, or the defaults on a processor."""
     if memory.architecture == 0:
         return Calibration()
     import torch

@@ -10,11 +10,20 @@ from typing import Any
 
 from splatscope.kernels.cuda.launch.buffers import DeviceArray, address
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
-from splatscope.kernels.cuda.plan.passes import KEY_BINS, SORT_BLOCKS, SORT_ITEMS, SORT_THREADS, WIDE_SORT_ITEMS
+from splatscope.kernels.cuda.plan.passes import (
+    KEY_BINS,
+    SORT_BLOCKS,
+    SORT_ITEMS,
+    SORT_THREADS,
+    WIDE_SORT_ITEMS,
+    constant,
+)
 
-HISTOGRAM_THREADS, HISTOGRAM_BLOCKS = 512, 2  # threads of a block, blocks on a multiprocessor
-LAUNCHES_PER_LOOK_BACK = 8  # scan.cuh
-SCAN_GROUP, SORT_GROUP = 32, 16  # scan.cuh and sort.cuh: parts that share one row of look-back
+HISTOGRAM_THREADS = constant("sort.cuh", "HISTOGRAM_THREADS")
+HISTOGRAM_BLOCKS = 2  # on a multiprocessor
+LAUNCHES_PER_LOOK_BACK = constant("scan.cuh", "LAUNCHES")
+# Parts that share one row of look-back.
+SCAN_GROUP, SORT_GROUP = constant("scan.cuh", "SCAN_GROUP"), constant("sort.cuh", "SORT_GROUP")
 BIN_ROWS = {"depth": 0, "tile": 4, "order": 8}  # sort -> its first row of KEY_BINS counts
 ALL_BIN_ROWS = 12
 Pairs = tuple[DeviceArray | None, DeviceArray | None]  # keys, payloads
