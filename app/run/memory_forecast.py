@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
+from splatscope.kernels.cuda.step.photographs import PHOTOGRAPH_SHARE
+from splatscope.kernels.cuda.step.splats import ROW_GROWTH
 from splatscope.kernels.wording import byte_size, counted
 from splatscope.viewer.messages.run import MemoryUse
 
@@ -28,13 +30,11 @@ _KINDS = 3  # parameters and both moments
 _HARMONICS = 3 * 16  # numbers of a splat on a GPU
 _HARMONIC_BYTES = {"f32": 4, "bf16": 2, "split": 4}  # of one, by sh_dtype (kernels/cuda/step/harmonics.py)
 _BESIDE = 256 + 12  # bytes a splat of a step's own buffers, and its statistics
-# Rows on a GPU: 1.3 times those asked for, and the old ones until they are copied (kernels/cuda/step/splats.py).
-_GROWTH = 2.3
+_GROWTH = 1 + ROW_GROWTH  # rows on a GPU: the old ones stay until they are copied (kernels/cuda/step/splats.py)
 _PAIR = 24  # bytes of a (splat, tile) pair, sorted twice over
 _PIXEL = 96  # bytes of a training step's images and of the viewport's
 _PAIRS = 3.0  # a splat, until views have told
 _CONTEXT = 600 << 20  # bytes that CUDA, its kernels and the libraries take
-_ON_GPU = 0.25  # share of the free memory that photographs may take there
 LOOK_SECONDS = 1.0  # between two looks
 PEAK_SECONDS = 20.0  # over which the most that was in use is told
 
@@ -68,7 +68,7 @@ def memory_use(trainer: Trainer) -> MemoryUse:
     count, pixels = trainer.gaussians.count, _pixels(trainer)
     photographs = 3 * sum(pixels)
     if on_gpu:
-        photographs = min(photographs, int(_ON_GPU * total))
+        photographs = min(photographs, int(PHOTOGRAPH_SHARE * total))
     fixed = photographs + _PIXEL * max(pixels, default=0) + (_CONTEXT if on_gpu else 0)
     splat = _FLOAT * (_KINDS + (not on_gpu)) * (_GEOMETRY + 3 * _ROWS[3 if on_gpu else trainer.config.sh_degree])
     splat -= (_FLOAT - _HARMONIC_BYTES[trainer.sh_dtype]) * _HARMONICS

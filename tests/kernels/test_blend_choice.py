@@ -224,7 +224,7 @@ def test_steps_that_change_over_move_splats_as_steps_that_do_not() -> None:
         for number in range(4):
             training.run(request(training, number % 2))
             losses += [outcome.loss for outcome in training.outcomes(wait=True)]
-        blocks = {blend_launch(prepared.plan).block for prepared in training._plans.values()}
+        blocks = {blend_launch(prepared.plan).block for prepared in training.plans.values()}
         assert blocks == ({(256,), (128,)} if policy is ADAPTIVE else {(256,)})
         trained.append((losses, snapshot(training)))
     assert trained[0][0] == trained[1][0]

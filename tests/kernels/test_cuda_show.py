@@ -18,14 +18,15 @@ from splatscope.app.engine.engine import Engine, EngineConfig
 from splatscope.app.options.subcommands import ViewOptions, parse
 from splatscope.assets.splats.ply import write_ply
 from splatscope.kernels.cuda import backend as cuda
-from splatscope.kernels.cuda import renderer
+from splatscope.kernels.cuda import kernel_store, renderer
 from splatscope.kernels.cuda.backend import CudaBackend
+from splatscope.kernels.cuda.kernel_store import KernelStore
 from splatscope.kernels.cuda.launch import compiler, launcher
 from splatscope.kernels.cuda.launch.buffers import Capacity
 from splatscope.kernels.cuda.launch.compiler import Source, prune_cache
 from splatscope.kernels.cuda.launch.launcher import Launcher, Marks, StageTimer
 from splatscope.kernels.cuda.plan.passes import Pass
-from splatscope.kernels.cuda.renderer import SCENE_ARRAYS, KernelStore
+from splatscope.kernels.cuda.renderer import SCENE_ARRAYS
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera, Float32, Frame, RenderSettings
@@ -178,7 +179,7 @@ class Compiler:
 @pytest.fixture(autouse=True)
 def _cache_of_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores made here leave the user's compiled kernels alone."""
-    monkeypatch.setattr(renderer, "prune_cache", lambda: None)
+    monkeypatch.setattr(kernel_store, "prune_cache", lambda: None)
 
 
 def pass_of(policy: Policy, training: bool = True) -> Pass:
@@ -239,7 +240,7 @@ def test_who_waits_for_the_compiler_is_seen_from_other_threads(monkeypatch: pyte
     """A picture's call, or a training step's: both take kernels from the store that the backend has."""
     compiler_ = Compiler()
     store = KernelStore(90, compiler_)
-    monkeypatch.setattr(renderer, "load", lambda source, names: dict.fromkeys(names))
+    monkeypatch.setattr(kernel_store, "load", lambda source, names: dict.fromkeys(names))
     backend = CudaBackend(renderer.Renderer(memory=HostMemory(EmulatedLauncher()), kernels=store, launcher=Launcher()))
     file, name = pass_of(BEST).kernels()["blend_backward"]
     compiler_.go.clear()

@@ -15,7 +15,7 @@ import torch
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.cuda.launch.buffers import Capacity
 from splatscope.kernels.cuda.launch.compiler import ARCHITECTURES, compile_report, nvrtc_path, read_source
-from splatscope.kernels.cuda.step.options import EXPOSURE_NAMES, ExposureMaps
+from splatscope.kernels.cuda.step.exposure import EXPOSURE_NAMES, ExposureMaps
 from splatscope.kernels.cuda.training_step import StepRequest, TrainingStep
 from splatscope.kernels.noise import Noise, normal_numbers
 from splatscope.kernels.policy import Policy

@@ -12,7 +12,7 @@ import torch
 
 from splatscope.kernels.backends import gpu_is_present
 from splatscope.kernels.cpu import CpuBackend
-from splatscope.kernels.cuda.step.options import ExposureMaps
+from splatscope.kernels.cuda.step.exposure import ExposureMaps
 from splatscope.kernels.cuda.step.splats import KINDS
 from splatscope.kernels.cuda.training_step import StepRequest, TrainingStep
 from splatscope.kernels.errors import NoRoomError
@@ -108,7 +108,7 @@ def test_rows_change_in_place_under_captured_graphs(adam: str) -> None:
     policy = IN_ORDER.with_value("optimizer", "adam", adam)
     training = training_of(policy, rows=3 * SCENE.count)
     run(training, 4)
-    plans = [(id(plan), dict(plan.graphs)) for plan in training._plans.values()]
+    plans = [(id(plan), dict(plan.replay.graphs)) for plan in training.plans.values()]
     assert plans[0][1]
     for seed in range(5):
         training.flush()
@@ -124,7 +124,7 @@ def test_rows_change_in_place_under_captured_graphs(adam: str) -> None:
             np.testing.assert_allclose(tensor.double().sum(0).cpu().numpy(), rows.cpu().numpy(), rtol=1e-6, atol=1e-4)
         outcomes = run(training, 3)
         assert all(outcome.is_finite for outcome in outcomes)
-    assert [(id(plan), dict(plan.graphs)) for plan in training._plans.values()] == plans
+    assert [(id(plan), dict(plan.replay.graphs)) for plan in training.plans.values()] == plans
     losses = [outcome.loss for outcome in run(training, 40)]
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
 

@@ -166,10 +166,10 @@ def test_splats_come_and_go_without_a_new_address_while_the_room_lasts() -> None
     assert (training.splats.count, training.splats.scene.count) == (200, 200)
     assert training.splats.scene is not scene
     assert training.splats.array("raw", "sh").data_ptr() == place
-    plans = [*training._plans.values()]
+    plans = [*training.plans.values()]
     training.run(request(training))
     assert training.outcomes(wait=True)[0].steps == 2
-    assert {*map(id, plans)} <= {*map(id, training._plans.values())}
+    assert {*map(id, plans)} <= {*map(id, training.plans.values())}
     halves = training.splats.view("raw")["means"].numpy()
     np.testing.assert_allclose(halves[:100], halves[100:], atol=2.5 * RATES.means)
     training.splats.assign(with_rows(training, [*range(50)]))
@@ -277,7 +277,7 @@ def test_harmonics_that_stand_still_are_those_of_every_step_once_they_are_seen_o
             rates = replace(RATES, sh_rest=RATES.sh_rest * (1 + number))
             training.run(request(training, number % 3, camera=camera, rates=rates))
         losses.append([outcome.loss for outcome in training.outcomes(wait=True)])
-        images.append(next(reversed(training._plans.values())).plan.outputs.image.numpy().copy())
+        images.append([*training.plans.values()][-1].plan.outputs.image.numpy().copy())
         training.flush()
         found.append(snapshot(training))
     assert bool((training.splats.stepped[:100] == 8).all())
@@ -334,13 +334,13 @@ def test_a_gradient_that_is_not_finite_leaves_its_number_alone_and_is_counted() 
     training = emulated_step(SCENE, SEPARATE)
     training.run(request(training))
     training.outcomes(wait=True)
-    plan = next(iter(training._plans.values()))
+    plan = next(iter(training.plans.values()))
     gradient = plan.plan.outputs.gradients["means"]
     row = int(gradient[:100].abs().sum(dim=1).argmax())
     training.splats.view("first")["means"][row, 1] = 5.0
     gradient[row, 1] = float("nan")
     before = snapshot(training)
-    plan.steps[-1].run(training.launcher)
+    plan.replay.operations[-1].run(training.launcher)
     after = snapshot(training)
     assert before["raw means"][row, 1] == after["raw means"][row, 1]
     assert after["first means"][row, 1] == 5.0

@@ -32,7 +32,7 @@ SETTINGS = RenderSettings(background=(0.2, 0.4, 0.7))
 
 @cache
 def kernels() -> Any:
-    from splatscope.kernels.cuda.renderer import KernelStore
+    from splatscope.kernels.cuda.kernel_store import KernelStore
 
     return KernelStore()
 

@@ -42,7 +42,7 @@ PROJECT = policy_fields("project_backward.cuh", "ProjectBackwardPolicy")
 
 
 def values_of(policy: Policy) -> dict[str, Any]:
-    """What the toggles say to kernels, by the names of their fields; switches are bool."""
+    """Returns the values that the toggles give to kernels, by field name; switches are bool."""
     rows = [row for row in toggle_table("cuda", ablations=True) if row.cpp]
     values: dict[str, Any] = {row.name: policy.value(row.stage, row.name) for row in rows}
     values |= {row.name: values[row.name] == "on" for row in rows if row.cpp == "bool"}
@@ -108,7 +108,7 @@ RULED = {
 
 
 def cpp(kernel: str, policy: str, values: dict[str, Any], types: dict[str, str]) -> str:
-    """The instantiation of a kernel as C++ spells it."""
+    """Returns the instantiation of a kernel as C++ spells it."""
 
     def spell(name: str) -> str:
         return str(values[name]).lower() if types[name] == "bool" else f"{types[name]}::{values[name]}"
@@ -147,7 +147,7 @@ def project_source() -> Source:
 
 
 def all_names() -> tuple[list[str], list[str], list[str]]:
-    """Instantiations of blending, of its derivative and of the projection's, that the tests run."""
+    """Returns the instantiations of blending, its derivative and the projection's derivative that the tests run."""
     trained = [*POLICIES.values(), *RULED.values()]
     absolute = list(ABSOLUTE.values())
     blends = [blend_name(p, training=True, wants_depth=False) for p in trained]
@@ -171,7 +171,7 @@ def kernels() -> dict[str, Kernel]:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One view as the kernels get it, and the reference's own answer."""
+    """Holds one view as the kernels get it, and the reference's answer."""
 
     gaussians: Gaussians
     camera: Camera
@@ -291,7 +291,7 @@ def warp_slots(case: Case) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What the kernels left."""
+    """Holds what the kernels left."""
 
     image: NDArray[np.float32]
     transmittance: NDArray[np.float32]
@@ -312,7 +312,7 @@ def run(
     training: bool = True,
     wants_depth: bool = False,
 ) -> Run:
-    """Forward and, given dL/d(image), backward."""
+    """Runs the forward pass and, given dL/d(image), the backward pass."""
     device, found = Device(seed), kernels()
     height, width, visible = case.camera.height, case.camera.width, len(case.splats)
     threads = 128 if policy["map"] == "columns_8x8" else 256
@@ -393,13 +393,13 @@ def run_project(
 
 
 def as_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Rounded to nearest even, by way of torch."""
+    """Rounds to nearest even, by way of torch."""
     halves = torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
     return halves.view(torch.uint16).numpy()
 
 
 def upstream_of(case: Case) -> NDArray[np.float32]:
-    """dL/d(image): random, zero where rounding decides."""
+    """Returns dL/d(image): random, zero where rounding decides."""
     upstream = np.random.default_rng(0).standard_normal(case.expected.image.shape).astype(np.float32)
     upstream[~case.settled] = 0
     return upstream
@@ -407,6 +407,6 @@ def upstream_of(case: Case) -> NDArray[np.float32]:
 
 @cache
 def upstream_and_gradients(scene: str) -> tuple[NDArray[np.float32], Gradients]:
-    """dL/d(image), random and zero where rounding decides, and what the reference makes of it."""
+    """Returns dL/d(image), random and zero where rounding decides, and the reference's gradients."""
     upstream = upstream_of(case_named(scene))
     return upstream, ReferenceBackend().backward(case_named(scene).saved, upstream)

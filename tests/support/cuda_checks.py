@@ -1,4 +1,4 @@
-"""What holds for the CUDA backend whatever runs its kernels: a GPU, or this processor under the harness.
+"""Checks the CUDA backend, whatever runs its kernels: a GPU, or this processor under the harness.
 
 `check` and its like compare with the definition, or with `best`. Tests: kernels/test_cuda_pipeline.py, and on a GPU
 kernels/test_cuda_backend_gpu.py.
@@ -35,7 +35,7 @@ ALTERNATIVES = {f"{row.key} = {value}": policy for row, value, policy in with_ea
 
 
 def bf16_scene(gaussians: Gaussians) -> Gaussians:
-    """The same with harmonics that bfloat16 holds, so that all policies make one picture."""
+    """Rounds a scene's harmonics to bfloat16, so that all policies make one picture."""
     gaussians.sh.view(np.uint32)[...] &= 0xFFFF0000
     return gaussians
 
@@ -53,7 +53,7 @@ def scene(name: str) -> tuple[Gaussians, Camera]:
 
 
 def meaning(policy: Policy) -> Policy:
-    """The policy with those toggles alone that the definition knows: all others leave the picture."""
+    """Returns the policy with only the toggles that the definition knows: all others leave the picture."""
     known = Policy()
     for row in toggle_table("cpu"):
         known = known.with_value(row.stage, row.name, policy.value(row.stage, row.name))
@@ -62,7 +62,7 @@ def meaning(policy: Policy) -> Policy:
 
 @cache
 def expected(name: str, policy: Policy) -> tuple[Frame, Any, NDArray[np.bool_]]:
-    """(frame, what backward needs, settled pixels) by the definition; `policy` is the meaning of one."""
+    """Returns (frame, what backward needs, settled pixels) by the definition; `policy` is the meaning of a policy."""
     gaussians, camera = scene(name)
     frame, saved = ReferenceBackend().forward(gaussians, camera, SETTINGS, policy)
     # A needle's conic, kept in single precision, moves its alpha by a few 1e-5.
@@ -73,7 +73,7 @@ def expected(name: str, policy: Policy) -> tuple[Frame, Any, NDArray[np.bool_]]:
 
 @cache
 def upstream_of(name: str, policy: Policy) -> Float32:
-    """dL/d(image): random, zero where rounding decides."""
+    """Returns dL/d(image): random, zero where rounding decides."""
     frame, _, settled = expected(name, policy)
     upstream = np.random.default_rng(0).standard_normal(frame.image.shape).astype(np.float32)
     upstream[~settled] = 0
@@ -86,7 +86,7 @@ def wanted_gradients(name: str, policy: Policy) -> Any:
 
 
 def check(backend: CudaBackend, policy: Policy, name: str) -> None:
-    """Picture and gradients of a policy are those of the definition."""
+    """Checks that a policy has the picture and gradients of the definition."""
     gaussians, camera = scene(name)
     meant = meaning(policy)
     frame, _, settled = expected(name, meant)
@@ -104,7 +104,7 @@ def check(backend: CudaBackend, policy: Policy, name: str) -> None:
 
 
 def check_class(backend: CudaBackend, policy: Policy, name: str) -> None:
-    """A policy changes picture and gradients of `best` no more than the classes of its toggles say.
+    """Checks that a policy changes picture and gradients of `best` no more than its toggles' classes allow.
 
     Of bounds only the circle changes anything: in a bounding box the same pixels blend the same splats.
     """
@@ -125,7 +125,7 @@ def check_class(backend: CudaBackend, policy: Policy, name: str) -> None:
 
 
 def check_tolerance(backend: CudaBackend, policy: Policy, name: str, stated: list[Toggle]) -> None:
-    """A policy keeps to the tolerances its toggles of class Q state, and draws and differentiates what it means.
+    """Checks the tolerances of a policy's toggles of class Q, and that it draws and differentiates what it means.
 
     Harmonics of these scenes are what bfloat16 holds, so `sh_dtype` has no say; `check_decibels` is about it.
     """
@@ -141,7 +141,7 @@ def check_tolerance(backend: CudaBackend, policy: Policy, name: str, stated: lis
 
 
 def check_decibels(backend: CudaBackend, policy: Policy, gaussians: Gaussians, camera: Camera) -> None:
-    """Splats that fit a photograph to 45 dB, as few do, fit it as well under a policy, but for what it states."""
+    """Checks that splats which fit a photograph to 45 dB fit it under a policy, except for its stated tolerance."""
     allowed = sum(row.tolerance.decibels or 0.0 for row in differing(BEST, policy) if row.tolerance)
     images = [backend.render(gaussians, camera, SETTINGS, one).image.astype(np.float64) for one in (BEST, policy)]
     photograph = images[0] + 10 ** (-45 / 20) * np.random.default_rng(1).standard_normal(images[0].shape)
@@ -152,7 +152,7 @@ def check_decibels(backend: CudaBackend, policy: Policy, gaussians: Gaussians, c
 
 
 def check_bits(backend: CudaBackend, policy: Policy, name: str) -> None:
-    """A policy has the very picture and gradients of `IN_ORDER`, whose sums are of integers."""
+    """Checks that a policy has the very picture and gradients of `IN_ORDER`, whose sums are of integers."""
     (image, gradients), (own, changed_gradients) = (
         picture_and_gradients(backend, one, name) for one in (IN_ORDER, policy)
     )
@@ -164,7 +164,7 @@ def check_bits(backend: CudaBackend, policy: Policy, name: str) -> None:
 def picture_and_gradients(
     backend: CudaBackend, policy: Policy, name: str
 ) -> tuple[Float32, dict[str, NDArray[np.float64]]]:
-    """Copies of a scene's image and gradients: the backend's own may lie where the next frame writes."""
+    """Returns copies of a scene's image and gradients: the next frame may overwrite the backend's arrays."""
     gaussians, camera = scene(name)
     frame, saved = backend.forward(gaussians, camera, SETTINGS, policy)
     gradients = backend.backward(saved, upstream_of(name, meaning(BEST)))
@@ -172,12 +172,12 @@ def picture_and_gradients(
 
 
 def differing(a: Policy, b: Policy) -> list[Toggle]:
-    """The toggles in which two policies differ."""
+    """Returns the toggles in which two policies differ."""
     return [row for row in toggle_table("cuda") if a.value(row.stage, row.name) != b.value(row.stage, row.name)]
 
 
 def check_bad_values(backend: CudaBackend, name: str) -> None:
-    """Values no splat can have are skipped and counted, and harm nothing."""
+    """Checks that values no splat can have are skipped and counted, and harm nothing."""
     gaussians, camera = scene(name)
     random = np.random.default_rng(9)
     bad = replace(gaussians, **{field: getattr(gaussians, field).copy() for field in FIELDS})
@@ -200,7 +200,7 @@ def check_bad_values(backend: CudaBackend, name: str) -> None:
 
 
 def check_nothing_to_see(backend: CudaBackend, rung: str) -> None:
-    """Without visible splats the picture is the background and no gradient is anything but zero."""
+    """Checks that without visible splats the picture is the background and every gradient is zero."""
     gaussians, camera = scene("random")
     away = Camera.from_matrix(np.diag([1.0, -1.0, -1.0, 1.0]) @ camera.matrix, 33, 17, 30, 30, 16, 8)
     nothing = replace(gaussians, **{name: getattr(gaussians, name)[:0] for name in FIELDS})
@@ -216,7 +216,7 @@ def check_nothing_to_see(backend: CudaBackend, rung: str) -> None:
 
 
 def check_last_in_front(backend: CudaBackend, policy: Policy, camera: Camera, others: int) -> None:
-    """Splats in the middles of tiles, round and round; of each tile the last of the scene is in front of `others`."""
+    """Returns splats in the middles of tiles, round and round; the last of a tile is in front of `others`."""
     rows, columns = camera.tiles
     tiles, opacity = rows * columns, 0.875
     tile = np.arange(others + tiles) % tiles
@@ -248,7 +248,7 @@ def check_last_in_front(backend: CudaBackend, policy: Policy, camera: Camera, ot
 
 
 def check_one_pixel(backend: CudaBackend) -> None:
-    """An image of one pixel is drawn like any other."""
+    """Checks that an image of one pixel is drawn like any other."""
     gaussians, camera = scene("random")
     tiny = camera.resized(1, 1)
     wanted = ReferenceBackend().render(gaussians, tiny, SETTINGS)

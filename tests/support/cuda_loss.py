@@ -31,7 +31,7 @@ def kernels() -> dict[str, Kernel]:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """What the kernels left."""
+    """Holds what the kernels left."""
 
     gradient: Float32  # [H, W, 3]
     result: np.void
@@ -48,7 +48,7 @@ def run_loss(
     kind: tuple[bool, bool] = (False, False),
     **frame_fields: Any,
 ) -> Loss:
-    """One evaluation. `target` is what lies in memory. The gradient is 7 where nothing was written."""
+    """Evaluates the loss once. `target` is the photograph in memory. The gradient is 7 where nothing was written."""
     device, (height, width) = Device(seed, seconds=60), image.shape[:2]
     frame, grid = np.zeros(1, frame_dtype()), loss_grid(width, height)
     inputs, state = np.zeros(1, INPUTS), np.zeros(1, STATE)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from splatscope.kernels.cuda.kernel_store import HasKernels
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
 from splatscope.kernels.cuda.launch.compiler import Kernel
 from splatscope.kernels.cuda.launch.launcher import Marks
@@ -28,7 +29,7 @@ from tests.support.cuda_on_cpu.run import Device, build
 
 
 class GuardedMemory:
-    """`cuda_buffers.Memory` on the harness: what strays traps."""
+    """Allocates guarded NumPy arrays as a `Memory`: an access beyond an array traps."""
 
     multiprocessors = 2
     architecture = 0
@@ -69,17 +70,17 @@ class Kernels:
 
     is_awaited = False
 
-    def start(self, made_for: Pass) -> bool:
-        """As `renderer.KernelStore`; here nothing is compiled ahead."""
+    def start(self, made_for: HasKernels) -> bool:
+        """Does nothing: here no kernel is compiled ahead."""
         return True
 
-    def compiling(self, made_for: Pass) -> tuple[str, ...]:
-        """Nothing."""
+    def compiling(self, made_for: HasKernels) -> tuple[str, ...]:
+        """Returns nothing."""
         return ()
 
 
 def scene_in(device: Device, gaussians: Gaussians) -> Scene:
-    """The scene in guarded memory, harmonics padded to 16 rows, in all dtypes."""
+    """Returns the scene in guarded memory, harmonics padded to 16 rows, in all dtypes."""
     rows = np.zeros((gaussians.count, 16, 3), np.float32)
     rows[:, : gaussians.sh.shape[1]] = gaussians.sh
     names = ("means", "log_scales", "quats", "logit_opacities")
@@ -92,7 +93,7 @@ def scene_in(device: Device, gaussians: Gaussians) -> Scene:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One frame, copied out."""
+    """Holds one frame, copied out."""
 
     frame: np.void
     image: Float32
@@ -103,7 +104,7 @@ class Result:
 
 
 class Emulated:
-    """One scene on one emulated device; frames follow each other in the same buffers."""
+    """Draws one scene on one emulated device; all frames use the same buffers."""
 
     def __init__(self, kernels: Kernels, gaussians: Gaussians, seed: int = 0) -> None:
         self.device = Device(seed, seconds=60)
@@ -121,7 +122,7 @@ class Emulated:
         settings: RenderSettings,
         upstream: Float32 | None = None,
     ) -> Result:
-        """One frame, and given dL/d(image) its gradients."""
+        """Draws one frame, and given dL/d(image) its gradients."""
         self.pipeline.begin(self.scene, camera, settings, plan.capacity)
         run_operations(plan.forward, self.device)
         out, gradients = plan.outputs, None
@@ -157,7 +158,7 @@ class Emulated:
 
 
 class HostMemory(TorchMemory):
-    """torch tensors in guarded memory of this processor, where emulated kernels can reach them."""
+    """Allocates torch tensors in guarded memory of this processor, where emulated kernels can reach them."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device="cpu")
@@ -173,14 +174,14 @@ class HostMemory(TorchMemory):
 
 
 class EmulatedLauncher(Device):
-    """Also plays graphs, by running what was captured again."""
+    """Launches emulated kernels, and replays a graph by running the captured work again."""
 
     captured = replayed = 0
     nvtx = False
     told: tuple[str, ...] = ()  # to profilers
 
     def range(self, name: str) -> AbstractContextManager[None]:
-        """Names for profilers: a test may listen."""
+        """Notes names for profilers: a test may listen."""
         self.told += (name,)
         return nullcontext()
 
@@ -191,7 +192,7 @@ class EmulatedLauncher(Device):
 
 @dataclass(frozen=True, eq=False)
 class EmulatedGraph:
-    """What `EmulatedLauncher.capture` returns."""
+    """Stands for a captured graph."""
 
     launcher: EmulatedLauncher
     work: Callable[[], None]
@@ -203,12 +204,12 @@ class EmulatedGraph:
 
 
 def emulated_renderer(kernels: Kernels) -> Renderer:
-    """The renderer of a GPU, with its kernels on this processor."""
+    """Returns the renderer of a GPU, with its kernels on this processor."""
     device = EmulatedLauncher(seconds=60)
     return Renderer(memory=HostMemory(device), kernels=kernels, launcher=device)
 
 
 def pass_for(policy: Policy, camera: Camera, training: bool, wants_depth: bool) -> Pass:
-    """The pass of a policy at a camera's size."""
+    """Returns the pass of a policy at a camera's size."""
     rows, columns = camera.tiles
     return Pass(policy, training, wants_depth, rows * columns)

@@ -1,4 +1,4 @@
-"""The forward CUDA stages up to the tile lists, run on the CPU: what a pipeline does, without a GPU or a graph.
+"""Runs the forward CUDA stages up to the tile lists on the CPU, as a pipeline does, without a GPU or a graph.
 
 `lists_of` runs them all; `Stages` runs one after the other on guarded memory. Their tests:
 kernels/test_cuda_forward.py.
@@ -73,7 +73,7 @@ FRAME, SPLAT, EXTENT = (struct_layout(LAYOUTS, name).dtype for name in ("Frame",
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """What the stages leave: the frame's counters, the splats of all slots, and each tile's splats in order."""
+    """Holds what the stages leave: the frame's counters, the splats of all slots, and each tile's splats in order."""
 
     frame: np.void
     splats: NDArray[Any]  # by slot: records, some of them of nothing
@@ -85,13 +85,13 @@ class Lists:
 
 @functools.cache
 def kernel(name: str) -> Kernel:
-    """All kernels of a file are built together: each library of the harness maps its own stacks."""
+    """Builds all kernels of a file together, because each library of the harness maps its own stacks."""
     file = next(file for file, names in INSTANTIATIONS.items() if name in names)
     return build(read_source(file), INSTANTIATIONS[file])[name]
 
 
 def frame_record(camera: Camera, gaussians: Gaussians, settings: RenderSettings, **counters: int) -> NDArray[Any]:
-    """A `Frame` [1] as the host fills it."""
+    """Returns a `Frame` [1] as the host fills it."""
     frame = np.zeros(1, FRAME)
     row = frame[0]
     position = camera.position
@@ -117,14 +117,14 @@ def frame_record(camera: Camera, gaussians: Gaussians, settings: RenderSettings,
 
 
 def inside(frame: NDArray[Any], member: LiteralString) -> int:
-    """The address of a member of the frame, as kernels that read a count take it."""
+    """Returns the address of a member of the frame, as kernels that read a count take it."""
     fields = FRAME.fields
     assert fields is not None
     return int(frame.ctypes.data) + fields[member][1]
 
 
 def padded_sh(gaussians: Gaussians, dtype: str = "f32") -> NDArray[Any]:
-    """[N, 16, 3] with zeros beyond the scene's degree; bf16 as the upper halves of floats, rounded to nearest."""
+    """Returns [N, 16, 3] with zeros beyond the scene's degree; bf16 as upper halves of floats, rounded to nearest."""
     sh = np.zeros((gaussians.count, 16, 3), np.float32)
     sh[:, : gaussians.sh.shape[1]] = gaussians.sh
     return sh if dtype == "f32" else ((sh.view(np.uint32) + np.uint32(0x8000)) >> 16).astype(np.uint16)
@@ -147,7 +147,7 @@ class Stages:
         self.builder = Immediate(self)
 
     def kept(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """Memory that is zero when first asked for."""
+        """Returns memory that is zero when first asked for."""
         if name not in self._kept:
             self._kept[name] = self.device.upload(name, np.zeros(shape, dtype))
         return self._kept[name]
@@ -187,7 +187,7 @@ class Stages:
         return outputs
 
     def order(self, keys: NDArray[Any], count: int, digit_bits: int = 9, **more: Any) -> NDArray[np.uint32]:
-        """Positions of the keys, smallest first; `count` is an address."""
+        """Returns the positions of the keys, smallest first; `count` is an address."""
         room = len(keys)
         sorting = Sorting("sort", count, room, digit_bits, "depth", KEY_BINS, self.sort_bins, "sort look-back", room)
         return add_order(self.builder, sorting, keys, more.pop("bits", 32), **more)
@@ -195,7 +195,7 @@ class Stages:
     def sort(
         self, keys: NDArray[Any], payloads: NDArray[Any], count: int, bits: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Sorted copies; `count` is an address, and the digits of the keys are counted."""
+        """Returns sorted copies; `count` is an address, and the digits of the keys are counted."""
         passes, digit_bits = bits_of_passes(bits, 8)
         room = len(keys)
         sorting = Sorting("sort", count, room, digit_bits, "tile", BINS, self.sort_bins, "sort look-back", room)
@@ -232,7 +232,7 @@ def lists_of(
     sh_dtype: str = "f32",
     **counters: int,
 ) -> Lists:
-    """All stages up to the tile lists."""
+    """Runs all stages up to the tile lists."""
     stages = Stages(frame_record(camera, gaussians, settings or RenderSettings(), **counters), seed)
     row = stages.frame[0]
     projected = stages.project(gaussians, f".bounds = Bounds::{bounds}{project_policy}", sh_dtype)

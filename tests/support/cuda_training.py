@@ -1,4 +1,4 @@
-"""Training steps of the GPU on the CPU harness, and the same steps by a backend of NumPy arrays. Not a test.
+"""Runs the GPU's training steps on the CPU harness, and the same steps by a backend of NumPy arrays. Not a test.
 
 `emulated_step` makes a `TrainingStep` whose kernels are built by g++; `Plain` does what it does one call at a time.
 """
@@ -16,9 +16,10 @@ from splatscope.kernels.backend import Backend
 from splatscope.kernels.cuda.launch.compiler import Kernel
 from splatscope.kernels.cuda.plan.passes import Pass, fused_name, source
 from splatscope.kernels.cuda.step.adam import adam_name
+from splatscope.kernels.cuda.step.exposure import EXPOSURE_NAMES
 from splatscope.kernels.cuda.step.harmonics import KEYS
-from splatscope.kernels.cuda.step.options import EXPOSURE_NAMES
-from splatscope.kernels.cuda.training_step import AdamRates, TrainingStep, loss_kernels
+from splatscope.kernels.cuda.step.loss import loss_kernels
+from splatscope.kernels.cuda.training_step import AdamRates, TrainingStep
 from splatscope.kernels.ladder import changed, step
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
@@ -43,7 +44,7 @@ OWN = {
 
 
 class StepKernels(Kernels):
-    """Those of some passes, the loss and the optimiser: all kernels of a file in one library, as few as do."""
+    """Builds the kernels of some passes, the loss and the optimiser: all kernels of a file in one library."""
 
     def __init__(self, passes: Sequence[Pass]) -> None:
         super().__init__(passes)
@@ -60,7 +61,7 @@ class StepKernels(Kernels):
 
 @cache
 def step_kernels() -> StepKernels:
-    """For steps under the policies above, and for pictures, at any size up to 65,536 tiles."""
+    """Returns kernels for steps under the policies above, and for pictures, at any size up to 65,536 tiles."""
     camera = random_camera(64, 48)
     viewing = [pass_for(IN_ORDER, camera, training=False, wants_depth=depth) for depth in (False, True)]
     training = pass_for(IN_ORDER, camera, training=True, wants_depth=False)
@@ -69,18 +70,18 @@ def step_kernels() -> StepKernels:
 
 
 def kept_as(policy: Policy, sh_dtype: str) -> Policy:
-    """The policy with harmonics of that kind."""
+    """Returns the policy with harmonics kept as `sh_dtype`."""
     return policy.with_value("project", "sh_dtype", sh_dtype)
 
 
 def filtered(policy: Policy, name: str) -> Policy:
-    """The policy with that filter."""
+    """Returns the policy with that filter."""
     return policy.with_value("project", "filter", name)
 
 
 @cache
 def filter_kernels() -> StepKernels:
-    """For steps in order and for pictures under the filters that make good what they widen."""
+    """Returns kernels for steps in order and for pictures under the filters that compensate what they widen."""
     camera, policies = random_camera(64, 48), [filtered(IN_ORDER, name) for name in ("compensated", "mip")]
     passes = [
         pass_for(policy, camera, training, wants_depth=not training)
@@ -98,7 +99,7 @@ def emulated_step(gaussians: Gaussians, policy: Policy, seed: int = 0, rows: int
 
 
 class Plain:
-    """The same steps with a backend's own calls, in NumPy."""
+    """Makes the same steps with a backend's own calls, in NumPy."""
 
     def __init__(self, gaussians: Gaussians, backend: Backend, policy: Policy = Policy()) -> None:  # noqa: B008  (frozen)
         self.backend, self.policy = backend, policy
@@ -112,7 +113,7 @@ class Plain:
     def run(
         self, camera: Camera, settings: RenderSettings, pixels: NDArray[np.uint8], rates: AdamRates, weight: float
     ) -> float:
-        """One step; returns the loss."""
+        """Makes one step and returns the loss."""
         frame, saved = self.backend.forward(self.gaussians, camera, settings, self.policy)
         loss, image_gradient = self.backend.loss(frame.image, (pixels / 255).astype(np.float32), weight)
         gradients = self.backend.backward(saved, image_gradient)

@@ -35,7 +35,7 @@ def test_a_view_scores_the_same_on_the_gpu_and_on_the_host(kind: str) -> None:
 
 def test_the_loss_that_another_trainer_is_given_is_ours() -> None:
     from splatscope.app.bench.peers.loss import Loss
-    from splatscope.kernels.cuda.renderer import KernelStore
+    from splatscope.kernels.cuda.kernel_store import KernelStore
 
     rng = np.random.default_rng(1)
     image = rng.random((CAMERA.height, CAMERA.width, 3)).astype(np.float32)

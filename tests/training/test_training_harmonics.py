@@ -160,12 +160,12 @@ def test_bf16_repeats_to_the_bit_and_stays_as_near_as_its_spacing_allows() -> No
 def test_a_gradient_that_is_not_finite_leaves_its_number_in_words_alone_and_is_counted(sh_dtype: str) -> None:
     training = emulated_step(SCENE, kept_as(SEPARATE, sh_dtype))
     run(training, 1)
-    plan = next(iter(training._plans.values()))
+    plan = next(iter(training.plans.values()))
     gradient = plan.plan.outputs.gradients["sh"]
     row = int((gradient[:100, 0, 0] != 0).nonzero()[0, 0])
     gradient[row, 0, 1] = 0x7FC0
     before = snapshot(training)
-    plan.steps[-1].run(training.launcher)
+    plan.replay.operations[-1].run(training.launcher)
     after = snapshot(training)
     for kind in KINDS:
         assert before[f"{kind} sh"][row, 0, 1] == after[f"{kind} sh"][row, 0, 1]

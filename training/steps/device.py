@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from splatscope.kernels.cuda.backend import CudaBackend
-from splatscope.kernels.cuda.step.options import ExposureMaps
-from splatscope.kernels.cuda.step.photographs import Target
+from splatscope.kernels.cuda.step.exposure import ExposureMaps
+from splatscope.kernels.cuda.step.photographs import PHOTOGRAPH_SHARE, Target
 from splatscope.kernels.cuda.step.splats import DeviceGaussians, SplatBuffers
 from splatscope.kernels.cuda.training_step import AdamRates, StepOutcome, StepRequest, TrainingStep
 from splatscope.kernels.errors import InputError
@@ -35,7 +35,6 @@ from splatscope.training.steps.exposure import Exposures
 from splatscope.training.steps.host import Taken
 from splatscope.training.strategies.base import PullStatistics, Strategy
 
-TARGET_SHARE = 0.25  # of the GPU's free memory that photographs may take; the others are uploaded step by step
 TIMED_EVERY = 64  # steps; events around the stages of all would cost some percent
 ROOM = 3  # times the first splats that there is room for at once
 KINDS = ("raw", "first", "second")
@@ -281,7 +280,7 @@ def _training_step(backend: CudaBackend, state: SplatState, policy: Policy) -> T
         policy,
         rows=ROOM * state.count,
         timed_every=TIMED_EVERY,
-        target_budget=int(TARGET_SHARE * free),
+        target_budget=int(PHOTOGRAPH_SHARE * free),
         kernels=backend.renderer.kernels,
         nvtx=getattr(backend.renderer.launcher, "nvtx", False),
     )

@@ -63,7 +63,7 @@ class Exposures:
         return delay * log_linear(c.rate_start, c.rate_end, iteration, self.iterations)
 
     def move_to(self, device: str) -> None:
-        """Keeps everything there from now on, where steps on a GPU change it (kernels/cuda/step/options.py)."""
+        """Keeps everything there from now on, where steps on a GPU change it (kernels/cuda/step/exposure.py)."""
         self.values, self._first, self._second = (t.to(device) for t in (self.values, self._first, self._second))
         self._steps = self._steps.to(device)
 

@@ -15,7 +15,7 @@ from splatscope.kernels.cuda.launch.arguments import struct_layout
 from splatscope.kernels.cuda.launch.launcher import Launcher
 from splatscope.kernels.cuda.plan.passes import frame_dtype, source
 from splatscope.kernels.cuda.renderer import KernelStore
-from splatscope.kernels.cuda.step.loss import loss_grid, loss_kernels
+from splatscope.kernels.cuda.step.loss import loss_grid, loss_kernels, pack_loss
 from splatscope.kernels.types import Camera
 
 DSSIM_WEIGHT = 0.2
@@ -54,11 +54,8 @@ class Loss:
         shared = {"frame": self._frame, "inputs": self._inputs[at], "image": image, "derivatives": self._derivatives}
         shared["sums"] = self._sums
         own = {"state": self._state, "results": self._results, "reach": None, "gradient": self._gradient}
-        values = (shared, shared | own | {"sum_count": self._grid.blocks})
-        names, counts = loss_kernels(False, False), (self._grid.blocks, self._grid.blocks + 1)
-        for name, blocks, arguments in zip(names, counts, values, strict=True):
-            kernel = self._kernels[name]
-            self._launcher.launch(kernel, (blocks,), (self._grid.threads,), kernel.arguments.pack(**arguments))
+        for launch in pack_loss(self._kernels, (False, False), self._grid, shared, own):
+            launch.run(self._launcher)
         loss = self._results[self._loss_at : self._loss_at + 4].view(torch.float32)[0]
         return loss.clone(), self._gradient
 

@@ -1,8 +1,8 @@
-"""Adam in a training step: in a launch of its own or the last kernel of the backward pass, and what catches up with it.
+"""Adam in a training step: a launch of its own, or a part of the last kernel of the backward pass.
 
 Each function returns launches for `cuda/training_step.py` to place. `own` are the step's frame, inputs, state and reach
-by name. Addresses are those of the splats' buffers as they are: whoever moves those must ask again. What the kernels
-do: cuda/source/adam.cuh, cuda/source/project_backward_adam.cuh, cuda/source/lazy.cuh.
+by name. Launches hold addresses of the splats' buffers: ask again after the buffers have moved. Kernels:
+cuda/source/adam.cuh, cuda/source/project_backward_adam.cuh, cuda/source/lazy.cuh.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Any
 import numpy as np
 
 from splatscope.kernels.cuda.plan.operations import Launch, Operation
-from splatscope.kernels.cuda.plan.passes import fused_name
+from splatscope.kernels.cuda.plan.passes import constant, fused_name
 from splatscope.kernels.cuda.plan.planner import Plan, Provider
 from splatscope.kernels.cuda.step.splats import SHAPES, SplatBuffers
 from splatscope.kernels.policy import Policy
 
-ADAM_THREADS, ADAM_CHUNK = 256, 256  # a block; quads it goes through (adam.cuh)
-FLUSH_THREADS = 128  # a block (lazy.cuh)
-LAZY_TABLE = 128  # lazy.cuh
+ADAM_THREADS = constant("adam.cuh", "ADAM_THREADS")
+ADAM_CHUNK = constant("adam.cuh", "ADAM_CHUNK")  # groups of four numbers that a block goes through
+FLUSH_THREADS = 128  # of a block; the launch bounds of flush_sh in lazy.cuh
+LAZY_TABLE = constant("lazy.cuh", "LAZY_TABLE")  # rows of the table of what steps would have done
 
 
 def adam_name(sh_dtype: str) -> str:
-    """The kernel of Adam from arrays of gradients."""
+    """Returns the kernel of Adam from arrays of gradients."""
     return f"adam<ShDtype::{sh_dtype}>"
 
 
 def with_optimiser(kernels: dict[str, tuple[str, str]], policy: Policy) -> dict[str, tuple[str, str]]:
-    """The kernels of a pass, role -> (file, instantiation), and the optimiser's among them."""
+    """Returns the kernels of a pass, role -> (file, instantiation), with the optimiser's added."""
     if policy.adam == "separate":
         return kernels | {"adam": ("adam.cuh", adam_name(policy.project.sh_dtype))}
     name = fused_name(kernels["project_backward"][1], policy)
@@ -39,7 +40,7 @@ def with_optimiser(kernels: dict[str, tuple[str, str]], policy: Policy) -> dict[
 def separate_adam(
     provide: Provider, policy: Policy, splats: SplatBuffers, own: Mapping[str, Any], plan: Plan
 ) -> Launch:
-    """Adam from the plan's arrays of gradients."""
+    """Returns the launch of Adam from the plan's arrays of gradients."""
     name = adam_name(policy.project.sh_dtype)
     kernel, rows = provide("adam.cuh", [name])[name], splats.rows
     numbers = [rows * int(np.prod(shape)) for shape in SHAPES.values()]
@@ -51,7 +52,7 @@ def separate_adam(
 def fused_backward(
     provide: Provider, policy: Policy, splats: SplatBuffers, own: Mapping[str, Any], plan: Plan
 ) -> list[Operation]:
-    """The plan's backward pass with Adam in the last of its kernels."""
+    """Returns the plan's backward pass with Adam in its last kernel."""
     *before, last = plan.backward
     assert isinstance(last, Launch)
     name = fused_name(last.kernel.name, policy)
@@ -65,8 +66,8 @@ def fused_backward(
     return [*before, Launch(last.stage, kernel, last.grid, last.block, arguments)]
 
 
-def catching_up(provide: Provider, splats: SplatBuffers, own: Mapping[str, Any]) -> Launch:
-    """Brings all harmonics up to date after steps with lazy_sh."""
+def catch_up(provide: Provider, splats: SplatBuffers, own: Mapping[str, Any]) -> Launch:
+    """Returns the launch that brings all harmonics up to date after steps with lazy_sh."""
     kernel = provide("lazy.cuh", ["flush_sh"])["flush_sh"]
     arguments = kernel.arguments.pack(
         **own,

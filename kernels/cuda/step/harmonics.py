@@ -1,31 +1,34 @@
-"""Harmonics as 16-bit words: what kernels read with sh_dtype = bf16 and split. Tensors of torch, on any device.
+"""Harmonics as 16-bit words, which kernels read with sh_dtype = bf16 and split. Tensors of torch, on any device.
 
-bf16 rounds to the nearest word, ties to even. split cuts a float32 in two that make it again bit for bit: the upper
-word, rounded so that it is a bfloat16 of its own, and what that lost. Rounding to even could not be undone. Kernels
-read upper words alone and write gradients as bfloat16; an optimiser that steps the whole numbers reads and writes both
-words, as many bytes as float32. Harmonics are handed round as they are kept: a dictionary of arrays that has the names
-of `KEYS`. Who reads them: `cuda/plan/passes.py` and sh.cuh; who steps them: sh_words.cuh.
+- bf16 rounds to the nearest word, ties to even.
+- split cuts a float32 in two words that make the number again bit for bit: the upper word, rounded to a bfloat16, and
+  the difference. Rounding to even could not be undone. Kernels read upper words alone and write gradients as bfloat16.
+  An optimiser that steps the whole numbers reads and writes both words, as many bytes as float32.
+
+Harmonics are passed on as they are kept: a dictionary of arrays with the names of `KEYS`. Readers:
+`cuda/plan/passes.py` and sh.cuh; the optimiser's part: sh_words.cuh.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-# sh_dtype -> names of the arrays that harmonics are kept in, first the one that kernels read.
+from splatscope.kernels.cuda.launch.buffers import DeviceArray
+
+# sh_dtype -> names of the arrays that harmonics are kept in; kernels read the first array.
 KEYS = {"f32": ("f32",), "bf16": ("bf16",), "split": ("split", "split lower")}
-AT_ONCE = 1 << 18  # rows that are turned into another dtype, lest there be a third copy of all
+AT_ONCE = 1 << 18  # rows converted at a time, so that there is no third copy of all rows
 
 
-def bf16_words(sh: Any) -> Any:
-    """The nearest bfloat16 of each number, as int16."""
+def bf16_words(sh: DeviceArray) -> DeviceArray:
+    """Returns the nearest bfloat16 of each number, as int16."""
     import torch
 
     return sh.to(torch.bfloat16).view(torch.int16)
 
 
-def split_words(sh: Any) -> tuple[Any, Any]:
-    """(upper, lower) words of float32 numbers, each int16."""
+def split_words(sh: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    """Returns (upper, lower) words of float32 numbers, each int16."""
     import torch
 
     bits = sh.contiguous().view(torch.int32)
@@ -33,8 +36,8 @@ def split_words(sh: Any) -> tuple[Any, Any]:
     return upper, (bits - (upper.to(torch.int32) << 16)).to(torch.int16)
 
 
-def joined_words(upper: Any, lower: Any | None = None) -> Any:
-    """The float32 numbers that were split; without lower words, those that the upper ones are."""
+def joined_words(upper: DeviceArray, lower: DeviceArray | None = None) -> DeviceArray:
+    """Returns the float32 numbers that were split, or without lower words the numbers that the upper words are."""
     import torch
 
     bits = upper.to(torch.int32)
@@ -44,8 +47,8 @@ def joined_words(upper: Any, lower: Any | None = None) -> Any:
     return bits.view(torch.float32)
 
 
-def words_of(sh: Any, dtype: str) -> dict[str, Any]:
-    """Float32 harmonics as they are kept for an sh_dtype; the numbers themselves for f32."""
+def words_of(sh: DeviceArray, dtype: str) -> dict[str, DeviceArray]:
+    """Returns float32 harmonics as they are kept for an sh_dtype: for f32 the very array, else new arrays."""
     if dtype == "f32":
         return {"f32": sh}
     if dtype == "bf16":
@@ -53,13 +56,15 @@ def words_of(sh: Any, dtype: str) -> dict[str, Any]:
     return dict(zip(KEYS["split"], split_words(sh), strict=True))
 
 
-def numbers_of(kept: Mapping[str, Any], dtype: str) -> Any:
-    """Harmonics that are kept for an sh_dtype as float32: for f32 the very array, else a new one."""
+def numbers_of(kept: Mapping[str, DeviceArray], dtype: str) -> DeviceArray:
+    """Returns harmonics that are kept for an sh_dtype as float32: for f32 the very array, else a new array."""
     return kept["f32"] if dtype == "f32" else joined_words(*(kept[name] for name in KEYS[dtype]))
 
 
-def copy_harmonics(kept: Mapping[str, Any], dtype: str, target: Mapping[str, Any], target_dtype: str) -> None:
-    """Brings harmonics that are kept for one sh_dtype into the arrays of another, which have as many rows."""
+def copy_harmonics(
+    kept: Mapping[str, DeviceArray], dtype: str, target: Mapping[str, DeviceArray], target_dtype: str
+) -> None:
+    """Copies harmonics that are kept for one sh_dtype to the arrays of another sh_dtype, which have as many rows."""
     for start in range(0, len(kept[KEYS[dtype][0]]), AT_ONCE):
         rows = slice(start, start + AT_ONCE)
         numbers = numbers_of({name: kept[name][rows] for name in KEYS[dtype]}, dtype)
@@ -67,8 +72,8 @@ def copy_harmonics(kept: Mapping[str, Any], dtype: str, target: Mapping[str, Any
             target[name][rows].copy_(words)
 
 
-def made_anew(kept: Mapping[str, Any], dtype: str, target_dtype: str) -> dict[str, Any]:
-    """Harmonics that are kept for one sh_dtype as new arrays of another."""
+def convert_harmonics(kept: Mapping[str, DeviceArray], dtype: str, target_dtype: str) -> dict[str, DeviceArray]:
+    """Returns harmonics that are kept for one sh_dtype as new arrays of another sh_dtype."""
     import torch
 
     shape, device = kept[KEYS[dtype][0]].shape, kept[KEYS[dtype][0]].device

@@ -1,8 +1,8 @@
-"""Photographs for training, 8 bits a channel: on the GPU while a budget lasts, the others in pinned memory.
+"""Keeps photographs for training, 8 bits a channel: on the GPU while a budget lasts, the others in pinned memory.
 
-Either way threads bring them there, beside the steps: a step waits for its photograph only if it comes before that.
-Those in pinned memory are uploaded by a stream of their own into one of a few slots, as soon as their step is queued;
-the host queues steps ahead of the GPU, so that the upload runs beside earlier steps. Read `cuda/training_step.py` next.
+Threads bring them there while steps run: a step waits for its photograph only if it has not arrived yet. A photograph
+in pinned memory is uploaded on a separate stream into one of a few slots, as soon as its step is queued. The host
+queues steps ahead of the GPU, so the upload runs during earlier steps. Read `cuda/training_step.py` next.
 """
 
 from __future__ import annotations
@@ -16,38 +16,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.kernels.cuda.launch.buffers import TorchMemory
+from splatscope.kernels.cuda.launch.buffers import DeviceArray, TorchMemory
 
+PHOTOGRAPH_SHARE = 0.25  # share of the GPU's free memory that photographs may take; the others are uploaded by step
 WORKERS = 4  # threads that bring photographs; each copies a few gigabytes a second into pinned memory
 Parts = list[NDArray[np.uint8]]  # colours [3 H W], coverage [H W] if any, weights [H W] if any
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One photograph that the store has, or soon will."""
+    """Holds one photograph that the store has, or soon will have."""
 
     size: int  # bytes
-    arriving: Future[Any]  # of its parts, one after the other: uint8 on the GPU or in pinned memory
+    arriving: Future[DeviceArray]  # its parts, one after the other: uint8 on the GPU or in pinned memory
     is_on_gpu: bool
     has_coverage: bool = False
     has_weights: bool = False
 
     @property
-    def bytes(self) -> Any:
-        """uint8 [3 H W] colours, [H W] coverage if any, [H W] weights if any. Waits until they are there."""
+    def bytes(self) -> DeviceArray:
+        """Colours [3 H W], coverage [H W] if any, weights [H W] if any, uint8. Waits until they have arrived."""
         return self.arriving.result()
 
 
 @dataclass
 class _Slot:
-    """Where one photograph at a time is uploaded to."""
+    """Holds memory that one photograph at a time is uploaded to."""
 
-    bytes: Any  # uint8
+    bytes: DeviceArray  # uint8
     used: Any  # event: the step that read it is over
 
 
 class TargetStore:
-    """`budget` bytes may be kept on the GPU; `slots` uploads may wait for their steps. One thread at a time."""
+    """Keeps photographs near the GPU. One thread at a time.
+
+    `budget` bytes may be on the GPU; `slots` uploads may wait for their steps.
+    """
 
     def __init__(self, memory: TorchMemory, budget: int, slots: int) -> None:
         self._memory, self._budget = memory, budget
@@ -62,8 +66,10 @@ class TargetStore:
         coverage: NDArray[np.uint8] | None = None,
         weights: NDArray[np.uint8] | None = None,
     ) -> Target:
-        """Takes a photograph [H, W, 3] in, which is not waited for and must stay as it is. With `coverage` [H, W], its
-        alpha, it is over black; `weights` [H, W] say how much each pixel counts, of 255."""
+        """Takes in a photograph [H, W, 3] without waiting for its copy; the arrays must stay as they are.
+
+        `coverage` [H, W] is its alpha, over black. `weights` [H, W] say how much each pixel counts, out of 255.
+        """
         parts = [part.ravel() for part in (pixels, coverage, weights) if part is not None]
         size = sum(part.size for part in parts)
         kind = {"has_coverage": coverage is not None, "has_weights": weights is not None}
@@ -76,14 +82,14 @@ class TargetStore:
         import torch
 
         self._budget -= size
-        # Had here, so that it goes back to this thread's stream, in whose order steps read it; what that stream did
-        # before with the same memory is over at the event.
+        # Allocated here, so that the memory goes back to this thread's stream, in whose order steps read it. What that
+        # stream did before with the same memory is over at the event.
         place, free = self._memory.empty("a photograph", (size,), "u1"), torch.cuda.Event()
         free.record()
-        return Target(size, self._workers.submit(_brought, parts, place, free), True, **kind)
+        return Target(size, self._workers.submit(_bring, parts, place, free), True, **kind)
 
     def remove(self, target: Target) -> None:
-        """Its room on the GPU may be used for another one."""
+        """Frees the photograph's share of the budget on the GPU."""
         if not target.arriving.cancel():
             target.arriving.exception()  # waits: nothing may be written there any more
         if target.is_on_gpu:
@@ -91,7 +97,7 @@ class TargetStore:
 
     @contextmanager
     def placed(self, target: Target) -> Iterator[int]:
-        """The address at which kernels launched in the body find the photograph."""
+        """Yields the address at which kernels launched in the body find the photograph."""
         if target.is_on_gpu:
             yield target.bytes.data_ptr()
             return
@@ -101,7 +107,7 @@ class TargetStore:
             self._copies = torch.cuda.Stream()
         slot, size = self._slots[self._next], target.size
         if slot is None or slot.bytes.numel() < size:
-            torch.cuda.synchronize()  # the old one may be in use; hardly ever
+            torch.cuda.synchronize()  # the old memory may be in use; happens hardly ever
             slot = _Slot(self._memory.empty("a photograph", (size,), "u1"), torch.cuda.Event())
             self._slots[self._next] = slot
         self._next = (self._next + 1) % len(self._slots)
@@ -115,8 +121,8 @@ class TargetStore:
             slot.used.record()
 
 
-def _joined(parts: Parts, is_pinned: bool = False) -> Any:
-    """The parts one after the other, on the host."""
+def _joined(parts: Parts, is_pinned: bool = False) -> DeviceArray:
+    """Returns the parts one after the other, on the host."""
     import torch
 
     joined = torch.empty(sum(part.size for part in parts), dtype=torch.uint8, pin_memory=is_pinned)
@@ -124,8 +130,8 @@ def _joined(parts: Parts, is_pinned: bool = False) -> Any:
     return joined
 
 
-def _brought(parts: Parts, place: Any, free: Any) -> Any:
-    """`place` on the GPU once the parts have come there; `free` is the event from which on it may be written."""
+def _bring(parts: Parts, place: DeviceArray, free: Any) -> DeviceArray:
+    """Copies the parts to `place` on the GPU and returns it. `place` may be written after the event `free`."""
     import torch
 
     from splatscope.kernels.cuda.launch.readback import own_stream
@@ -135,7 +141,7 @@ def _brought(parts: Parts, place: Any, free: Any) -> Any:
     with torch.cuda.stream(stream):
         place.copy_(pinned, non_blocking=True)
         arrived.record(stream)
-    arrived.synchronize()  # so that steps need not wait for it on the GPU, nor does anybody for freed memory
+    arrived.synchronize()  # so that steps need not wait on the GPU, nor anybody for freed memory
     return place
 
 

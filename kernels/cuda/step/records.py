@@ -1,8 +1,8 @@
-"""What the host writes for a training step and what it reads of it, at little cost to either side.
+"""Exchanges records between host and GPU for each training step, at little cost to either side.
 
-Frame and inputs of a step lie side by side in one slot of a ring in pinned memory, and one copy brings both to the
-GPU; results come back in pinned memory. What a camera puts into a frame is worked out once. The ring has more slots
-than steps may be queued, so that a slot is free again when its turn comes. Read `cuda/training_step.py` next.
+Frame and inputs of a step are next to each other in one slot of a ring in pinned memory, and one copy brings both to
+the GPU. Results come back in pinned memory. A camera's part of a frame is worked out once. The ring has more slots than
+steps may be queued, so that a slot is free again when its turn comes. Read `cuda/training_step.py` next.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.cuda.launch.arguments import struct_layout
 from splatscope.kernels.cuda.launch.buffers import Capacity, TorchMemory
-from splatscope.kernels.cuda.plan.passes import Scene, frame_dtype, frame_record, source
+from splatscope.kernels.cuda.plan.passes import Scene, constant, frame_dtype, frame_record, source
 from splatscope.kernels.types import Camera, RenderSettings
 
-RESULT_SLOTS = 64  # step.cuh
+RESULT_SLOTS = constant("step.cuh", "RESULT_SLOTS")
 KEPT_CAMERAS = 1 << 14
 
 
 @cache
 def step_dtype(name: str) -> np.dtype[Any]:
-    """The layout of a struct of step.cuh."""
+    """Returns the layout of a struct of step.cuh."""
     return struct_layout(source("step.cuh").text, name).dtype
 
 
 class StepRecords:
-    """`slots` steps may be on their way."""
+    """Keeps the records of steps; `slots` steps may be on their way."""
 
     def __init__(self, memory: TorchMemory, slots: int) -> None:
         frame, inputs = frame_dtype(), step_dtype("StepInputs")
@@ -49,7 +49,7 @@ class StepRecords:
 
     def write(self, sequence: int, scene: Scene, camera: Camera, settings: RenderSettings, capacity: Capacity,
               epoch: int) -> np.void:  # fmt: skip
-        """Fills in the frame of a step. Returns its StepInputs, zeros, for the caller to fill in before `send`."""
+        """Fills in the frame of a step. Returns its StepInputs, all zero, for the caller to fill in before `send`."""
         _, row, frame, inputs = self._slots[sequence % len(self._slots)]
         known = self._cameras.get(id(camera))
         if known is None:
@@ -66,11 +66,11 @@ class StepRecords:
         return inputs
 
     def send(self, sequence: int) -> None:
-        """Copies both to the GPU, in the order of launches."""
+        """Copies frame and inputs to the GPU, in the order of launches."""
         self._memory.upload(self._on_device, self._slots[sequence % len(self._slots)][0])
 
     def result(self, sequence: int) -> dict[str, Any]:
-        """The StepResult of a step that is over."""
+        """Returns the StepResult of a step that is over."""
         row = self._results[sequence % RESULT_SLOTS]
         found = dict(zip(row.dtype.names, row.item(), strict=True))
         assert found["sequence"] == sequence

@@ -1,10 +1,13 @@
-"""Splats under training in device memory: parameters, both moments, and what density control wants to know.
+"""Keeps splats under training in device memory: parameters, both moments, statistics for density control.
 
-All arrays have room for `rows` splats, of which the first `count` exist, so that splats come and go without a new
-address while the room lasts: captured graphs stay valid. Harmonics always have 16 rows; those above the degree in use
-are zero. The raw ones are kept for one sh_dtype (`harmonics.py`) and come and go as float32. Rows are the first axis
-everywhere. What changes them: `cuda/training_step.py`, and between steps `assign` and the methods after it, which move
-no more rows than they must and need no memory but for the rows they move.
+- All arrays have room for `rows` splats, of which the first `count` exist. So splats come and go without a new address
+  while the room lasts, and captured graphs stay valid.
+- Harmonics always have 16 rows; rows above the degree in use are zero. Raw harmonics are kept for one sh_dtype
+  (`harmonics.py`) and are passed in and out as float32.
+- Rows are the first axis everywhere.
+
+Steps change the arrays (`cuda/training_step.py`), and between steps `assign` and the methods after it. These move no
+more rows than they must, and need memory only for the rows they move.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
-from splatscope.kernels.cuda.launch.buffers import Memory
+from splatscope.kernels.cuda.launch.buffers import DeviceArray, Memory
 from splatscope.kernels.cuda.plan.passes import SH_ROWS, Scene
 from splatscope.kernels.cuda.step.harmonics import KEYS, copy_harmonics, numbers_of, words_of
 from splatscope.kernels.errors import NoRoomError
@@ -29,15 +32,18 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "sh": (SH_ROWS, 3),
 }
 KINDS = ("raw", "first", "second")  # parameters, first and second moments
-SH_ARRAYS = ("sh", "sh lower")  # of raw harmonics: what kernels read, and with split the other halves
-BESIDE = 256  # bytes a row, about, of a step's own buffers (cuda/launch/buffers.py) in addition to these
-ROOM_STEP = 4096  # rows are multiples
-GROWTH = 1.3  # of what was asked for, when rows run out
+SH_ARRAYS = ("sh", "sh lower")  # arrays of raw harmonics: the one kernels read, and with split the lower halves
+BESIDE = 256  # bytes a row, about, of a step's own buffers (cuda/launch/buffers.py)
+ROOM_STEP = 4096  # rows are multiples of this
+ROW_GROWTH = 1.3  # rows allocated when they run out, times those asked for
 
 
 class DeviceGaussians(Gaussians):
-    """Splats on a GPU in the place of ones on the host. A CUDA backend draws `scene` as it is; whoever asks for an
-    array gets a copy, made at that moment. Before either `before_read` is called."""
+    """Stands for splats on the host while they are on a GPU.
+
+    A CUDA backend draws `scene` as it is. Every access to an array makes a copy on the host. `before_read` is called
+    before both.
+    """
 
     def __init__(self, scene: Scene, sh_rows: int, before_read: Callable[[], None]) -> None:
         object.__setattr__(self, "_scene", scene)
@@ -67,12 +73,12 @@ class DeviceGaussians(Gaussians):
         return super().__getattribute__(name)
 
 
-def _fetched(tensor: Any) -> Float32:
+def _fetched(tensor: DeviceArray) -> Float32:
     return np.ascontiguousarray(tensor.cpu().numpy()).copy()
 
 
 class SplatBuffers:
-    """`rows` splats' worth of memory. `before_move` is called before addresses change: let go of them."""
+    """Keeps memory for `rows` splats. `before_move` is called before addresses change: drop them then."""
 
     def __init__(
         self,
@@ -95,50 +101,52 @@ class SplatBuffers:
         zeros = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
         self.assign({"raw": tensors, "first": zeros, "second": zeros})
 
-    def array(self, kind: str, name: str) -> Any:
-        """All rows of one array, those that do not exist included: what kernels are given."""
+    def array(self, kind: str, name: str) -> DeviceArray:
+        """Returns all rows of one array, unused rows included, as kernels take it."""
         return self._arrays[kind, name]
 
-    def view(self, kind: str) -> dict[str, Any]:
-        """The existing rows of one kind by parameter, `sh_rows` of harmonics: views that later steps change. But raw
-        harmonics that are kept in words are a copy."""
+    def view(self, kind: str) -> dict[str, DeviceArray]:
+        """Returns the existing rows of one kind by parameter, `sh_rows` of harmonics: views that later steps change.
+
+        Raw harmonics that are kept in words are a copy.
+        """
         if kind == "raw":
             sh = numbers_of(self._of_existing(self.harmonics), self.sh_dtype)
             return self.geometry() | {"sh": sh[:, : self.sh_rows]}
         views = {name: self._arrays[kind, name][: self.count] for name in SHAPES}
         return views | {"sh": views["sh"][:, : self.sh_rows]}
 
-    def geometry(self) -> dict[str, Any]:
-        """The existing rows of all raw parameters but harmonics: views that later steps change."""
+    def geometry(self) -> dict[str, DeviceArray]:
+        """Returns the existing rows of all raw parameters but harmonics: views that later steps change."""
         return {name: self._arrays["raw", name][: self.count] for name in SHAPES if name != "sh"}
 
     @property
-    def harmonics(self) -> dict[str, Any]:
+    def harmonics(self) -> dict[str, DeviceArray]:
         """All rows of the raw harmonics as they are kept."""
         return self._harmonics_in(self._arrays)
 
     @property
-    def lower_halves(self) -> Any | None:
+    def lower_halves(self) -> DeviceArray | None:
         """[rows, 16, 3] int16 that belong to `array("raw", "sh")`; None unless sh_dtype is split."""
         return self._arrays.get(("raw", "sh lower"))
 
     @property
-    def pull(self) -> Any:
+    def pull(self) -> DeviceArray:
         """[N] summed length of dL/d(projected mean) in NDC units."""
         return self._arrays["statistics", "pull"][: self.count]
 
     @property
-    def stepped(self) -> Any:
-        """[rows] int32: the step after which the harmonics stand (cuda/source/lazy.cuh)."""
+    def stepped(self) -> DeviceArray:
+        """[rows] int32: the step up to which each splat's harmonics are (cuda/source/lazy.cuh)."""
         return self._arrays["statistics", "stepped"]
 
     @property
-    def seen(self) -> Any:
+    def seen(self) -> DeviceArray:
         """[N] int32: steps that saw the splat, since `forget`."""
         return self._arrays["statistics", "seen"][: self.count]
 
     def forget(self) -> None:
-        """Begins the statistics anew."""
+        """Sets the statistics to zero."""
         for name in ("pull", "seen"):
             self._arrays["statistics", name].zero_()
 
@@ -150,29 +158,29 @@ class SplatBuffers:
             self._scene = Scene(self.count, 3, sh=sh, sh_dtype=self.sh_dtype, **self.geometry())
         return self._scene
 
-    def holds(self, state: Mapping[str, Mapping[str, Any]], name: str) -> bool:
-        """Whether all kinds of a parameter are these arrays' own."""
+    def holds(self, state: Mapping[str, Mapping[str, DeviceArray]], name: str) -> bool:
+        """Returns True if all kinds of a parameter are views of these arrays."""
         return all(self._is_own(kind, name, state[kind].get(name)) for kind in KINDS)
 
-    def _is_own(self, kind: str, name: str, given: Any | None) -> bool:
-        """Harmonics in words are given as copies; their own are left out."""
+    def _is_own(self, kind: str, name: str, given: DeviceArray | None) -> bool:
+        """Returns True for a view of these arrays, and for None: harmonics in words are left out if unchanged."""
         if given is None:
             return True
         own = self._arrays[kind, name][: self.count]
         own = own[:, : self.sh_rows] if name == "sh" else own
         return given.data_ptr() == own.data_ptr() and given.shape == own.shape and given.dtype == own.dtype
 
-    def assign(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Other splats: kind -> parameter -> tensor [N, …] on any device, harmonics with as many rows as they have.
+    def assign(self, state: Mapping[str, Mapping[str, DeviceArray]]) -> None:
+        """Replaces the splats: kind -> parameter -> tensor [N, …] on any device, harmonics with any number of rows.
 
-        Tensors that are views of these arrays stay as they are; others must not overlap them. Raw harmonics that are
-        left out stay as well. Statistics begin anew if the number of splats changes. Raises NoRoomError where there is
-        no room for more; then nothing has changed.
+        Tensors that are views of these arrays stay as they are; other tensors must not overlap the arrays. Raw
+        harmonics that are left out stay as well. Statistics become zero if the number of splats changes. Raises
+        NoRoomError where there is no room for more; then nothing has changed.
         """
         count, sh_rows = state["first"]["sh"].shape[:2]
         arrays, rows, moves = self._arrays, self.rows, count > self.rows
-        if moves:  # what there is stays until the larger arrays have been had
-            rows = _rounded(GROWTH * count)
+        if moves:  # the old arrays stay until the larger ones are allocated
+            rows = _rounded(ROW_GROWTH * count)
             arrays = self._new_arrays(rows)
         for kind in KINDS:
             for name, tensor in state[kind].items():
@@ -196,21 +204,26 @@ class SplatBuffers:
             self.forget()
 
     def make_room(self, count: int) -> None:
-        """Room for so many splats and for what a step with them needs. Raises NoRoomError; then nothing has changed."""
+        """Makes room for `count` splats and for the buffers of a step with them.
+
+        Raises NoRoomError; then nothing has changed.
+        """
         if count <= self.rows:
             return
-        rows = _rounded(GROWTH * count)
+        rows = _rounded(ROW_GROWTH * count)
         beside = self._memory.empty("training with more splats", (rows, BESIDE), "u1")
         arrays = self._new_arrays(rows)
-        del beside  # a step finds that much
+        del beside  # it was taken to see that a step finds this much
         for key, array in self._arrays.items():
             arrays[key][: self.count].copy_(array[: self.count])
         self._before_move()
         self._arrays, self.rows, self._scene = arrays, rows, None
 
     def keep_harmonics_as(self, sh_dtype: str) -> None:
-        """The same raw harmonics in the arrays of another sh_dtype: to the bit, but that bf16 rounds to the nearest.
-        Steps that were launched before may still run. Raises NoRoomError; then nothing has changed."""
+        """Moves raw harmonics to arrays of another sh_dtype, to the bit, except that bf16 rounds to the nearest.
+
+        Steps that were launched before may still run. Raises NoRoomError; then nothing has changed.
+        """
         import torch
 
         if sh_dtype == self.sh_dtype:
@@ -225,11 +238,11 @@ class SplatBuffers:
         others = {key: array for key, array in self._arrays.items() if key not in {("raw", name) for name in SH_ARRAYS}}
         self._arrays, self._scene, self.sh_dtype = others | new, None, sh_dtype
 
-    def replace_rows(self, kept: Any, born: Mapping[str, Any]) -> None:
-        """Only the rows where the mask `kept` [N] is true, and those of `born` by parameter, with zero moments.
+    def replace_rows(self, kept: DeviceArray, born: Mapping[str, DeviceArray]) -> None:
+        """Keeps rows where the mask `kept` [N] is true, and adds the rows of `born` by parameter, with zero moments.
 
-        What is born takes the places of rows that go; what places are left over then are filled from the end.
-        Statistics begin anew if the number of splats changes. Raises NoRoomError; then nothing has changed.
+        New rows take the places of removed rows; remaining places are filled from the end. Statistics become zero if
+        the number of splats changes. Raises NoRoomError; then nothing has changed.
         """
         import torch
 
@@ -251,15 +264,15 @@ class SplatBuffers:
             self.count, self._scene = count, None
             self.forget()
 
-    def write_rows(self, rows: Any, raw: Mapping[str, Any], with_momentum: bool) -> None:
-        """Other parameters in the given rows [M]; moments stay or are cleared."""
+    def write_rows(self, rows: DeviceArray, raw: Mapping[str, DeviceArray], with_momentum: bool) -> None:
+        """Writes parameters of the given rows [M]; their moments stay or are cleared."""
         self._write(rows, raw)
         for kind in () if with_momentum else KINDS[1:]:
             for name in SHAPES:
                 self._arrays[kind, name].index_fill_(0, rows, 0)
 
-    def reorder(self, order: Any) -> None:
-        """Row i from row order[i], statistics as well. Raises torch.OutOfMemoryError; then nothing has changed."""
+    def reorder(self, order: DeviceArray) -> None:
+        """Moves row order[i] to row i, statistics too. Raises torch.OutOfMemoryError; then nothing has changed."""
         import torch
 
         widest = self._arrays["first", "sh"][: self.count]
@@ -272,11 +285,11 @@ class SplatBuffers:
             rows.copy_(found)
 
     def raise_sh_rows(self, sh_rows: int) -> None:
-        """Puts so many rows of harmonics in use at least; new ones are zero."""
+        """Puts at least `sh_rows` rows of harmonics in use; new rows are zero."""
         self.sh_rows = max(self.sh_rows, sh_rows)
 
-    def _write(self, rows: Any, values: Mapping[str, Any]) -> None:
-        """Raw parameters. Harmonics beyond those given stay."""
+    def _write(self, rows: DeviceArray, values: Mapping[str, DeviceArray]) -> None:
+        """Writes raw parameters. Rows of harmonics beyond those given stay."""
         for name, value in values.items():
             if name != "sh":
                 self._arrays["raw", name].index_copy_(0, rows, value)
@@ -285,11 +298,11 @@ class SplatBuffers:
                 self.harmonics[key][:, : value.shape[1]].index_copy_(0, rows, words)
 
     def gaussians(self) -> Gaussians:
-        """Copies of the parameters on the host. Waits for the GPU."""
+        """Returns copies of the parameters on the host. Waits for the GPU."""
         return Gaussians(**{name: _fetched(tensor) for name, tensor in self.view("raw").items()})
 
-    def _new_arrays(self, rows: int) -> dict[tuple[str, str], Any]:
-        """Arrays of so many rows. Raises NoRoomError where there is no room."""
+    def _new_arrays(self, rows: int) -> dict[tuple[str, str], DeviceArray]:
+        """Returns new arrays of `rows` rows. Raises NoRoomError where there is no room."""
         arrays = {
             (kind, name): self._memory.empty(f"{kind} {name}", (rows, *shape), "f4")
             for kind in KINDS
@@ -301,17 +314,17 @@ class SplatBuffers:
             arrays["statistics", name] = self._memory.empty(name, (rows,), dtype)
         return arrays
 
-    def _new_harmonics(self, rows: int, sh_dtype: str) -> dict[tuple[str, str], Any]:
-        """Arrays for raw harmonics."""
+    def _new_harmonics(self, rows: int, sh_dtype: str) -> dict[tuple[str, str], DeviceArray]:
+        """Returns new arrays for raw harmonics."""
         names, dtype = SH_ARRAYS[: len(KEYS[sh_dtype])], "f4" if sh_dtype == "f32" else "u2"
         return {("raw", name): self._memory.empty(f"raw {name}", (rows, *SHAPES["sh"]), dtype) for name in names}
 
-    def _of_existing(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """The existing rows."""
+    def _of_existing(self, arrays: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
+        """Returns the existing rows of some arrays."""
         return {name: array[: self.count] for name, array in arrays.items()}
 
-    def _harmonics_in(self, arrays: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-        """Those of the arrays by the names of `KEYS`."""
+    def _harmonics_in(self, arrays: Mapping[tuple[str, str], DeviceArray]) -> dict[str, DeviceArray]:
+        """Returns the raw harmonics among some arrays, by the names of `KEYS`."""
         keys = KEYS[self.sh_dtype]
         return {key: arrays["raw", name] for key, name in zip(keys, SH_ARRAYS[: len(keys)], strict=True)}
 
