@@ -1,1 +1,1 @@
-"""Plans the launches of a forward and a backward pass."""
+"""Plans a pass as a list of kernel launches: one file a stage, put together in `planner.py`."""
