@@ -1,1 +1,1 @@
-"""Everything that comes from or goes to disk: splat files, captures, images, the demo scene."""
+"""Reads and writes all files: splats, captures, images, the demo scene."""

@@ -1,7 +1,7 @@
 """Opens whatever a person points at: a splat file, a trained model's folder, or a dataset.
 
-Two tables drive it. To add a splat format, write its reader in a file of its own and name it in
-`FILE_FORMATS`; to add a kind of folder, add a row to `FOLDER_FORMATS`. Nothing else needs to change.
+Two tables drive it. To add a splat format, write its reader in its own file and name it in `FILE_FORMATS`. To add a
+kind of folder, add a row to `FOLDER_FORMATS`. Nothing else needs to change.
 """
 
 from __future__ import annotations
@@ -50,38 +50,38 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
 
-_OFFSET_SAMPLE = 100_000  # positions looked at to see whether a scene lies far from the origin
+_OFFSET_SAMPLE = 100_000  # positions tested for being far from the origin
 
 
 @dataclass(frozen=True, eq=False)
 class SplatFile:
-    """Splats from disk and what is known about how they were trained."""
+    """Holds splats from disk and what is known about their training."""
 
-    path: Path  # the file itself, also when its model folder was opened
+    path: Path  # the file itself, even if its model folder was opened
     kind: Literal["splats", "model"]  # a file on its own, or one in a model folder
     gaussians: Gaussians
     cameras: NamedCameras  # training cameras, () if unknown
     background: tuple[float, float, float]  # RGB the splats were trained over; black if unknown
     iteration: int | None  # training iteration, None if unknown
     warnings: tuple[str, ...] = ()  # one sentence each
-    offset: Offset = NO_OFFSET  # taken off every position and camera; `write_ply` adds it back
-    filter: Filter = "plain"  # of `ProjectPolicy`: the one the splats were trained with, as far as the file says
+    offset: Offset = NO_OFFSET  # subtracted from every position and camera; `write_ply` adds it back
+    filter: Filter = "plain"  # filter of `ProjectPolicy` for which the splats were trained, if the file says it
     reading: str = ""  # the warning among `warnings` that tells how values were read, empty if as usual
 
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A splat file by the end of its name; without a reader it is refused by name."""
+    """Describes a splat format by the end of its name. Without a reader, such a file is refused by name."""
 
     suffix: str  # lower case; longer ones come first
     name: str
-    read: Callable[[Path, Offset], Gaussians] | None  # the offset is taken off the positions in float64
-    begins: Callable[[bytes], bool] | None = None  # tells the format by a file's first bytes, whatever it is called
+    read: Callable[[Path, Offset], Gaussians] | None  # subtracts the offset from positions in float64
+    begins: Callable[[bytes], bool] | None = None  # recognises the format by a file's first bytes, whatever its name
 
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """A kind of folder: how to tell it, what to say of it, how to open it."""
+    """Describes a kind of folder: how to recognise it, what to say of it, how to open it."""
 
     name: str
     contents: str  # what was looked for, in words
@@ -94,9 +94,9 @@ def open_path(
 ) -> SplatFile | Capture:
     """Opens a splat file, a model folder (its highest iteration) or a dataset folder.
 
-    Pointing one level too deep (`images`, `sparse`, `point_cloud`) or too high (the only thing to open in a
-    folder) is understood. `images` names the folder of photographs; `masks` how they may have been used where cameras
-    had to be found, the preferred way first; `axes` those of the cameras in the files. Raises InputError.
+    A path that is one level too deep (`images`, `sparse`, `point_cloud`) or too high (a folder with only one thing to
+    open) works too. `images` names the folder of photographs. `masks` lists how masks may have been used to find
+    cameras, the preferred way first. `axes` are those of the cameras in the files. Raises InputError.
     """
     path = _absolute(path)
     with _system_errors_explained(path):
@@ -112,7 +112,7 @@ def open_path(
 def open_capture(
     path: Path | str, images: str = "images", masks: Sequence[MaskUse] = MASK_USES, axes: AxesChoice = "auto"
 ) -> Capture:
-    """Opens a dataset and nothing else; for training. Otherwise like `open_path`. Raises InputError."""
+    """Opens a dataset, and nothing else, for training. Otherwise like `open_path`. Raises InputError."""
     folder = _absolute(path)
     with _system_errors_explained(folder):
         dataset = next((f for f in _DATASETS if folder.is_dir() and f.matches(folder)), None)
@@ -124,11 +124,11 @@ def open_capture(
     )
 
 
-@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which the warnings tell of
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files; the warnings name them
 def read_splat_file(path: Path, activated: Activated = "auto") -> SplatFile:
-    """Splats from one file, with cameras and background if it lies in a model folder.
+    """Reads splats from one file, with cameras and background if it is in a model folder.
 
-    `activated` says which values the file holds without logarithm and logit; "auto" judges by the values. Raises
+    `activated` tells which values the file holds without logarithm and logit; "auto" judges by the values. Raises
     InputError.
     """
     read = _reader(path)
@@ -155,7 +155,7 @@ def read_splat_file(path: Path, activated: Activated = "auto") -> SplatFile:
 
 
 def reread(opened: SplatFile | Capture, activated: Activated) -> SplatFile | Capture:
-    """The same with the values of splats read as `activated` says. Raises InputError."""
+    """Reads the file again, with the values of splats taken as `activated` says. Raises InputError."""
     is_other = isinstance(opened, SplatFile) and activated != "auto"
     return read_splat_file(opened.path, activated) if is_other else opened
 
@@ -205,15 +205,15 @@ FOLDER_FORMATS = (
     FolderFormat("dataset under another name", "a JSON file with frames", has_other_frames, read_other_frames),
 )
 
-_DATASETS = FOLDER_FORMATS[1:]  # training may have left its model in the dataset's own folder
+_DATASETS = FOLDER_FORMATS[1:]  # training may have written its model into the dataset's folder
 _INNER_FOLDERS = ("images", "input", "sparse", "point_cloud", "train", "test", "val", "corrected_images", "rgb", "rgbd")
-_ANY_ENDINGS = ("", ".txt", ".bin", ".bak", ".old", ".tmp", ".part", ".download")  # a PLY may be found behind them
+_ANY_ENDINGS = ("", ".txt", ".bin", ".bak", ".old", ".tmp", ".part", ".download")  # endings that a PLY may have
 _MODEL_FILES = tuple(f"{name}{suffix}" for name in ("cameras", "images", "points3D") for suffix in (".bin", ".txt"))
 
 
 @contextmanager
 def _system_errors_explained(path: Path) -> Iterator[None]:
-    """Folders are walked in many places; whatever the system refuses there becomes one sentence."""
+    """Turns an error of the operating system, in any walk through folders, into one sentence."""
     try:
         yield
     except OSError as error:
@@ -222,7 +222,7 @@ def _system_errors_explained(path: Path) -> Iterator[None]:
 
 
 def _absolute(path: Path | str) -> Path:
-    """Without "~", "." and "..", so that names and parents mean what they say."""
+    """Returns the path without "~", "." and "..", so that its names and parents are real."""
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 
@@ -259,7 +259,7 @@ def _open_folder(path: Path, images: str, masks: Sequence[MaskUse], axes: AxesCh
     folder_format = _recognised(path)
     if folder_format is not None:
         return folder_format.read(path, images, axes)
-    is_images = path.name.startswith("images")  # also images_4 and the like: those photographs are meant
+    is_images = path.name.startswith("images")  # also images_4 and similar: these photographs are meant
     above = _recognised(path.parent) if is_images or path.name in _INNER_FOLDERS else None
     if above is not None:
         return above.read(path.parent, path.name if is_images else images, axes)
@@ -274,14 +274,14 @@ def _open_folder(path: Path, images: str, masks: Sequence[MaskUse], axes: AxesCh
         refuse_half_a_model(path)
     refused = [child for child in children if child.is_file() and _format_by_name(child)]
     if refused and not below:
-        return _open_file(refused[0], images, axes)  # which says what that file is and what to do
+        return _open_file(refused[0], images, axes)  # its error says what the file is and what to do
     if not below and (bare := bare_photographs(path, images)) is not None:
         return _open_bare(path, *bare, masks)
     raise InputError(_nothing_to_open(path, children, below))
 
 
 def _open_bare(path: Path, folder: Path, count: int, masks: Sequence[MaskUse]) -> Capture:
-    """Photographs whose cameras were found earlier."""
+    """Opens photographs whose cameras an earlier search found."""
     found = known_cameras(folder, masks, beside=folder != path)
     if found is None:
         if said := other_cameras(path):
@@ -311,13 +311,13 @@ def _can_open(child: Path) -> bool:
     try:
         if child.is_dir():
             return _recognised(child) is not None or any(is_splat_file(file) for file in child.glob("*.ply"))
-    except OSError:  # a folder that may not be looked into does not stop the search
+    except OSError:  # a folder without read permission does not stop the search
         return False
     return is_splat_file(child)
 
 
 def is_splat_file(file: Path) -> bool:
-    """Returns True for a file that opens as splats by its name, or that begins as PLY and has no telling ending."""
+    """Returns True for a file that opens as splats by its name, or begins as PLY and has no telling ending."""
     file_format = _format_by_name(file)
     if file_format is None:
         return file.suffix.lower() in _ANY_ENDINGS and is_ply(starts(file, 8))
@@ -325,7 +325,7 @@ def is_splat_file(file: Path) -> bool:
 
 
 def _nothing_to_open(path: Path, children: list[Path], below: list[Path]) -> str:
-    """What was looked for, what was found, and what comes nearest."""
+    """Returns the error about a path that does not open: what was looked for, what was found, and the nearest match."""
     if below:
         return f"{path} holds {len(below)} things that could be opened; choose one: {_names(below)}."
     if said := nothing_else(path):
@@ -341,7 +341,7 @@ def _names(paths: list[Path]) -> str:
 
 
 def _nearest_existing(path: Path) -> str:
-    """Where a path stops being true, for the sentence that says it does not exist."""
+    """Returns the longest part of a path that exists, for the sentence about a path that does not."""
     parent = next((p for p in path.parents if p.is_dir()), None)
     if parent is None:
         return ""

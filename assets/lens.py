@@ -1,7 +1,7 @@
-"""Lenses: every camera model of COLMAP, and the pinhole camera that a photograph fits once it is undistorted.
+"""Describes lenses: every camera model of COLMAP, and the pinhole camera that fits an undistorted photograph.
 
-Only numbers are handled here; pixels are warped in `photographs/undistort.py`. pycolmap knows the models and is
-imported where it is needed: captures whose lenses are pinholes never load it.
+Handles numbers only; `photographs/undistort.py` warps pixels. pycolmap knows the models. It is imported only where
+needed, so captures whose lenses are pinholes never load it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from splatscope.assets.files.json_fields import SIZE_LIMIT
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 
-# The names of the parameters of each of COLMAP's models, in the order of the models' ids.
+# Parameter names of each of COLMAP's models, in the order of the models' ids.
 PARAMETERS = {
     "SIMPLE_PINHOLE": ("f", "cx", "cy"),
     "PINHOLE": ("fx", "fy", "cx", "cy"),
@@ -46,7 +46,7 @@ PARAMETERS = {
     "EUCM": ("fx", "fy", "cx", "cy", "alpha", "beta"),
     "EQUIRECTANGULAR": ("w", "h"),
 }
-# Models with one focal length are the same as these with two, and those can follow a stretched photograph.
+# Models with one focal length, and the same models with two, which can follow a stretched photograph.
 _WITH_TWO_FOCALS = {
     "SIMPLE_PINHOLE": "PINHOLE",
     "SIMPLE_RADIAL": "OPENCV",
@@ -56,18 +56,18 @@ _WITH_TWO_FOCALS = {
     "SIMPLE_FISHEYE": "FISHEYE",
     "SIMPLE_DIVISION": "DIVISION",
 }
-_PANORAMAS = ("EQUIRECTANGULAR", "SPHERICAL")  # the second is the name that other tools write
+_PANORAMAS = ("EQUIRECTANGULAR", "SPHERICAL")  # SPHERICAL is the name that other tools write
 _READ = tuple(model for model in PARAMETERS if model not in _PANORAMAS)
-_PINHOLE_AT_ZERO = ("PINHOLE", "OPENCV", "FULL_OPENCV", "DIVISION")  # with all distortion parameters zero
-CUT_PANORAMAS = " Cut the panoramas into perspective pictures first."  # after the sentence that refuses them
-_NEGLIGIBLE = 0.05  # px; a lens that bends nothing by more is a pinhole
-_FOCALS = (1e-4, 1e5)  # times the longer side; a lens outside sees 2 arc seconds, or all of a hemisphere in a pixel
-_GRID = 17  # points along each side of a picture at which that is looked at
+_PINHOLE_AT_ZERO = ("PINHOLE", "OPENCV", "FULL_OPENCV", "DIVISION")  # pinholes if all distortion parameters are zero
+CUT_PANORAMAS = " Cut the panoramas into perspective pictures first."  # follows the sentence that refuses them
+_NEGLIGIBLE = 0.05  # px; a lens that bends every ray by less is a pinhole
+_FOCALS = (1e-4, 1e5)  # limits, times the longer side; beyond, a lens sees 2 arc seconds, or a hemisphere in a pixel
+_GRID = 17  # points along each side of a picture at which bending is measured
 
 
 @dataclass(frozen=True)
 class Lens:
-    """A camera model of COLMAP with two focal lengths, on a grid of pixels (centres at +0.5)."""
+    """Describes a camera model of COLMAP with two focal lengths, on a grid of pixels (centres at +0.5)."""
 
     model: str  # COLMAP's name
     width: int  # px
@@ -76,7 +76,7 @@ class Lens:
 
     @staticmethod
     def from_colmap(model: str, width: int, height: int, params: Sequence[float], where: str) -> Lens:
-        """A lens from COLMAP's own fields. Raises InputError for a model not known and for senseless numbers."""
+        """Makes a lens from COLMAP's own fields. Raises InputError for an unknown model and for impossible numbers."""
         if model not in _READ:
             hint = CUT_PANORAMAS if model in _PANORAMAS else ""
             known = ", ".join(_READ)
@@ -94,25 +94,25 @@ class Lens:
         return Lens(model, int(width), int(height), tuple(values))
 
     def resized(self, width: int, height: int) -> Lens:
-        """The same lens over another pixel grid."""
+        """Returns the same lens for another pixel grid."""
         sx, sy = width / self.width, height / self.height
         fx, fy, cx, cy, *distortion = self.params
         return replace(self, width=width, height=height, params=(fx * sx, fy * sy, cx * sx, cy * sy, *distortion))
 
     @property
     def is_pinhole(self) -> bool:
-        """True if it bends no ray by more than a twentieth of a pixel."""
+        """Returns True if it bends no ray by more than a twentieth of a pixel."""
         return _bends_nothing(self)
 
     def camera(self, view_from_world: NDArray[np.float64]) -> Camera:
-        """The camera of an undistorted photograph: of this lens if it is a pinhole, else of `straightened`."""
+        """Returns the camera of an undistorted photograph: this lens if it is a pinhole, else `straightened`."""
         straight = self if self.is_pinhole else straightened(self)
         fx, fy, cx, cy = straight.params[:4]
         return Camera.from_matrix(view_from_world, straight.width, straight.height, fx, fy, cx, cy)
 
 
 def check_intrinsics(width: int, height: int, values: Sequence[float], where: str) -> None:
-    """Raises InputError for focal lengths and a principal point, the first four `values` in px, of no real lens."""
+    """Raises InputError unless focal lengths and principal point, the first four `values` in px, are possible."""
     fx, fy, cx, cy = values[:4]
     longest = max(width, height)
     if not (_FOCALS[0] * longest <= min(fx, fy) and max(fx, fy, abs(cx), abs(cy)) <= _FOCALS[1] * longest):
@@ -124,9 +124,9 @@ def check_intrinsics(width: int, height: int, values: Sequence[float], where: st
 
 @lru_cache(maxsize=4096)
 def straightened(lens: Lens) -> Lens:
-    """The pinhole whose picture, in COLMAP's way, is as large as it can be without unseen pixels.
+    """Returns the largest pinhole whose picture has no unseen pixels, computed as COLMAP does.
 
-    Focal lengths stay, so the scale in the middle does too; width and height change. Raises InputError.
+    Focal lengths stay, and with them the scale in the middle; width and height change. Raises InputError.
     """
     pycolmap = colmap_library()
     try:
@@ -137,7 +137,7 @@ def straightened(lens: Lens) -> Lens:
 
 
 def as_colmap(lens: Lens) -> Any:
-    """The lens as a pycolmap Camera."""
+    """Returns the lens as a pycolmap Camera."""
     pycolmap = colmap_library()
     camera = pycolmap.Camera.create_from_model_name(1, lens.model, lens.params[0], lens.width, lens.height)
     camera.params = list(lens.params)
@@ -145,9 +145,10 @@ def as_colmap(lens: Lens) -> Any:
 
 
 def colmap_library() -> Any:
-    """pycolmap, silent: its failures arrive as exceptions, and what it would print means nothing to a user.
+    """Imports pycolmap and silences it. Its failures arrive as exceptions; what it would print means nothing to a user.
 
-    Pillow must come first: loaded after pycolmap, its PNG encoder freed foreign memory (pycolmap 4.2, Linux).
+    Pillow must be loaded first: loaded after pycolmap, its PNG encoder freed memory that was not its own (pycolmap 4.2,
+    Linux).
     """
     from PIL import Image
 
@@ -160,9 +161,9 @@ def colmap_library() -> Any:
 
 @contextmanager
 def _ending_kept() -> Iterator[None]:
-    """What SIGTERM does stays: pycolmap's logging library would print a stack and end the process at once.
+    """Keeps the present handler of SIGTERM: pycolmap's logging library would print a stack and end the process at once.
 
-    Through the C library, because the window reads captures on a thread, where Python may not set handlers.
+    Uses the C library, because the window reads captures on a thread, where Python may not set handlers.
     """
     if sys.platform == "win32":
         yield

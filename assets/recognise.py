@@ -1,7 +1,7 @@
-"""Names files that do not open, by what they are, and says what to do with them.
+"""Names files that do not open, and says what to do with them.
 
 `KNOWN` is the table: exports of other programs, archives, videos, meshes, photographs of kinds that are not read. A new
-kind is one row. What opens is decided in `formats.py`, which asks here last.
+kind is one row. `formats.py` decides what opens and asks here last.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from splatscope.assets.files.lfs import LFS_SENTENCE, lfs_pointer, starts
 from splatscope.assets.photographs.images import UNREAD
 from splatscope.kernels.wording import counted
 
-_FILES, _FOLDERS = 2000, 50  # of a folder that are looked at
+_FILES, _FOLDERS = 2000, 50  # how many of a folder are looked at
 _COLMAP = "Export as COLMAP (cameras, images and points3D as .txt or .bin)"
 _ZIP = rb"PK\x03\x04"
 
 
 @dataclass(frozen=True)
 class Known:
-    """A kind of file that does not open."""
+    """Describes a kind of file that does not open."""
 
     name: str
-    endings: tuple[str, ...]  # of names, lower case; () for any
-    begins: bytes  # a regular expression for its first bytes; b"" where the ending says enough
+    endings: tuple[str, ...]  # ends of names, lower case; () for any
+    begins: bytes  # a regular expression for its first bytes; b"" if the ending is enough
     advice: str  # what to do, in one sentence
-    has_cameras: bool = False  # it says where photographs were taken
+    has_cameras: bool = False  # the file has cameras of photographs
 
 
 def _cameras(name: str, endings: tuple[str, ...], begins: bytes, how: str) -> Known:
@@ -129,7 +129,7 @@ def known(file: Path, start: bytes | None = None) -> Known | None:
 
 
 def said_of(file: Path) -> str:
-    """Returns a sentence or two about a file that does not open; empty if it is not known."""
+    """Returns one or two sentences about a file that does not open; empty if its kind is not known."""
     start = starts(file)
     if lfs_pointer(start):
         return f"{file} does not open: {LFS_SENTENCE}"

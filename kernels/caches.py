@@ -1,7 +1,7 @@
-"""The user's cache: folders for what can be made again, which belong to this user alone.
+"""Makes folders of the user's cache, for files that can be made again. Only this user may write to them.
 
-Compiled kernels are code, so whoever can write there can do what this user can: a folder of somebody else is refused,
-and what lies in one that others could write to is not run.
+Compiled kernels are code: whoever can write to their folder can run code as this user. A folder of another user is
+therefore refused, and code in a folder that others could write to is not run.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def cache_path() -> Path:
 def private_folder(path: Path) -> Path:
     """Makes a folder that is closed to others whatever the umask is, and the folders above it; returns it.
 
-    A link is followed if it is this user's own, but what it leads to is not changed. Raises OSError if that cannot be,
-    if the folder is somebody else's, or if others could put another one in its place.
+    A link is followed if it belongs to this user, but the folder it leads to is not changed. Raises OSError if the
+    folder cannot be made, if it belongs to another user, or if others could replace it.
     """
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
@@ -54,7 +54,7 @@ def private_folder(path: Path) -> Path:
 
 
 def code_folder(path: Path) -> Path:
-    """Makes a `private_folder` for code that will be run: emptied if others could write to it until now."""
+    """Makes a `private_folder` for code that will be run. Empties it first if others could write to it."""
     if hasattr(os, "geteuid") and path.is_dir():
         facts = path.stat()
         if facts.st_uid == os.geteuid() and facts.st_mode & _OTHERS_WRITE:

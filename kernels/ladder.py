@@ -1,7 +1,7 @@
-"""The ladder: each step of the seeds as one policy, and `best`, the default. A table, not files.
+"""Lists the ladder: a named policy for each step of the papers we follow, and `best`, the default.
 
-A step is the one before it and what it changes. `launch` is no step: all of them replay a graph, so that what differs
-is the kernels. Fields: `policy.py`.
+Each step is the one before it with some changes. All steps launch kernels by replaying a graph, so that only the
+kernels differ. The toggles are declared in `policy.py`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class Rung:
 
 
 def _baseline() -> dict[str, str]:
-    """What the 2023 rasteriser has: the first value of each toggle, so that a new one is in no step before its own.
+    """Returns the toggles of the 2023 rasteriser: the first value of each, so that a new toggle changes no earlier
+    step.
 
-    As by default in all steps: how kernels are launched, the sort that no host waits for, and what chunks of tiles are
-    like, which means nothing before there are any.
+    Some toggles have their default in all steps: how kernels are launched, which sorter is used, and the shape of
+    chunks, which matters only once tiles are split.
     """
     found = {row.key: row.values[0] for row in toggle_table("cuda") if row.stage not in ("launch", "schedule")}
     del found["sort.sorter"]
@@ -37,19 +38,19 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("s00", "As the 2023 rasteriser: square bounds, one 64-bit sort, an atomic for each lane and sum.", _baseline()),
     (
         "s01a",
-        "A warp adds a splat's sums by shuffles, and one lane writes them.",
+        "A warp adds up a splat's sums by shuffles, and one thread writes them.",
         {"blend_backward.reduce": "butterfly"},
     ),
     ("s01b", "A splat is listed only in tiles that its 1/255 ellipse meets.", {"bin.bounds": "row_span"}),
     (
         "s01c",
-        "A warp skips splats that do not meet its own pixels, and a splat is 48 bytes in one piece.",
+        "A warp skips splats that miss its own pixels, and a projected splat is 48 bytes in one piece.",
         {"blend.subtile": "ellipse", "project.layout": "packed48"},
     ),
-    ("s01d", "Depth is sorted once a splat, then pairs by tile alone.", {"sort.scheme": "two_stage"}),
+    ("s01d", "Splats are sorted by depth once, then pairs by tile alone.", {"sort.scheme": "two_stage"}),
     (
         "s01e",
-        "Harmonics for the visible only and in wide loads, powers of two, one projected accumulator.",
+        "Harmonics of visible splats only and in wide loads, powers of two, one projected accumulator.",
         {
             "project.sh_gate": "visible",
             "project.sh_load": "float4",
@@ -58,21 +59,21 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
         },
     ),
     ("s01", "The literature: s01a to s01e together.", {}),
-    ("s02", "Sums are scattered over lanes, two splats at a time.", {"blend_backward.reduce": "pair"}),
+    ("s02", "Sums are scattered over the threads of a warp, two splats at a time.", {"blend_backward.reduce": "pair"}),
     (
         "s03",
-        "Harmonics stream through twelve registers backward, and a warp clears gradients together.",
+        "The backward pass takes harmonics through twelve registers, and a warp clears gradients together.",
         {"project_backward.sh_bwd": "stream4", "project_backward.zero": "coop"},
     ),
     (
         "s04",
-        "The forward pass hands the backward pass only what was blended.",
+        "The forward pass passes only blended splats on to the backward pass.",
         {"blend.compaction": "on", "blend.cmask": "on", "blend_backward.touched": "on"},
     ),
-    ("s05", "No branches where a lane misses.", {"blend.branchless": "on"}),
+    ("s05", "Splats that miss a pixel are blended with alpha 0, without a branch.", {"blend.branchless": "on"}),
     (
         "s06",
-        "Two pixels a thread, a walk of each warp for itself, opacity in the exponent, offsets multiplied in late.",
+        "Two pixels a thread, each warp walks its list alone, opacity in the exponent, offsets multiplied in late.",
         {
             "blend.map": "columns_8x8",
             "blend.log2_opacity": "on",
@@ -111,7 +112,7 @@ STEPS = _ladder()
 
 
 def step(name: str) -> Policy:
-    """The policy of a step. Raises InputError naming the steps."""
+    """Returns the policy of a step. Raises InputError, which lists the steps."""
     if name not in STEPS:
         raise InputError(f"There is no step {name!r}; steps are {', '.join(STEPS)}.")
     return STEPS[name].policy

@@ -1,7 +1,7 @@
-"""Random numbers that follow from where they are used: one seed, step and splat, one triple of normal numbers.
+"""Draws normal numbers that follow from seed, step and splat alone.
 
-Philox (Salmon et al. 2011) turns a counter and a key into four random words, so nothing is kept between steps: a run
-that goes on from a checkpoint draws what it would have drawn, and the GPU draws what the host does
+Philox (Salmon et al. 2011) turns a counter and a key into four random words, so no state is kept between steps. A run
+resumed from a checkpoint draws the same numbers as an uninterrupted one, and the GPU the same as the host
 (cuda/source/noise.cuh).
 """
 
@@ -22,8 +22,10 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Noise:
-    """A random step of every mean: its covariance times a normal triple, times `amount`, times
-    sigmoid(-steepness (opacity - centre))."""
+    """Settings of a random step of every mean.
+
+    The step is covariance times a normal triple, times `amount`, times sigmoid(-steepness (opacity - centre)).
+    """
 
     amount: float
     centre: float
@@ -33,7 +35,7 @@ class Noise:
 
 
 def philox(counter: tuple[NDArray[np.uint64], ...], key: tuple[int, int]) -> tuple[NDArray[np.uint64], ...]:
-    """Four random words for each counter of four words; uint64 arrays of any one shape that hold 32 bits."""
+    """Returns four random words for each counter of four words: uint64 arrays of one shape, holding 32 bits each."""
     a, b, c, d = counter
     for number in range(ROUNDS):
         left, right = (np.uint64((k + number * step) & WORD) for k, step in zip(key, KEY_STEPS, strict=True))
@@ -44,11 +46,11 @@ def philox(counter: tuple[NDArray[np.uint64], ...], key: tuple[int, int]) -> tup
 
 
 def normal_numbers(seed: int, iteration: int, count: int) -> Float32:
-    """[N, 3] standard normal numbers of one step, by the method of Box and Muller."""
+    """Returns the standard normal numbers [N, 3] of one step, by the method of Box and Muller."""
     zeros = np.zeros(count, np.uint64)
     counter = (np.arange(count, dtype=np.uint64), np.full(count, iteration, np.uint64), zeros, zeros)
     words = philox(counter, (seed & WORD, seed >> 32 & WORD))
-    # Above 0, so that the logarithm is finite, and at most 1.
+    # Uniform numbers in (0, 1]: above 0, so that the logarithm is finite.
     uniform = [w.astype(np.uint32).astype(np.float32) * np.float32(2**-32) + np.float32(2**-33) for w in words]
     length, other_length = (np.sqrt(np.float32(-2) * np.log(u)) for u in uniform[::2])
     angle, other_angle = (np.float32(2 * np.pi) * u for u in uniform[1::2])

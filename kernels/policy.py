@@ -1,10 +1,9 @@
-"""Every run-time toggle, one frozen dataclass a stage.
+"""Declares every run-time toggle: a frozen dataclass for each stage, a field for each toggle.
 
-A toggle is one field: its values, the oldest first, one sentence, the seed step it comes from, the backends that honour
-it, what it needs, and its identity class against the default, for class Q the tolerance (`toggles.py`). The window, the
-command line, the benchmark and the tests all iterate over `toggle_table()`; on a GPU a field is a field of the stage's
-C++ policy, and a value the name of its enumerator. The ladder as policies: `ladder.py`. How a policy becomes kernels:
-`cuda/plan/passes.py`.
+A field gives a toggle's values (the oldest first), a sentence for people, the step of the ladder that brought it, its
+backends, what it needs, and how far results may differ (`toggles.py`). The window, the command line, the benchmark and
+the tests iterate over `toggle_table()`. On a GPU a toggle is a field of the stage's C++ policy, and its value an
+enumerator. `ladder.py` has the steps as policies; `cuda/plan/passes.py` turns a policy into kernels.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _MASKS = ("aabb", "ellipse")
 
 @dataclass(frozen=True)
 class BinPolicy:
-    """Which tiles a splat is listed in."""
+    """Selects the tiles in which a splat is listed."""
 
     bounds: Literal["circle3s", "aabb_o", "row_span"] = toggle(
         "row_span",
-        "Tiles a splat is listed in: row_span solves the 1/255 ellipse per tile row, aabb_o takes its bounding box, "
-        "circle3s the square around three standard deviations (2023).",
+        "Lists a splat in the tiles its 1/255 ellipse meets (row_span, the fewest), in its bounding box (aabb_o), or "
+        "in the square around three sigma (circle3s, 2023).",
         step="s01b",
         identity=Tolerance(difference=0.02),
         cpp="Bounds",
@@ -41,13 +40,13 @@ class BinPolicy:
 
 @dataclass(frozen=True)
 class ProjectPolicy:
-    """How splats come to the image plane and get their colour."""
+    """Selects how splats are projected and get their colours."""
 
     filter: Filter = toggle(
         "plain",
-        "How splats are kept from slipping between pixels: widened by 0.3 px²; likewise, their opacity lowered by as "
-        "much as they grew; or by 0.1 px² and lowered (Mip-Splatting). A scene looks right under the one it was "
-        "trained with.",
+        "Widens splats so that none slips between pixels: by 0.3 px² (plain), also lowering their opacity to make up "
+        "for it (compensated), or by 0.1 px² and lowering it (mip, Mip-Splatting). A scene looks right under the "
+        "filter it was trained with.",
         step="own",
         identity=ANOTHER_PICTURE,
         cpp="Filter",
@@ -55,30 +54,31 @@ class ProjectPolicy:
     )
     sh_gate: Literal["all", "visible"] = toggle(
         "visible",
-        "Splats whose harmonics are evaluated: all whose sphere reaches the image, or only those that reach a tile.",
+        "Evaluates the colours of all splats whose sphere reaches the image, or only of those in a tile.",
         step="s01e",
         identity="B",
         cpp="ShGate",
     )
     sh_load: Literal["scalar", "float4", "staged"] = toggle(
         "staged",
-        "Harmonics are read one number or four at a time, or a warp brings the rows of its splats to shared memory.",
+        "Reads spherical harmonics one number or four at a time, or lets a warp copy the rows of its splats to shared "
+        "memory (staged), which uses memory best.",
         step="s01e",
         identity="B",
         cpp="ShLoad",
     )
     sh_dtype: Literal["f32", "bf16", "split"] = toggle(
         "f32",
-        "Harmonics and their gradients in single precision, or in bfloat16 at half the bytes; split keeps the lower "
-        "halves of the numbers in an array of their own, so that an optimiser loses nothing. Training with bf16 keeps "
-        "no more than that, and rounds at random so that small steps are not lost.",
+        "Keeps harmonics and their gradients in single precision, or in bfloat16 at half the bytes. split also keeps "
+        "the lower halves for the optimiser, so that training loses nothing; bf16 drops them and rounds at random, so "
+        "that small steps count on average.",
         step="s06_bf16",
         identity=Tolerance(decibels=0.02),
         cpp="ShDtype",
     )
     layout: Literal["soa", "packed48"] = toggle(
         "packed48",
-        "How splats on the image plane lie in memory: each number in an array of its own, or 48 bytes a splat.",
+        "Stores projected splats as an array for each number (soa), or as 48 bytes each (packed48): fewer reads.",
         step="s01c",
         identity="B",
         cpp="Layout",
@@ -87,19 +87,20 @@ class ProjectPolicy:
 
 @dataclass(frozen=True)
 class SortPolicy:
-    """How (splat, tile) pairs come into depth order."""
+    """Selects how (splat, tile) pairs are sorted by depth."""
 
     scheme: Literal["single64", "two_stage"] = toggle(
         "two_stage",
-        "One sort of all pairs by 64-bit keys of tile and depth, or a sort of the visible by depth and then of the "
-        "pairs by as many bits as tiles need.",
+        "Sorts all (splat, tile) pairs once by 64-bit keys of tile and depth, or visible splats by depth and then "
+        "pairs by tile alone, which moves fewer bytes.",
         step="s01d",
         identity="B",
         cpp=None,
     )
     sorter: Literal["torch", "onesweep"] = toggle(
         "onesweep",
-        "torch.sort, which waits for the host to read the counts, or our own one-sweep radix sort, which does not.",
+        "Sorts with torch.sort, for which the host waits to read the counts, or with our one-sweep radix sort, for "
+        "which it does not wait.",
         step="s01d",
         identity="B",
         cpp=None,
@@ -109,63 +110,70 @@ class SortPolicy:
 
 @dataclass(frozen=True)
 class SchedulePolicy:
-    """In which order tiles are blended, and which of them by several blocks (Ryu and Yoo 2026)."""
+    """Selects the order of tiles, and which tiles several blocks share (Ryu and Yoo 2026)."""
 
     sched: Literal["grid", "lpt", "lpt_binned", "lpt_reverse", "exact_work"] = toggle(
         "lpt_binned",
-        "Tiles are handed out as they lie, longest first by a sort or by bins of an eighth of an octave, shortest "
-        "first, or by what each took in the frame before.",
+        "Hands out tiles row by row (grid), longest first by a sort (lpt) or by coarse bins (lpt_binned, cheaper), "
+        "shortest first, or by their last time. Longest first leaves less idle time at the end.",
         step="own",
         identity="B",
         cpp="Sched",
     )
     chunk: Literal["off", "all", "fixed", "catgs", "modelled"] = toggle(
         "modelled",
-        "Tiles split into chunks of depth for several blocks: none, all into k, the h heaviest into k, those above "
-        "twice the mean into parts of the mean, or what a cost model says each frame.",
+        "Splits heavy tiles into chunks for several blocks: none, all into k, the h heaviest into k, those above "
+        "twice the mean (catgs), or as a cost model decides. It pays where few tiles list most splats.",
         step="own",
         identity="R",
         cpp="Chunked",
     )
-    chunk_h: Literal["4", "16", "64", "256"] = toggle("16", "h of fixed chunks.", step="own", identity="R", cpp=None)
-    chunk_k: Literal["2", "4", "8", "16", "64"] = toggle("4", "k of fixed chunks.", step="own", identity="R", cpp=None)
+    chunk_h: Literal["4", "16", "64", "256"] = toggle(
+        "16", "How many of the heaviest tiles chunk = fixed splits (h).", step="own", identity="R", cpp=None
+    )
+    chunk_k: Literal["2", "4", "8", "16", "64"] = toggle(
+        "4", "Into how many chunks chunk = fixed and all split a tile (k).", step="own", identity="R", cpp=None
+    )
     cost_model: Literal["seed", "length"] = toggle(
         "length",
-        "The cost model chooses how many tiles and into how many parts each, as published, or one length of chunks.",
+        "Lets the cost model choose how many tiles to split and into how many chunks (seed, as published), or one "
+        "length for all chunks (length), which suits large GPUs better.",
         step="own",
         identity="R",
         cpp="CostModel",
     )
     plan: Literal["ranges", "apart"] = toggle(
         "ranges",
-        "What is handed out is decided by the block that comes last of those which find where tiles begin, or by a "
-        "kernel of its own.",
+        "Plans the order of tiles in the kernel that finds their lists (saves a launch), or in its own.",
         step="own",
         identity="B",
         cpp=None,
     )
     exact_stop: Switch = toggle(
         "on",
-        "A chunk learns what is left of its pixels before it, so that they stop where they would in one walk; training "
-        "always does.",
+        "Tells a chunk how much light earlier chunks let through, so that pixels stop where they would in an unsplit "
+        "tile. Training always does.",
         step="own",
         identity=Tolerance(difference=0.01),
     )
     sat_flag: Switch = toggle(
-        "on", "A chunk stops once an earlier one has ended all pixels of its tile.", step="own", identity="B"
+        "on",
+        "Stops a chunk once an earlier one has ended all pixels of its tile, as behind opaque surfaces.",
+        step="own",
+        identity="B",
     )
     coexec: Literal["off", "streams", "fused", "queue"] = toggle(
         "queue",
-        "Chunks are launched before the tiles, or beside them on a stream of their own, or with them: some of the "
-        "blocks begin with chunks, or one queue has both.",
+        "Runs chunks before the tiles (off), at the same time on another stream (streams), in blocks that begin with "
+        "chunks (fused), or from one queue (queue).",
         step="own",
         identity="B",
         cpp="Coexec",
-        needs=(Need("fused", "schedule", "take", ("ticket",), "only blocks that stay can help each other out"),),
+        needs=(Need("fused", "schedule", "take", ("ticket",), "only blocks that stay can take both kinds"),),
     )
     fused_share: Literal["10", "25", "50", "75", "90"] = toggle(
         "50",
-        "Percent of the blocks that begin with chunks where coexec is fused.",
+        "Percentage of blocks that begin with chunks if coexec = fused.",
         step="own",
         identity="B",
         cpp=None,
@@ -176,14 +184,14 @@ class SchedulePolicy:
     )
     take: Literal["hardware", "ticket"] = toggle(
         "hardware",
-        "The hardware starts a block for each tile or chunk, or as many blocks as fit stay and count on.",
+        "Starts a block for each tile or chunk, or as many blocks as fit, which draw tickets for more work.",
         step="own",
         identity="B",
         cpp="Taking",
     )
     record: Switch = toggle(
         "off",
-        "Pictures come with what ran when: each block or thread writes down what it blended, where and how long.",
+        "Records where and when each tile or chunk ran, for the schedule panel and its files.",
         step="own",
         identity="B",
         backends=CPU_AND_CUDA,
@@ -192,51 +200,51 @@ class SchedulePolicy:
 
 @dataclass(frozen=True)
 class BlendPolicy:
-    """How a tile's list becomes pixels. The backward pass shares what decides which pixel a splat reaches."""
+    """Selects how a tile's list becomes pixels. The backward pass shares what decides which pixels a splat reaches."""
 
     map: Literal["columns_8x4", "columns_8x8", "mixed", "adaptive"] = toggle(
         "adaptive",
-        "Pixels of a warp: 8 x 4, one a thread in blocks of 256, or 8 x 8, two a thread in blocks of 128; mixed takes "
-        "the first forward and the second backward; adaptive is mixed, but 8 x 8 forward where earlier frames had no "
-        "tile that stands out. Without a plan (grid, no chunks) it stays mixed.",
+        "Gives a warp 8 x 4 pixels (one a thread) or 8 x 8 (two a thread). mixed takes 8 x 4 forward and 8 x 8 "
+        "backward; adaptive also takes 8 x 8 forward while no tile stands out, and is mixed without a plan (grid, no "
+        "chunks).",
         step="s06",
         identity="B",
         cpp="Map",
     )
     subtile: Literal["off", "aabb", "ellipse"] = toggle(
         "ellipse",
-        "Splats a warp goes through: all of the tile, those whose bounding box meets its pixels, or those whose "
-        "1/255 ellipse does.",
+        "Lets a warp visit all splats of its tile, or only those whose bounding box or 1/255 ellipse meets its own "
+        "pixels, which skips most of them.",
         step="s01c",
         identity="B",
         cpp="Subtile",
     )
     splat_fetch: Literal["shared", "shuffle"] = toggle(
         "shared",
-        "Where lanes find the splat whose turn it is: in shared memory, or in the lane that holds it.",
+        "Passes splats to the threads of a warp through shared memory, or by shuffles between them.",
         step="own",
         identity="B",
         cpp="Fetch",
     )
     subtile_list: Literal["ballot", "compacted"] = toggle(
         "compacted",
-        "A warp goes forward through the bits of 32 staged splats at a time, or lists what may reach its pixels, a "
-        "whole batch at once.",
+        "Lets a warp search the bits of 32 staged splats at a time, or first list all splats of a batch that may "
+        "reach its pixels and then visit only those.",
         step="own",
         identity="B",
         cpp="SubtileList",
-        needs=(Need("compacted", "blend", "subtile", _MASKS, "without masks the list would be the tile's own"),),
+        needs=(Need("compacted", "blend", "subtile", _MASKS, "without masks the list would equal the tile's list"),),
     )
     exp: Literal["expf", "ex2"] = toggle(
         "ex2",
-        "The falloff by expf, or by the hardware's power of two on a conic scaled beforehand.",
+        "Computes a splat's falloff with expf, or with the hardware's power of two, which is faster.",
         step="s01e",
         identity="R",
         cpp="Exponential",
     )
     alpha_cap: Literal["cap99", "cap999", "none"] = toggle(
         "cap99",
-        "The largest alpha of a splat at a pixel: 0.99 as in 2023, 0.999, or as good as 1.",
+        "Limits a splat's alpha at a pixel to 0.99 as in 2023, to 0.999, or to almost 1.",
         step="own",
         identity=Tolerance(difference=0.01),
         cpp="AlphaCap",
@@ -248,7 +256,7 @@ class BlendPolicy:
     )
     stop: Literal["exclusive", "inclusive"] = toggle(
         "exclusive",
-        "The splat that takes a pixel's transmittance below 1e-4 is left out, or blended as the last one.",
+        "Leaves out the splat that would take a pixel's transmittance below 1e-4, or blends it as the last one.",
         step="own",
         identity=Tolerance(difference=0.01),
         cpp="Stop",
@@ -256,46 +264,46 @@ class BlendPolicy:
     )
     log2_opacity: Switch = toggle(
         "on",
-        "Opacity enters the exponent instead of being multiplied.",
+        "Adds the logarithm of the opacity to the exponent, which saves a multiplication for each pixel.",
         step="s06",
         identity="R",
         needs=(Need("on", "blend", "exp", ("ex2",), "it is an exponent of 2"),),
     )
     branchless: Switch = toggle(
         "on",
-        "Pixels that a splat misses go through the motions with alpha 0 instead of branching.",
+        "Blends splats with alpha 0 into pixels they miss, which is faster than a branch.",
         step="s05",
         identity="B",
         needs=(Need("on", "blend", "subtile", _MASKS, "without masks most lanes would work for nothing"),),
     )
     sign_T: Switch = toggle(
         "off",
-        "The sign of the transmittance says that a pixel is done, instead of a flag of its own.",
+        "Marks a finished pixel by the sign of its transmittance, which saves a flag.",
         step="s06",
         identity="B",
         needs=(Need("on", "blend", "branchless", ("on",), "it replaces the flag of the branchless loop"),),
     )
     running_T: Switch = toggle(
         "on",
-        "Transmittance runs on below the stop, beside what is left for the background: a weight is what that lost, and "
-        "no flag is needed.",
+        "Lets transmittance go on falling after a pixel has stopped and keeps the value at the stop separately, which "
+        "needs no flag.",
         step="own",
         identity="R",
         needs=(
             Need("on", "blend", "branchless", ("on",), "it replaces the flag of the branchless loop"),
-            Need("on", "blend", "sign_T", ("off",), "both say when a pixel is done"),
+            Need("on", "blend", "sign_T", ("off",), "both mark finished pixels"),
         ),
     )
     compaction: Switch = toggle(
         "on",
-        "The forward pass of training leaves each tile a list of only those splats that were blended.",
+        "Shortens each tile's list in training to the splats it blended, for the backward pass.",
         step="s04",
         identity="B",
-        needs=(Need("on", "blend", "subtile", _MASKS, "it works on the bits of the warps' masks"),),
+        needs=(Need("on", "blend", "subtile", _MASKS, "it needs the bits of the warps' masks"),),
     )
     cmask: Switch = toggle(
         "on",
-        "Each entry of the compacted list says which warps blended it.",
+        "Notes in each entry of the shortened list which warps blended it, so that others skip it backward.",
         step="s04",
         identity="B/R",
         needs=(Need("on", "blend", "compaction", ("on",), "the bits are stored by compaction"),),
@@ -304,27 +312,27 @@ class BlendPolicy:
 
 @dataclass(frozen=True)
 class BlendBackwardPolicy:
-    """How the gradients of pixels become sums of splats."""
+    """Selects how gradients of pixels become sums for each splat."""
 
     reduce: Reduction = toggle(
         "deferred_quad",
-        "How a warp adds up a splat's nine sums: an atomic a lane, 45 shuffles, 12 by scattering sums over lanes, 10 "
-        "by pairs of splats, 7.5 with the horizontal offset multiplied in later, 7 by fours; transposed goes through "
-        "shared memory; deterministic adds integers, so that every run gives the same bits.",
+        "Adds up a splat's nine sums over a warp: an atomic for each thread; 45 shuffles (butterfly); 12 (scatter), "
+        "10 (pair), 7.5 or 7 (deferred) by sharing the work; through shared memory (transposed); or in integers, so "
+        "that every run gives the same bits (deterministic).",
         step="s01a",
         identity="B/R",
         cpp="Reduce",
     )
     accum: Literal["rgb", "projected"] = toggle(
         "projected",
-        "Light from behind is carried as three colours, or as one product with the image gradient.",
+        "Carries light from behind as three colours, or as one product with the image gradient: fewer registers.",
         step="s01e",
         identity="B/R",
         cpp="Accumulate",
     )
     bwd_sync: Literal["block", "warp"] = toggle(
         "warp",
-        "The block stages splats together with barriers, or each warp stages its own and never waits.",
+        "Stages splats for the whole block with barriers, or lets each warp stage its own, so that no warp waits.",
         step="s06",
         identity="B/R",
         cpp="Walk",
@@ -332,21 +340,22 @@ class BlendBackwardPolicy:
     )
     row_combine: Switch = toggle(
         "on",
-        "The moments of a thread's two rows come from one product each.",
+        "Shares the products of a thread's two pixel rows when it adds up their moments.",
         step="s06",
         identity="B/R",
         needs=(Need("on", "blend", "map", ("columns_8x8", "mixed", "adaptive"), "only there a thread has two rows"),),
     )
     touched: Switch = toggle(
         "on",
-        "The backward pass marks the splats it reached, and the others skip their chain rule.",
+        "Marks splats that have gradients, so that the others skip the chain rule.",
         step="s04",
         identity="B",
         needs=(Need("on", "blend", "compaction", ("on",), "it marks what compaction kept"),),
     )
     ablate: Literal["off", "no_atomics", "no_reductions", "loop_floor"] = toggle(
         "off",
-        "Left out to see what it costs, with wrong gradients: atomics; sums over a warp as well; all but the walk.",
+        "Leaves out a part to measure what it costs, with wrong gradients: atomics, also sums over a warp, or all but "
+        "the walk.",
         step="ablation",
         identity="B",
         cpp="Ablate",
@@ -355,30 +364,38 @@ class BlendBackwardPolicy:
 
 @dataclass(frozen=True)
 class ProjectBackwardPolicy:
-    """How sums of splats become gradients of their parameters."""
+    """Selects how the sums of a splat become gradients of its parameters."""
 
     sh_bwd: Literal["regs", "stream4", "staged"] = toggle(
         "staged",
-        "All harmonics of a splat in registers at once, or four rows at a time, or a warp brings its rows to shared "
-        "memory and writes their gradients as one run.",
+        "Keeps all harmonics of a splat in registers (regs), takes four rows at a time (stream4), or lets a warp copy "
+        "its rows to shared memory and write their gradients as one run (staged, the fastest).",
         step="s03",
         identity="B/R",
         cpp="ShBackward",
-        needs=(Need("staged", "project_backward", "zero", ("coop",), "a warp writes the unseen rows among its own"),),
+        needs=(
+            Need(
+                "staged",
+                "project_backward",
+                "zero",
+                ("coop",),
+                "a warp writes rows of unseen splats too",
+            ),
+        ),
     )
     zero: Literal["memset", "coop"] = toggle(
         "coop",
-        "Gradients of splats without any are cleared beforehand, or by this kernel, a warp together.",
+        "Clears gradients with a memset beforehand, or only those of unseen splats in the same kernel.",
         step="s03",
         identity="B",
         cpp="Zero",
     )
     by_slot: Switch = toggle(
         "off",
-        "A thread a visible splat instead of a thread a splat of the scene.",
+        "Starts a thread for each visible splat, or (off) for each splat of the scene.",
         step="own",
         identity="B",
-        needs=(Need("on", "project_backward", "zero", ("memset",), "nobody else clears the unseen"),),
+        needs=(Need("on", "project_backward", "zero", ("memset",), "nothing else clears gradients of unseen splats"),),
     )
 
 
@@ -388,32 +405,32 @@ _WHOLE_ROWS = "a warp must have whole rows of gradients"
 
 @dataclass(frozen=True)
 class OptimizerPolicy:
-    """How a training step on the GPU moves the parameters. Pictures and gradients do not depend on it."""
+    """Selects how a training step on the GPU moves parameters. Pictures and gradients do not depend on it."""
 
     adam: Literal["separate", "fused", "lazy_sh", "sparse", "auto"] = toggle(
         "auto",
-        "Adam goes over arrays of gradients in a launch of its own, or takes each gradient where the backward pass has "
-        "it, so that no array holds them; lazy_sh leaves harmonics alone while their splat has no gradient and catches "
-        "them up, exactly, before it is seen; auto is lazy_sh where the other toggles allow it, else fused, else "
-        "separate; sparse moves seen splats only: another outcome (-0.1 to -0.2 dB).",
+        "Runs Adam over arrays of gradients (separate), or inside the backward pass without such arrays (fused). "
+        "lazy_sh also skips harmonics without a gradient and catches them up exactly before they are seen; auto takes "
+        "the first that the other toggles allow of lazy_sh, fused, separate. sparse moves seen splats only: another "
+        "result (-0.1 to -0.2 dB).",
         step="own",
         identity="B",
         cpp=None,
         needs=(
             *(Need(value, "project_backward", "sh_bwd", ("staged",), _WHOLE_ROWS) for value in _FUSED),
-            Need("lazy_sh", "project", "sh_load", ("staged",), "rows are caught up where a warp has them together"),
-            Need("lazy_sh", "project", "sh_dtype", ("f32",), "rows are caught up whole, and others hold halves"),
+            Need("lazy_sh", "project", "sh_load", ("staged",), "rows are caught up in the warp's shared memory"),
+            Need("lazy_sh", "project", "sh_dtype", ("f32",), "it needs whole numbers, not halves"),
         ),
     )
 
 
 @dataclass(frozen=True)
 class LaunchPolicy:
-    """How kernels are started."""
+    """Selects how kernels are launched."""
 
     mode: Literal["direct", "graph"] = toggle(
         "graph",
-        "Kernels are launched one by one, or captured once and replayed as one CUDA graph.",
+        "Launches kernels one by one, or replays them as a CUDA graph, which costs the host less time.",
         step="own",
         identity="B",
         cpp=None,
@@ -422,7 +439,7 @@ class LaunchPolicy:
 
 @dataclass(frozen=True)
 class Policy:
-    """All toggles of one render; equality is the redraw test."""
+    """Holds all toggles of a picture. The window redraws when the policy is not equal to the last one."""
 
     bin: BinPolicy = BinPolicy()
     project: ProjectPolicy = ProjectPolicy()
@@ -436,7 +453,7 @@ class Policy:
 
     @property
     def adam(self) -> str:
-        """What `optimizer.adam` comes to: auto is never the answer."""
+        """Returns the value of `optimizer.adam`, with `auto` resolved by the other toggles."""
         wanted = self.optimizer.adam
         if wanted != "auto":
             return wanted
@@ -446,11 +463,11 @@ class Policy:
         return "lazy_sh" if has_whole_rows else "fused"
 
     def value(self, stage: str, name: str) -> str:
-        """The value of one toggle."""
+        """Returns the value of one toggle."""
         return getattr(getattr(self, stage), name)
 
     def with_value(self, stage: str, name: str, value: str) -> Policy:
-        """A copy with one toggle set. Raises ValueError naming the allowed values."""
+        """Returns a copy with one toggle set. Raises ValueError, which names the allowed values."""
         row = next((t for t in _rows() if (t.stage, t.name) == (stage, name)), None)
         if row is None:
             raise ValueError(f"There is no toggle {stage}.{name}; toggles are {[t.key for t in _rows()]}.")
@@ -459,14 +476,14 @@ class Policy:
         return replace(self, **{stage: replace(getattr(self, stage), **{name: value})})
 
     def unmet(self, row: Toggle, value: str) -> str | None:
-        """Why `row` cannot have `value` while the other toggles stay: a sentence naming what to set first, or None."""
+        """Returns why `row` cannot have `value` with the present other toggles and what to set first, or None."""
         for need in row.needs:
             if need.value == value and self.value(need.stage, need.name) not in need.allowed:
                 return need.sentence(row.key)
         return None
 
     def problems(self, backend: str = "cuda") -> list[str]:
-        """A sentence for each toggle of this backend whose needs are not met."""
+        """Returns a sentence for each toggle of this backend whose needs are not met."""
         rows = ((row, self.value(row.stage, row.name)) for row in toggle_table(backend))
         return [sentence for row, value in rows if (sentence := self.unmet(row, value))]
 
@@ -477,7 +494,7 @@ class Policy:
 
 
 def toggle_table(backend: str = "cpu", ablations: bool = False) -> Iterator[Toggle]:
-    """The toggles that a backend honours, stage by stage, in the order they are declared; ablations if asked for."""
+    """Lists the toggles that a backend honours, in the order of their declaration; ablations only if asked for."""
     return (row for row in _rows() if backend in row.backends and (ablations or not row.is_ablation))
 
 

@@ -1,9 +1,14 @@
-"""What a toggle is: a field of a policy with its values, a sentence, an identity class, and what it needs.
+"""Defines what a toggle declares: values, a sentence, an identity class, and what it needs. `policy.py` lists them.
 
-Identity classes say what pictures and gradients have in common with those of the default: B the same bits, B/R the
-picture the same bits and gradients that differ by rounding, R rounding in both, Q a change within a stated tolerance.
-Gradients come of sums in single precision that repeat only but for rounding; bits are those of sums of integers
-(blend_backward.reduce = deterministic). The toggles themselves: `policy.py`.
+The identity class tells how pictures and gradients compare with those of the default value:
+
+- B: the same bits.
+- B/R: the same picture bit for bit; gradients differ by rounding.
+- R: picture and gradients differ by rounding.
+- Q: the picture changes within a stated tolerance.
+
+Gradients are sums in single precision, whose order varies from run to run. "The same bits" is therefore tested with
+sums of integers (blend_backward.reduce = deterministic).
 """
 
 from __future__ import annotations
@@ -43,14 +48,14 @@ def _present(key: str, value: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far another value of a toggle of class Q may take the picture from the default's."""
+    """Limits how far a toggle of class Q may change the picture from the default's."""
 
-    difference: float | None = None  # of a pixel, as a share of the brightest colour of a splat
-    decibels: float | None = None  # of the PSNR of a picture against its photograph
+    difference: float | None = None  # of a pixel, as a share of the brightest colour of any splat
+    decibels: float | None = None  # change of the PSNR of a picture against its photograph
 
     @property
     def sentence(self) -> str:
-        """For the window."""
+        """Returns the tolerance as a sentence for the window."""
         if self.difference is not None:
             return f"Q: the picture changes, by at most {self.difference:.0%} of its brightest colour."
         if self.decibels is not None:
@@ -63,7 +68,7 @@ ANOTHER_PICTURE = Tolerance()
 
 @dataclass(frozen=True)
 class Need:
-    """One value of a toggle that works only while another toggle has one of some values."""
+    """States that a value of a toggle works only while another toggle has one of the `allowed` values."""
 
     value: str
     stage: str
@@ -72,7 +77,7 @@ class Need:
     reason: str  # completes "blend.cmask = on needs blend.compaction = on: …"
 
     def sentence(self, owner: str) -> str:
-        """What to switch on first; `owner` is the toggle, as stage.name."""
+        """Returns the sentence that tells what to set first; `owner` is the toggle, as stage.name."""
         allowed = " or ".join(self.allowed)
         return (
             f"{owner} = {self.value} needs {self.stage}.{self.name} = {allowed}: {self.reason}; "
@@ -82,42 +87,42 @@ class Need:
 
 @dataclass(frozen=True)
 class Toggle:
-    """One row of the table: where the field lives and what it says about itself."""
+    """A row of the table: a toggle's place in the policy, and its declaration."""
 
     stage: str  # field of Policy
     name: str  # field of the stage's policy
-    values: tuple[str, ...]  # the first is what the 2023 rasteriser has (ladder.py)
+    values: tuple[str, ...]  # the first is that of the 2023 rasteriser (ladder.py)
     default: str
     sentence: str
-    step: str  # seed step that introduced it
+    step: str  # step of the ladder that introduced it, "own" or "ablation"
     identity: Identity
-    tolerance: Tolerance | None  # of class Q
+    tolerance: Tolerance | None  # for class Q
     backends: tuple[str, ...]
     needs: tuple[Need, ...]
     cpp: str | None  # C++ type of the field; None where Python alone acts on it
 
     @property
     def key(self) -> str:
-        """blend.subtile"""
+        """Returns stage and name, as "blend.subtile"."""
         return f"{self.stage}.{self.name}"
 
     @property
     def class_sentence(self) -> str:
-        """What its identity class says."""
+        """Returns the meaning of its identity class as a sentence."""
         return _CLASSES[self.identity] if self.tolerance is None else self.tolerance.sentence
 
     @property
     def is_switch(self) -> bool:
-        """True for off and on: a checkbox rather than a choice."""
+        """True if its values are off and on, for a checkbox."""
         return self.values == get_args(Switch)
 
     @property
     def is_ablation(self) -> bool:
-        """True for what only a benchmark sets: results are wrong, and no table lists it."""
+        """True if only benchmarks set it: its results are wrong, and no table lists it."""
         return self.step == "ablation"
 
     def spelled(self, value: str) -> str:
-        """The value as C++ has it: true, Subtile::ellipse."""
+        """Returns the value as C++ spells it: true, Subtile::ellipse."""
         return {"off": "false", "on": "true"}[value] if self.cpp == "bool" else f"{self.cpp}::{value}"
 
 
@@ -130,7 +135,7 @@ def toggle(
     needs: tuple[Need, ...] = (),
     backends: tuple[str, ...] = CUDA,
 ) -> Any:
-    """Declares a policy field with what the window and the documents say of it; a tolerance stands for class Q."""
+    """Declares a policy field. A `Tolerance` as `identity` means class Q."""
     is_stated = isinstance(identity, Tolerance)
     row = {"sentence": sentence, "step": step, "cpp": cpp, "needs": needs, "backends": backends}
     row |= {"identity": "Q" if is_stated else identity, "tolerance": identity if is_stated else None}

@@ -1,4 +1,4 @@
-"""The values every layer passes around: splats, cameras, settings, and what a render returns.
+"""Defines the values that every layer passes on: splats, cameras, settings, frames and gradients.
 
 Shapes and units are written here once. N splats, K spherical-harmonic rows, H and W pixels,
 Ty and Tx tiles. Nothing here imports torch, numba or a GUI. Read `backend.py` next.
@@ -82,17 +82,17 @@ class Camera:
 
     @cached_property
     def matrix(self) -> NDArray[np.float64]:
-        """view_from_world as float64 [4, 4]."""
+        """Returns view_from_world as float64 [4, 4]."""
         return np.array(self.view_from_world, dtype=np.float64)
 
     @cached_property
     def position(self) -> NDArray[np.float64]:
-        """The camera centre in world units, [3]."""
+        """Returns the camera centre [3], in world units."""
         rotation = self.matrix[:3, :3]
         return -np.linalg.inv(rotation) @ self.matrix[:3, 3]
 
     def resized(self, width: int, height: int) -> Camera:
-        """The same view on another pixel grid; intrinsics scale with each axis."""
+        """Returns the same view on another pixel grid; intrinsics scale with each axis."""
         sx, sy = width / self.width, height / self.height
         return replace(
             self, width=width, height=height, fx=self.fx * sx, fy=self.fy * sy, cx=self.cx * sx, cy=self.cy * sy
@@ -100,21 +100,21 @@ class Camera:
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """(rows Ty, columns Tx) of tiles that cover the image."""
+        """Returns the rows Ty and columns Tx of tiles that cover the image."""
         return -(-self.height // TILE), -(-self.width // TILE)
 
 
 @dataclass(frozen=True)
 class RenderSettings:
-    """What a user may change about a picture without changing the scene."""
+    """Settings of a picture that do not change the scene."""
 
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # RGB in [0, 1]
-    sh_degree: int = 3  # highest degree evaluated; a scene with less uses what it has
+    sh_degree: int = 3  # highest degree evaluated, if the scene has it
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What one forward pass returns. Arrays belong to the caller."""
+    """The result of one forward pass. Arrays belong to the caller."""
 
     image: Float32  # [H, W, 3] RGB over the background, not clamped
     depth: Float32  # [H, W] sum(w z) / sum(w), camera z in world units, NaN where nothing was blended
@@ -124,7 +124,7 @@ class Frame:
     instances: int  # I: (splat, tile) pairs listed; sum of tile_counts
     skipped: int = 0  # splats dropped because a value is not finite or the quaternion is zero
     stage_ms: dict[str, float] = field(default_factory=dict)  # stage name -> milliseconds, in order
-    recording: Recording | None = None  # what ran when, if schedule.record is on
+    recording: Recording | None = None  # when each tile or chunk ran, if schedule.record is on
 
 
 @dataclass(frozen=True, eq=False)

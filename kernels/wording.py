@@ -1,7 +1,4 @@
-"""Numbers of things as people say them, and texts from files as people can read them.
-
-Everything that speaks to people may use it.
-"""
+"""Formats counts, sizes, durations and texts from files for people."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ _LONGEST = 2000  # characters of a sentence
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """ "1 view", "12 views", "1,200 splats"; `many` where that is not `one` and an s."""
+    """Returns "1 view", "12 views", "1,200 splats". `many` is the plural if it is not `one` and an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def byte_size(count: float) -> str:
-    """ "12 MiB", "2.2 GiB", "140 GiB"."""
+    """Returns "12 MiB", "2.2 GiB", "140 GiB"."""
     mebibytes = count / 2**20
     if mebibytes < 1023.5:
         return f"{mebibytes:.0f} MiB" if mebibytes >= 1 or count == 0 else "1 MiB"
@@ -25,7 +22,7 @@ def byte_size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """ "8.5 ms", "350 ms", "1.4 s", "40 s", "12 min", "3 h 20 min"."""
+    """Returns "8.5 ms", "350 ms", "1.4 s", "40 s", "12 min", "3 h 20 min"."""
     if seconds < 0.9995:
         return f"{1e3 * seconds:.1f} ms" if seconds < 0.00995 else f"{1e3 * seconds:.0f} ms"
     if seconds < 89.5:
@@ -34,15 +31,16 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-# Controls (of terminals, of lines, of the direction of text) and what no encoding has. Joiners belong to scripts.
+# Control characters of terminals, lines and text direction, and characters that no encoding has. Joiners are left out:
+# some scripts need them.
 _DISTURBING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-_NO_FILE_NAME = re.compile(r"[^\s/\\]{256,}")  # longer than any system's names are
+_NO_FILE_NAME = re.compile(r"[^\s/\\]{256,}")  # no system allows names this long
 
 
 def printable(text: str) -> str:
-    """Returns a text as one line that can disturb neither a terminal nor a file of lines, whatever was read into it.
+    """Returns a text as one line that is safe to print or to write into a file of lines, whatever it contains.
 
     Control characters become visible escapes; a name of more than 255 characters, and a text of more than 2,000, are
     shortened in the middle. A text that is printable already stays as it is.

@@ -1,8 +1,8 @@
-"""Judges whether the cameras and the points of a capture fit each other: all as one first, single views after.
+"""Judges whether the cameras and the points of a capture fit each other, first as a whole, then view by view.
 
-Where all cameras are of one mind that they do not see the points, the axes of the cameras are read wrongly or the
-points belong to something else. Other readings are tried, and one that fits is named. Axes are then turned, and points
-in another frame are left out: splats at random positions train better than those. `witnesses.py` measures.
+If all cameras miss the points, either the cameras' axes are read wrongly or the points belong to something else. Other
+readings are then tried, and one that fits is named. Axes are turned; points in another frame are left out, because
+splats at random positions train better than those points. `witnesses.py` measures the fit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from splatscope.assets.geometry.upright import guess_up
 from splatscope.kernels.types import Camera
 from splatscope.kernels.wording import counted
 
-_OTHER_AXES = np.diag([1.0, -1.0, -1.0, 1.0])  # between those of OpenCV and OpenGL
+_OTHER_AXES = np.diag([1.0, -1.0, -1.0, 1.0])  # turns OpenCV's axes into OpenGL's and back
 _UNITS = (2.54, 3.28084, 10.0, 25.4, 39.37, 100.0, 1e3)  # metres, centimetres, millimetres, inches and feet
 _SCALES = (*_UNITS, *(1 / unit for unit in _UNITS))
-_FEWEST_VIEWS, _FEWEST_POINTS = 3, 50  # of fewer nothing is said as a whole
-_LOOKED_AT = 10_000  # points
-_NEARLY_ALL = 0.9  # of the points, seen by cameras that fit them
-_A_GOOD_PART = 0.05  # of the points, seen by half of those cameras
-_HARDLY_ANY = 0.1  # of the points, seen by cameras that do not
+_FEWEST_VIEWS, _FEWEST_POINTS = 3, 50  # with fewer, the whole is not judged
+_LOOKED_AT = 10_000  # most points used
+_NEARLY_ALL = 0.9  # share of the points that fitting cameras see
+_A_GOOD_PART = 0.05  # share of the points that half of the fitting cameras see
+_HARDLY_ANY = 0.1  # share of the points that cameras see that do not fit
 _UNLIKE = 0.25  # correlation of colours; right photographs reach 0.5 to 0.7, wrong ones 0.2
-_FEWEST_STRAYS, _LEAST_STRAYS = 3, 0.1  # views, and their share, that colours must speak against
-_GOOD_ENOUGH = 1 / 3  # of the views; if so many fit, and no other reading is better, the others are wrong one by one
+_FEWEST_STRAYS, _LEAST_STRAYS = 3, 0.1  # least number and share of views whose colours contradict
+_GOOD_ENOUGH = 1 / 3  # share of views; if so many fit and no other reading is better, the others are single faults
 _NAMED = 5
 _TOPS_DOWN = -0.5  # z of the cameras' mean up
-_PARALLEL = 0.05  # smallest eigenvalue of the axes' mean projector, below which they meet nowhere
+_PARALLEL = 0.05  # smallest eigenvalue of the axes' mean projector; below it they meet nowhere
 _SETS = {"opencv": "COLMAP has", "opengl": "a transforms.json has"}
 _AXES_IN_WORDS = {"opencv": "OpenCV (y down, z ahead)", "opengl": "OpenGL (y up, z behind)"}
 _AGAIN = "Export points and cameras together, in the same coordinates."
@@ -41,17 +41,17 @@ _AGAIN = "Export points and cameras together, in the same coordinates."
 
 @dataclass(frozen=True, eq=False)
 class _Hypothesis:
-    """A guess, and what it says is wrong."""
+    """Holds another reading of a capture, and what it says is wrong."""
 
     guess: Guess
     wrong: str  # "axes", "poses" or "points"
 
 
 def fitted(capture: Capture, written: Axes, axes: AxesChoice = "auto") -> Capture:
-    """Returns the capture with the axes of its cameras as asked for, and without points that do not belong to them.
+    """Returns the capture with its cameras' axes as asked for, and without points that do not belong to the cameras.
 
-    `written` are the axes that the format has, which the cameras were read with. `axes` "auto" turns them only if the
-    points leave no doubt. What was found wrong is a warning each.
+    `written` are the axes of the format, with which the cameras were read. `axes` "auto" turns them only if the points
+    leave no doubt. Each fault found is a warning.
     """
     if axes not in ("auto", written):
         capture, written = _turned(capture), axes
@@ -72,7 +72,7 @@ def fitted(capture: Capture, written: Axes, axes: AxesChoice = "auto") -> Captur
 
 
 def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_Hypothesis | None, tuple[str, ...]]:
-    """Returns what is wrong with all cameras or points, else sentences about single views and what cannot be told."""
+    """Returns what is wrong with all cameras or points; else sentences about single views and what cannot be judged."""
     if len(views) < _FEWEST_VIEWS or len(cloud.positions) < _FEWEST_POINTS:
         return None, ()
     as_read, tracked, unlike = _as_read(views), False, False
@@ -82,7 +82,7 @@ def _judged(views: Sequence[View], cloud: PointCloud, written: Axes) -> tuple[_H
             found = _better(views, witness, float(np.nanmedian(scores)), written)
             if found is not None:
                 return found, ()
-        # Where the reconstruction's own 2D points are at odds, colours cannot acquit.
+        # If the reconstruction's own 2D points contradict the cameras, colours do not count.
         can_acquit, judged = not (tracked and isinstance(witness, Colors)), scores[~np.isnan(scores)]
         if can_acquit and np.mean(judged >= witness.fits) >= _GOOD_ENOUGH:
             others = (_OTHER_COLORS,) if isinstance(witness, Tracks) and _show_others(views, cloud, as_read) else ()
@@ -108,7 +108,7 @@ def _finite(cloud: PointCloud) -> PointCloud:
 
 
 def _witnesses(views: Sequence[View], cloud: PointCloud) -> Iterator[Witness]:
-    """Yields those that can tell, the surest first; photographs are decoded when colours are asked for."""
+    """Yields the witnesses that can tell, the surest first. Photographs are decoded when colours are compared."""
     for kind in (Tracks, ScaledTracks, Colors):
         witness = kind(views, cloud)
         if witness.can_tell:
@@ -120,7 +120,7 @@ def _as_read(views: Sequence[View]) -> Guess:
 
 
 def _strays(views: Sequence[View], scores: NDArray[np.float64], witness: Witness) -> Iterator[str]:
-    """Yields the sentence about single views that do not fit where the others do."""
+    """Yields the sentence about single views that do not fit although the others do."""
     names = [view.name for view, score in zip(views, scores, strict=True) if score < witness.strays]
     judged = int(np.count_nonzero(~np.isnan(scores)))
     some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
@@ -140,7 +140,7 @@ def _strays(views: Sequence[View], scores: NDArray[np.float64], witness: Witness
 
 
 def _better(views: Sequence[View], witness: Witness, score: float, written: Axes) -> _Hypothesis | None:
-    """Returns the other reading that fits best, None if none fits and is clearly better than what scores `score`."""
+    """Returns the other reading that fits best, or None if none fits clearly better than `score`."""
     scored = [(float(np.nanmedian(witness.scores(h.guess))), h) for h in _hypotheses(_as_read(views), written)]
     best, hypothesis = max(scored, key=lambda pair: pair[0])
     return hypothesis if best >= max(witness.fits, score + witness.gain) else None
@@ -185,7 +185,7 @@ def _w_was_last(camera: Matrix) -> Matrix:
 
 
 def _unseen(views: Sequence[View], cloud: PointCloud, as_read: Guess) -> _Hypothesis | None:
-    """Returns what is wrong where most views see nothing of the points, or nearly no point is seen; None elsewhere."""
+    """Returns what is wrong if most views see none of the points, or nearly no point is seen; else None."""
     points = cloud.positions[:: 1 + len(cloud.positions) // _LOOKED_AT]
     seen = seen_in(points, views, as_read)
     blind = int(np.count_nonzero(~seen.any(axis=1)))
@@ -219,7 +219,7 @@ def _with_other_axes(capture: Capture, written: Axes, axes: AxesChoice) -> Captu
 
 
 def _turned(capture: Capture) -> Capture:
-    """Returns the capture with the other axes of its cameras."""
+    """Returns the capture with its cameras' other axes."""
 
     def turned(views: Sequence[View]) -> tuple[View, ...]:
         return tuple(replace(view, camera=_camera_at(view.camera, _OTHER_AXES @ view.camera.matrix)) for view in views)
@@ -232,13 +232,15 @@ def _camera_at(camera: Camera, matrix: Matrix) -> Camera:
 
 
 def _look_away(cameras: Sequence[Camera]) -> bool:
-    """True if nearly all cameras look away from the place between them that their axes meet in, with their tops down:
-    z is up in a transforms.json. Cameras in the middle of a room look away from each other, but stand upright."""
+    """Returns True if nearly all cameras look away from the place between them where their axes meet, upside down.
+
+    Such a transforms.json has z up. Cameras in the middle of a room also look away from each other, but are upright.
+    """
     if len(cameras) < _FEWEST_VIEWS or guess_up(cameras)[0][2] > _TOPS_DOWN:
         return False
     centres = np.array([camera.position for camera in cameras])
     ahead = np.array([camera.matrix[2, :3] for camera in cameras])
-    across = np.eye(3) - ahead[:, :, None] * ahead[:, None, :]  # [C, 3, 3] takes off what lies along an axis
+    across = np.eye(3) - ahead[:, :, None] * ahead[:, None, :]  # [C, 3, 3] removes the part along each axis
     if np.linalg.eigvalsh(across.mean(axis=0))[0] < _PARALLEL:
         return False
     meeting = np.linalg.solve(across.sum(axis=0), (across @ centres[..., None]).sum(axis=0))[:, 0]

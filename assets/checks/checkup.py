@@ -1,7 +1,7 @@
-"""A capture looked over before it is trained: what is there, what is odd, what to do about it.
+"""Checks a capture before it is trained: what is there, what is odd, what to do about it.
 
-Nothing is changed, and no photograph is decoded here unless asked. How long training will take and how much memory is
-added by `app/commands/doctor.py`; the window shows the same lines.
+Changes nothing, and decodes no photograph unless asked. `app/commands/doctor.py` adds how long training will take and
+how much memory it needs. The window shows the same lines.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from splatscope.kernels.wording import counted, printable
 FEW_VIEWS = 10
 SURE_UP = 0.5  # confidence below which the guessed up direction is only a guess
 _POINTS_LOOKED_AT = 2000
-_FEWEST_POINTS = 100  # of fewer a view may well see none
-_FEW_SEEN = 0.01  # share of the points; a view that sees no more looks away from the scene
-_FEW_SEEN_OF_MEDIAN = 0.1  # of the share that other views see; of a large scene all see few
-_NEAR_MIDDLE = 0.02  # of the width
+_FEWEST_POINTS = 100  # with fewer, a view may well see none
+_FEW_SEEN = 0.01  # share of the points; a view that sees fewer looks away from the scene
+_FEW_SEEN_OF_MEDIAN = 0.1  # of the share that other views see; in a large scene all views see few
+_NEAR_MIDDLE = 0.02  # of the width, distance from the middle
 _SEARCHED = "a search for cameras looks at what they leave"
 _SEARCH_TIME = "a search takes seconds for tens of photographs and minutes for hundreds; it can be stopped and resumed"
 _ODD_ANGLES = (10.0, 150.0)  # degrees; horizontal angles of view outside are rare and mostly mistakes
-_POSE_DIGITS = 9  # of poses that are compared
-_ROUNDING = 1e-9  # of coordinates; differences below it are none
-_NAMED = 5  # examples in a line
+_POSE_DIGITS = 9  # digits of poses that are compared
+_ROUNDING = 1e-9  # of coordinates; smaller differences are rounding
+_NAMED = 5  # most examples in a line
 _KINDS: dict[Kind, str] = {
     "colmap": "COLMAP",
     "blender": "Blender",
@@ -53,12 +53,12 @@ _KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the page."""
+    """Holds one line of the page."""
 
     topic: str  # "photographs", "lenses", ...; a reader's warnings have the topic "opening"
     text: str  # one sentence or a list of figures
     is_odd: bool = False
-    advice: str = ""  # what to do about it, a sentence; empty where the text says it
+    advice: str = ""  # a sentence on what to do; empty if the text says it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", printable(self.text))  # it quotes names from files
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checkup:
-    """The page: facts first, then what is odd."""
+    """Holds the page: facts first, then oddities."""
 
     path: Path
     findings: tuple[Finding, ...]
@@ -80,7 +80,7 @@ class Checkup:
         return tuple(finding for finding in self.findings if finding.is_odd)
 
     def lines(self) -> list[str]:
-        """The page as text, facts in two columns and oddities numbered."""
+        """Returns the page as text: facts in two columns, and oddities numbered."""
         width = max(len(finding.topic) for finding in self.facts)
         page = [str(self.path), *(f"  {fact.topic:{width}}  {fact.text}" for fact in self.facts)]
         if not self.oddities:
@@ -92,7 +92,7 @@ class Checkup:
 
 
 def check_up(capture: Capture, decode: bool = False) -> Checkup:
-    """Looks at everything a capture says of itself. With `decode` every photograph is read to its last byte."""
+    """Checks everything a capture says of itself. With `decode`, reads every photograph to its last byte."""
     views = (*capture.views, *capture.test_views)
     findings = [
         *_files(capture),
@@ -110,7 +110,7 @@ def check_up(capture: Capture, decode: bool = False) -> Checkup:
 
 
 def check_up_bare(path: Path, folder: Path, decode: bool = False) -> Checkup:
-    """Looks over photographs in `folder` that have no cameras yet. With `decode` each is read to its last byte."""
+    """Checks photographs in `folder` that have no cameras yet. With `decode`, reads each to its last byte."""
     photographs = Photographs(folder)
     sizes, unreadable = [], []
     for name in photographs.paths:
@@ -167,7 +167,7 @@ def _sizes(of_each: Sequence[tuple[int, int]]) -> Iterator[Finding]:
 
 
 def _damage(paths: Mapping[str, Path]) -> Iterator[Finding]:
-    """Reads photographs, by their names, to their ends."""
+    """Reads photographs, by their names, to their ends; reports damage."""
 
     def problem(path: Path) -> str:
         try:
@@ -248,13 +248,13 @@ def _principal_points(views: Sequence[View]) -> Iterator[Finding]:
 
 
 def _is_middle_if_turned(camera: Camera) -> bool:
-    """True if the principal point is in the middle only of a picture whose width and height are exchanged."""
+    """Returns True if the principal point is in the middle only if width and height are exchanged."""
     from_middle = abs(camera.cx - camera.height / 2) + abs(camera.cy - camera.width / 2)
     return from_middle < _NEAR_MIDDLE * camera.width < abs(camera.width - camera.height) / 4
 
 
 def _largest_bend(lens: Lens) -> float:
-    """Pixels by which the lens moves the middle of a side or a corner from where a pinhole would have it."""
+    """Returns how many px the lens moves the middle of a side, or a corner, from its place in a pinhole's picture."""
     w, h = lens.width, lens.height
     edge = np.array([[0, 0], [w / 2, 0], [w, 0], [w, h / 2], [w, h], [w / 2, h], [0, h], [0, h / 2]], float)
     rays = np.asarray(as_colmap(lens).cam_from_img(edge))
@@ -262,7 +262,7 @@ def _largest_bend(lens: Lens) -> float:
 
 
 def _angle(camera: Camera) -> float:
-    """Horizontal angle of view in degrees."""
+    """Returns the horizontal angle of view in degrees."""
     return float(np.degrees(np.arctan2(camera.cx, camera.fx) + np.arctan2(camera.width - camera.cx, camera.fx)))
 
 
@@ -320,9 +320,9 @@ def _points(capture: Capture) -> Iterator[Finding]:
     positions = capture.points.positions
     yield Finding("points", f"{len(positions):,}")
     if capture.points.lack or not capture.fits:
-        return  # the reader has said so
+        return  # the reader has reported it
     sample = positions[:: 1 + len(positions) // _POINTS_LOOKED_AT]
-    # Views with 2D points of the reconstruction are judged by those when the capture opens (`agreement.py`).
+    # `agreement.py` has judged views with 2D points of the reconstruction by these when the capture opened.
     views = [view for view in capture.views if view.sightings is None or capture.points.ids is None]
     shares = np.array([seen_by(sample, view.camera).mean() for view in views])
     few = min(_FEW_SEEN, _FEW_SEEN_OF_MEDIAN * float(np.median(shares))) if views else 0.0
@@ -338,7 +338,7 @@ def _cameras(capture: Capture) -> Iterator[Finding]:
     median = float(np.median(distances))
     yield Finding("cameras", f"within {distances.max():.3g} units of their middle, half of them within {median:.3g}")
     far = [(d, v.name) for d, v in zip(distances, capture.views, strict=True) if d > FAR_CAMERA * median > 0]
-    if far and len(positions) >= FEW_VIEWS:  # the middle of fewer says little
+    if far and len(positions) >= FEW_VIEWS:  # the middle of fewer views means little
         names = [name for _, name in sorted(far, reverse=True)]
         text = f"{counted(len(far), 'photograph')} taken {FAR_CAMERA:.0f} times farther out than most: {_some(names)}."
         advice = "They do not count for the extent of the scene; leave them out if their poses are wrong."
@@ -372,7 +372,7 @@ def _place(capture: Capture) -> Iterator[Finding]:
         place = ", ".join(f"{value:,.0f}" for value in capture.offset)
         yield Finding("coordinates", f"about ({place}), which is taken off while training and added back on saving")
     up, confidence = guess_up(view.camera for view in capture.views)
-    x, y, z = (round(value, 2) + 0.0 for value in up)  # and no minus zero
+    x, y, z = (round(value, 2) + 0.0 for value in up)  # + 0.0 removes minus zero
     yield Finding("up", f"({x:.2f}, {y:.2f}, {z:.2f}), confidence {confidence:.2f}")
     if confidence < SURE_UP:
         text = (

@@ -1,7 +1,7 @@
-"""Measures how well cameras fit points: by where a reconstruction saw them, by their colours, by whether they are seen.
+"""Measures how well cameras fit points: by where a reconstruction saw the points, by colours, and by which are seen.
 
-Each witness answers for a guess: the cameras and points of a capture as they are, or changed in some way.
-`agreement.py` asks them and judges.
+Each witness scores a guess: the cameras and points of a capture as they are, or changed in some way. `agreement.py`
+asks the witnesses and judges.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from splatscope.kernels.types import Camera
 Matrix = NDArray[np.float64]
 Points = NDArray[np.float64]
 
-_NEAR_ENOUGH = 0.02  # of the longer side of a picture between a point and its sighting
-_FEWEST_SIGHTINGS = 5  # of a view that is judged by them
-_SAME_SIZE = 1.1  # times; 2D points that are farther apart are stated for a larger picture
-_FILLED = (0.75, 1.1)  # share of a picture's sides that its 2D points reach, if they are stated for its size
-_COLORED = 2000  # points whose colours are looked at
-_FEWEST_COLORED = 20  # of them that a view must see, and pixels that are not transparent
-_COLORLESS = 6.0  # standard deviation of colours, of 255, below which they tell nothing
-_VIEWS = 24  # photographs whose colours are looked at, at most
+_NEAR_ENOUGH = 0.02  # of a picture's longer side; largest distance between a point and its sighting
+_FEWEST_SIGHTINGS = 5  # sightings a view needs to be judged by them
+_SAME_SIZE = 1.1  # times; 2D points farther apart are for a larger picture
+_FILLED = (0.75, 1.1)  # share of a picture's sides that its 2D points reach if they are for its size
+_COLORED = 2000  # points whose colours are compared
+_FEWEST_COLORED = 20  # colored points that a view must see, and opaque pixels it must have
+_COLORLESS = 6.0  # standard deviation of colours, of 255; below it they tell nothing
+_VIEWS = 24  # most photographs whose colours are compared
 _FEWEST_VIEWS = 4
 _SMALL = 160  # px, the longer side that photographs are reduced to
-_DECODED = 60e6  # px, about, that are decoded
-_CELL = 8  # px of a reduced photograph, in which a point hides those behind it
-_HIDES = 1.1  # times as far away
+_DECODED = 60e6  # about so many px are decoded
+_CELL = 8  # px of a reduced photograph; a point hides points behind it in the same cell
+_HIDES = 1.1  # times as far away; points farther than that are hidden
 
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """Another reading of a capture."""
+    """Holds another reading of a capture."""
 
     cameras: tuple[Matrix, ...]  # view_from_world [4, 4] of each view
-    move: Matrix  # [3, 3] that points are multiplied with
-    words: str = ""  # how it differs
+    move: Matrix  # [3, 3] that multiplies points
+    words: str = ""  # how it differs from the file
 
 
 class Witness(Protocol):
     """Scores views, higher is better."""
 
     fits: float  # the median score from which cameras and points fit each other
-    gain: float  # by which another guess must be better to be believed
-    strays: float  # the score below which a single view is wrong where the others fit
+    gain: float  # how much better another guess must be to be believed
+    strays: float  # the score below which a single view is wrong if the others fit
 
     def scores(self, guess: Guess) -> NDArray[np.float64]:
         """Returns a score for each view [V]; NaN where there is nothing to judge by."""
@@ -89,10 +89,12 @@ class Tracks:
 
 
 class ScaledTracks(Tracks):
-    """Compares likewise where the reconstruction's 2D points are stated for another size of the photographs: some tools
-    change that of the cameras alone."""
+    """Compares as `Tracks` does if the reconstruction's 2D points are for another size of the photographs.
 
-    fits, gain, strays = 0.998, 0.3, 0.5  # a correlation; that of the photographs of a film with its next ones is 0.99
+    Some tools change the size of the cameras alone.
+    """
+
+    fits, gain, strays = 0.998, 0.3, 0.5  # correlations; successive photographs of a film reach 0.99
 
     def __init__(self, views: Sequence[View], cloud: PointCloud) -> None:
         super().__init__(views, cloud)
@@ -119,7 +121,7 @@ class ScaledTracks(Tracks):
 class Colors:
     """Compares the colours of points with those of the pixels that show them: their correlation in each view.
 
-    On the shared captures right cameras reach a median of 0.5 to 0.7, wrong ones or wrong points 0.4 at most and
+    On the shared captures, right cameras reach a median of 0.5 to 0.7. Wrong cameras or points reach 0.4 at most, and
     mostly less than 0.2.
     """
 
@@ -206,14 +208,14 @@ def _small_photographs(views: Sequence[View]) -> dict[int, NDArray[np.uint8]]:
 
 
 def _decoded_pixels(view: View) -> float:
-    """Returns how many pixels reading a small picture decodes, about: of a JPEG a fraction is enough."""
+    """Returns about how many pixels are decoded to read a small picture; for a JPEG a fraction is enough."""
     width, height = view.camera.width, view.camera.height
     is_jpeg = view.image_path.suffix.lower() in (".jpg", ".jpeg")
     return width * height / (min(8, max(1, max(width, height) // _SMALL)) ** 2 if is_jpeg else 1)
 
 
 def _picture_shares(in_view: Points, view: View) -> NDArray[np.float64]:
-    """Returns [P, 2] where the stored photograph shows points ahead of its camera, of its width and height."""
+    """Returns [P, 2] where the stored photograph shows points ahead of its camera, as shares of width and height."""
     if view.lens is not None:
         return np.asarray(as_colmap(view.lens).img_from_cam(in_view)) / (view.lens.width, view.lens.height)
     camera = view.camera
@@ -222,14 +224,14 @@ def _picture_shares(in_view: Points, view: View) -> NDArray[np.float64]:
 
 
 def _in_front(depths: NDArray[np.float64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns [P], True for points that are about as near as the nearest in the same cell."""
+    """Returns [P], True for points that are about as near as the nearest point in the same cell."""
     nearest = np.full(int(cells.max(initial=-1)) + 1, np.inf)
     np.minimum.at(nearest, cells, depths)
     return depths <= _HIDES * nearest[cells]
 
 
 def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Returns that of values [P, C] over all columns; 0 if all are the same."""
+    """Returns the correlation of values [P, C] over all columns; 0 if all are the same."""
     a, b = a - a.mean(axis=0), b - b.mean(axis=0)
     length = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / length if length > 0 else 0.0

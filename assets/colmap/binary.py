@@ -1,8 +1,8 @@
-"""COLMAP's binary files record by record: cameras.bin, images.bin and points3D.bin.
+"""Reads COLMAP's binary files record by record: cameras.bin, images.bin and points3D.bin.
 
-COLMAP's own reader trusts the counts it finds: on a file cut short it loops or asks for all memory. This
-walk takes milliseconds and ends at the last byte. Tracks and 2D points are passed over: they are not needed here, and
-are often out of date. The fields of cameras and photographs are judged in `model.py`.
+COLMAP's own reader trusts the counts it finds: on a file cut short it loops or asks for all memory. This walk takes
+milliseconds and ends at the last byte. Tracks and 2D points are skipped: they are not needed here, and often out of
+date. `model.py` judges the fields of cameras and photographs.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from splatscope.assets.lens import PARAMETERS
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
-_POINT = np.dtype(  # before its track, which is an image id and a point index each
+_POINT = np.dtype(  # a point before its track, which has an image id and a point index an entry
     [("id", "<u8"), ("position", "<f8", 3), ("color", "u1", 3), ("error", "<f8"), ("track_length", "<u8")]
 )
-_TRACK_LENGTH = 8 + 3 * 8 + 3 + 8  # where it stands
-_SMALLEST_IMAGE = 4 + 7 * 8 + 4 + 1 + 8  # bytes, without a name and 2D points
-_AT_ONCE = 1 << 16  # points gathered
+_TRACK_LENGTH = 8 + 3 * 8 + 3 + 8  # place of the track's length in a point
+_SMALLEST_IMAGE = 4 + 7 * 8 + 4 + 1 + 8  # bytes of a photograph without name and 2D points
+_AT_ONCE = 1 << 16  # points copied at a time
 
 
 def binary_cameras(path: Path) -> tuple[list[Row], list[str]]:
     """Returns the cameras of cameras.bin, fields as in cameras.txt, and remarks on the file.
 
-    Behind a camera of an unknown model none can be found. Raises InputError if the file is cut short.
+    Cameras behind one of an unknown model cannot be found. Raises InputError if the file is cut short.
     """
     return _rows(path, "camera", _camera)
 
@@ -46,15 +46,15 @@ def binary_images(path: Path) -> tuple[list[Row], list[str]]:
 
 
 def binary_image_count(path: Path) -> int:
-    """Returns how many photographs images.bin says that it has, but no more than its bytes have place for."""
+    """Returns how many photographs images.bin claims, but at most as many as its bytes have room for."""
     with open(path, "rb") as file:
         return min(int.from_bytes(file.read(8), "little"), file.seek(0, 2) // _SMALLEST_IMAGE)
 
 
 def binary_points(path: Path) -> PointTable:
-    """Returns the points of points3D.bin by id, with their records from 1, and remarks on the file.
+    """Returns the points of points3D.bin by id, with their record numbers from 1, and remarks on the file.
 
-    Objects of pycolmap would take several seconds a million. Raises InputError if the file is cut short.
+    Objects of pycolmap would take several seconds for a million points. Raises InputError if the file is cut short.
     """
     content = _content(path)
     if len(content) < 8:
@@ -92,7 +92,7 @@ def _rows(path: Path, noun: str, read_one: Callable[[_Walk], list[Any]]) -> tupl
 
 
 def _left_over(path: Path, size: int, noun: str, count: int) -> list[str]:
-    """Returns a remark if bytes follow the last record that a file says it has."""
+    """Returns a remark if bytes follow the last record that the file claims."""
     if not size:
         return []
     return [
@@ -111,7 +111,7 @@ def _cut_short(path: Path, size: int, noun: str, done: int, count: int | None) -
 
 def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()  # no map: a file that is shortened meanwhile would end the process
+        content = path.read_bytes()  # not mapped: shortening a mapped file would end the process
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
     if lfs_pointer(content[:64]):
@@ -120,9 +120,9 @@ def _content(path: Path) -> bytes:
 
 
 def _point_ends(content: bytes, count: int) -> array[int]:
-    """Returns where the first point begins and where each ends, up to the first that is not whole.
+    """Returns where the first point begins and where each ends, up to the first that is cut short.
 
-    There may be millions: this is a loop and no calls.
+    There may be millions of points, so this is a loop without calls.
     """
     ends, place, size, unpack = array("q", [8]), 8, len(content), struct.Struct("<Q").unpack_from
     while len(ends) <= count and place + _POINT.itemsize <= size:
@@ -134,7 +134,7 @@ def _point_ends(content: bytes, count: int) -> array[int]:
 
 
 class _EndOfFile(Exception):
-    """The walk would step past the last byte."""
+    """The next record would end beyond the last byte."""
 
 
 class _Walk:
@@ -142,7 +142,7 @@ class _Walk:
         self._content = content
         self._size = len(content)
         self.position = 0
-        self.is_lost = False  # it is not known where the next record begins
+        self.is_lost = False  # True: where the next record begins is unknown
 
     def take(self, layout: str) -> tuple[Any, ...]:
         start = self.position

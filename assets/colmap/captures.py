@@ -1,7 +1,7 @@
-"""COLMAP datasets: a folder in, a `Capture` out.
+"""Reads COLMAP datasets: a folder in, a `Capture` out.
 
-This file decides which model and which photographs are meant; `model.py` reads a model and
-`photographs/find.py` fits cameras to photographs.
+Decides which model and which photographs are meant. `model.py` reads a model, and `photographs/find.py` fits cameras to
+photographs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from splatscope.assets.sfm.search import FoundCameras
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
-_INSIDE_A_DATASET = ("sparse", "distorted", "colmap")  # folders whose photographs lie in a folder above
-_UNDISTORTED = "dense"  # where COLMAP's automatic reconstruction leaves them
-_MODEL_FILES = ("cameras", "images", "points3D")  # the last is not needed
+_INSIDE_A_DATASET = ("sparse", "distorted", "colmap")  # folders whose photographs are in a folder above
+_UNDISTORTED = "dense"  # where COLMAP's automatic reconstruction puts undistorted photographs
+_MODEL_FILES = ("cameras", "images", "points3D")  # points3D is optional
 _BEFORE_UNDISTORTION = (
     "distorted"  # where Inria's app/commands/convert.py leaves the models of the photographs in `input`
 )
 
 
 def find_models(path: Path) -> list[Path]:
-    """COLMAP models a folder stands for: `sparse/*`, else `sparse`, else the folder itself; may be empty.
+    """Returns the COLMAP models that a folder means: `sparse/*`, else `sparse`, else the folder itself; may be empty.
 
-    Models in `distorted/sparse/*` join those of `sparse` if one of them registers more photographs.
+    Models in `distorted/sparse/*` are added if one of them registers more photographs.
     """
     models = _models_at(path)
     before = _models_at(path / _BEFORE_UNDISTORTION) if models and models != [path] else []
@@ -43,13 +43,13 @@ def find_models(path: Path) -> list[Path]:
 
 
 def undistorted_copies(path: Path) -> list[Path]:
-    """Folders in which COLMAP left photographs without distortion and a model of those: `dense`, else `dense/*`."""
+    """Returns folders in which COLMAP left undistorted photographs and their model: `dense`, else `dense/*`."""
     dense = path / _UNDISTORTED
     return [folder for folder in ([dense] if _models_at(dense) else _subfolders(dense)) if _models_at(folder)]
 
 
 def refuse_half_a_model(path: Path) -> None:
-    """Raises InputError where a folder has some files of a COLMAP model, but not those without which none opens."""
+    """Raises InputError if a folder has some files of a COLMAP model, but lacks files without which none opens."""
     roots = (path, path / _UNDISTORTED, *_subfolders(path / _UNDISTORTED), path / _BEFORE_UNDISTORTION)
     folders = [folder for root in roots for folder in (*_subfolders(_sparse(root)), _sparse(root), root)]
     for half in _half_models(dict.fromkeys(folders)):
@@ -65,7 +65,7 @@ def _half_models(folders: Iterable[Path]) -> Iterator[str]:
             there = [f"{name}{suffix}" for name in _MODEL_FILES if (folder / f"{name}{suffix}").is_file()]
             lost = [f"{name}{suffix}" for name in _MODEL_FILES[:2] if f"{name}{suffix}" not in there]
             is_other = "sparse" not in (folder.name, folder.parent.name) and there in (["cameras.txt"], ["images.txt"])
-            if there and not is_other:  # other programs' lists may be called so
+            if there and not is_other:  # lists of other programs may have these names
                 has = f"it has {' and '.join(there)} but no {' and no '.join(lost)}"
                 yield f"{folder} is not a whole COLMAP model: {has}."
 
@@ -73,10 +73,9 @@ def _half_models(folders: Iterable[Path]) -> Iterator[str]:
 def read_colmap(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads a dataset folder (`sparse/0`, `sparse`) or a model folder, with photographs from `images`.
 
-    Of several models the one with most registered photographs is taken. Undistorted copies in `dense` are read where
-    there is no other model, or no photographs of it. Lenses are scaled to the real size
-    of each photograph. `axes` as `agreement.fitted` has it. Raises InputError for damaged files and where there are no
-    photographs.
+    Of several models, the one with most registered photographs is taken. Undistorted copies in `dense` are read if
+    there is no other model, or no photographs of it. Lenses are scaled to the real size of each photograph. `axes` as
+    for `agreement.fitted`. Raises InputError for damaged files and if there are no photographs.
     """
     path = Path(path)
     models = find_models(path)
@@ -130,7 +129,7 @@ def read_colmap(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto
 
 
 def read_found(path: Path, folder: Path, found: FoundCameras) -> Capture:
-    """The photographs in `folder` with the cameras that a search found for them. Raises InputError."""
+    """Reads the photographs in `folder` with the cameras that a search found. Raises InputError."""
     read = read_model(found.model)
     upright = found.upright or None
     taken = [replace(s, name=found.names[s.name], upright=upright) for s in read.shots]
@@ -176,7 +175,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) -> tuple[Path, str, list[str]]:
-    """The folder of photographs, the places looked at in words, and warnings."""
+    """Returns the folder of photographs, the places looked at in words, and warnings."""
     distorted = _BEFORE_UNDISTORTION in model.absolute().parts[-3:-1]
     dense = _dense_around(model, path)
     if dense is not None:
@@ -210,8 +209,10 @@ def _find_images(path: Path, model: Path, images: str, wanted: Sequence[str]) ->
 
 
 def _dense_around(model: Path, path: Path) -> Path | None:
-    """The folder `dense` that COLMAP wrote the model in, if it is below the path that was opened or laid out as COLMAP
-    does it; any other folder may be called so too."""
+    """Returns the folder `dense` of COLMAP that holds the model, or None.
+
+    It must be below the path that was opened, or laid out as COLMAP does it: any other folder may have that name too.
+    """
     dense = next((folder for folder in _upwards(model)[:4] if folder.name == _UNDISTORTED), None)
     if dense is None or dense not in path.absolute().parents:
         return dense
@@ -228,7 +229,7 @@ def _holds_images(folder: Path) -> bool:
 
 
 def _llff_copies(path: Path, photographs: Photographs, taken: Sequence[Shot]) -> dict[str, str | None]:
-    """Shot -> photograph by order, in a capture of LLFF's whose photographs fit no name; else empty.
+    """Returns shot -> photograph by order, for a capture of LLFF whose photographs fit no name; else empty.
 
     LLFF numbers its smaller copies (`images_4/image000.png`) in the order of the originals.
     """

@@ -1,9 +1,8 @@
-"""One COLMAP model, binary or text: its files in, its shots and points out.
+"""Reads one COLMAP model, binary or text: its files in, its shots and points out.
 
-The tables are read in `text.py` and `binary.py`; here their fields are judged. A camera, photograph or
-point that makes no sense is left out, counted and explained. Rigs and frames are not read: COLMAP writes the pose of
-each photograph in images.bin and images.txt as well. Which model and which photographs are meant is decided in
-`captures.py`.
+`text.py` and `binary.py` read the tables; this file judges their fields. A camera, photograph or point with impossible
+values is left out, counted and explained. Rigs and frames are not read: COLMAP writes the pose of each photograph to
+images.bin and images.txt as well. `captures.py` decides which model and which photographs are meant.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from splatscope.kernels.wording import counted
 
 _POSE = ("QW", "QX", "QY", "QZ", "TX", "TY", "TZ")
 _AGAIN = "Correct it, or export the model again from COLMAP."
-_IDS = 2**32  # binary files hold four bytes of each
-_KINDS = 3  # of reasons that are told one by one
+_IDS = 2**32  # binary files hold four bytes of each id
+_KINDS = 3  # kinds of reasons that get their own sentence
 _NOUNS = {".txt": "line", ".bin": "record"}
 
 
 @dataclass(frozen=True, eq=False)
 class ColmapModel:
-    """The photographs of one model."""
+    """Holds the photographs of one model."""
 
-    shots: list[Shot]  # with a lens and a pose that make sense, in the order of the file
-    left_out: list[Unreadable]  # the others, and why each is
+    shots: list[Shot]  # with a possible lens and pose, in the order of the file
+    left_out: list[Unreadable]  # the others, and the reason for each
     warnings: list[str]  # one sentence or two each
 
 
 def model_suffix(folder: Path) -> str | None:
-    """ ".bin" or ".txt" if the folder holds a model of that kind; binary wins, as in COLMAP."""
+    """Returns ".bin" or ".txt" if the folder holds a model of that kind; binary wins, as in COLMAP."""
     for suffix in (".bin", ".txt"):
         if all((folder / f"{name}{suffix}").is_file() for name in ("cameras", "images")):
             return suffix
@@ -55,7 +54,7 @@ def model_suffix(folder: Path) -> str | None:
 
 
 def registered_count(model: Path) -> int:
-    """Returns how many photographs a model has, from its first bytes or its lines, to choose between models."""
+    """Returns how many photographs a model has, by its first bytes or its lines, to choose between models."""
     if model_suffix(model) == ".bin":
         return binary_image_count(model / "images.bin")
     return text_image_count(model / "images.txt")
@@ -94,7 +93,7 @@ def read_model(model: Path) -> ColmapModel:
 def points(model: Path) -> tuple[PointCloud | None, list[str]]:
     """Returns the 3D points in the order of their ids, else those of points3D.ply, and remarks; None if there are none.
 
-    Raises InputError if the model's own are cut short.
+    Raises InputError if the model's own points are cut short.
     """
     suffix = model_suffix(model) or ".bin"
     file, remarks = model / f"points3D{suffix}", []
@@ -185,8 +184,8 @@ def _pose(fields: Sequence[Any], where: str) -> NDArray[np.float64]:
         raise InputError(
             f"{where} is {np.abs(translation).max():g} units from the origin; at most {FARTHEST:g} are read. {_AGAIN}"
         )
-    quaternion = quaternion / largest  # whose squares stay finite
-    w, x, y, z = quaternion / np.linalg.norm(quaternion)  # other writers leave them a per cent off unit length
+    quaternion = quaternion / largest  # now its squares stay finite
+    w, x, y, z = quaternion / np.linalg.norm(quaternion)  # some writers miss unit length by a per cent
     view_from_world = np.eye(4)
     view_from_world[:3, :3] = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -209,8 +208,8 @@ def _number(field: Any, key: str, where: str, above: float = -np.inf) -> float:
 
 
 def _checked(check: Callable[..., Any], field: Any, key: str, where: str) -> Any:
-    """Returns the value of a field that is a word in a text file and a number in a binary one. Raises InputError."""
-    with suppress(ValueError):  # a word is refused as it stands
+    """Returns the value of a field, a word in text files and a number in binary ones. Raises InputError."""
+    with suppress(ValueError):  # a word that is no number is refused unchanged
         field = float(field)
     try:
         return check({key: field}, key, where)
@@ -219,10 +218,10 @@ def _checked(check: Callable[..., Any], field: Any, key: str, where: str) -> Any
 
 
 def _sentences(bad: Sequence[Unreadable]) -> list[str]:
-    """Returns what is said of photographs left out: one for each of the first kinds of reasons, one for all others."""
+    """Returns sentences on photographs left out: one for each of the first kinds of reasons, one for all others."""
     by_kind: dict[str, list[Unreadable]] = {}
     for name, reason in bad:
-        kind = re.sub(r"\d+", "", reason)  # that of one line or camera is that of another
+        kind = re.sub(r"\d+", "", reason)  # the same reason for any line or camera
         by_kind.setdefault(kind, []).append((name, reason))
     groups = list(by_kind.values())
     others = [one for group in groups[_KINDS:] for one in group]

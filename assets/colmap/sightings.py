@@ -1,7 +1,7 @@
-"""Where the photographs of a COLMAP model show its points: the 2D points of images.bin and images.txt.
+"""Reads where the photographs of a COLMAP model show its points: the 2D points of images.bin and images.txt.
 
-A few of them a photograph are enough to tell whether its pose is right (`checks/agreement.py`). Files that are damaged
-are explained by `model.py`; here what cannot be read is passed over.
+A few for each photograph are enough to judge its pose (`checks/agreement.py`). `model.py` explains damaged files; this
+file skips what cannot be read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from splatscope.assets.lens import as_colmap
 from splatscope.assets.photographs.find import Shot
 
 MOST = 64  # sightings kept of a photograph
-_LOOKED_AT = 4096  # 2D points of a photograph; most have no 3D point
+_LOOKED_AT = 4096  # 2D points of a photograph that are read; most have no 3D point
 _POINT = np.dtype([("xy", "<f8", 2), ("id", "<i8")])  # an id of -1: it has no 3D point
 _BEFORE_NAME = 4 + 7 * 8 + 4  # id, rotation and translation, camera
 _LONGEST_NAME = 4096
 
 
 def with_sightings(shots: Sequence[Shot], images: Path) -> list[Shot]:
-    """Returns the shots of a model with the sightings that its images.bin or images.txt has of them."""
+    """Returns the shots of a model with their sightings from its images.bin or images.txt."""
     read = _binary if images.suffix == ".bin" else _text
     found: dict[bytes, NDArray[np.void]] = {}
     with suppress(OSError, struct.error, ValueError):
@@ -43,7 +43,7 @@ def _with(shot: Shot, points: NDArray[np.void] | None) -> Shot:
     fx_fy, cx_cy = np.reshape(shot.lens.params[:4], (2, 2))
     is_pinhole = shot.lens.is_pinhole
     rays = (points["xy"] - cx_cy) / fx_fy if is_pinhole else np.asarray(as_colmap(shot.lens).cam_from_img(points["xy"]))
-    known = np.isfinite(rays).all(axis=1)  # a lens has no ray for what it could not have seen
+    known = np.isfinite(rays).all(axis=1)  # a lens has no ray for pixels it cannot see
     return replace(shot, sightings=Sightings(points["id"][known], rays[known]))
 
 
@@ -66,7 +66,7 @@ def _binary(path: Path) -> Iterator[tuple[bytes, NDArray[np.void]]]:
 
 
 def _name(file: io.BufferedReader) -> bytes:
-    """Returns the bytes up to the next zero, behind which the file then stands."""
+    """Returns the bytes up to the next zero; the file is then behind it."""
     start = file.tell()
     name, zero, _ = file.read(_LONGEST_NAME).partition(b"\0")
     if not zero:
@@ -76,7 +76,7 @@ def _name(file: io.BufferedReader) -> bytes:
 
 
 def _text(path: Path) -> Iterator[tuple[bytes, NDArray[np.void]]]:
-    name = None  # of the photograph whose 2D points come next
+    name = None  # name of the photograph whose 2D points come next
     with open(path, "rb") as file:
         for line in file:
             if line.startswith(b"#"):
@@ -90,7 +90,7 @@ def _text(path: Path) -> Iterator[tuple[bytes, NDArray[np.void]]]:
 
 
 def _points_in(line: bytes) -> NDArray[np.void] | None:
-    """Returns the 2D points of a line; None if it is something else."""
+    """Returns the 2D points of a line, or None if it is something else."""
     words = line.split()[: 3 * _LOOKED_AT]
     try:
         table = np.array(words, np.float64).reshape(-1, 3)

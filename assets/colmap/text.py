@@ -1,8 +1,8 @@
-"""COLMAP's text files line by line: cameras.txt, images.txt and points3D.txt.
+"""Reads COLMAP's text files line by line: cameras.txt, images.txt and points3D.txt.
 
-Tracks and 2D points are passed over. What other writers do is understood where it leaves no doubt: a byte order
-mark, names with spaces, and photographs without the line of 2D points that belongs after each. The fields of cameras
-and photographs are judged in `model.py`, those of binary files with them.
+Skips tracks and 2D points. Accepts deviations of other writers that leave no doubt: a byte order mark, names with
+spaces, and photographs without the line of 2D points that belongs after each. `model.py` judges the fields of cameras
+and photographs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from splatscope.assets.files.lfs import LFS_SENTENCE, lfs_pointer
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
-Row = tuple[str, list[Any]]  # where a camera or a photograph stands, and its fields
+Row = tuple[str, list[Any]]  # place of a camera or photograph in the file, and its fields
 _IMAGE_FIELDS = 10  # IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME
 _POINT_FIELDS = 7  # POINT3D_ID X Y Z R G B; the error and the track follow
 
@@ -37,7 +37,7 @@ def text_cameras(path: Path) -> tuple[list[Row], list[str]]:
 def text_images(path: Path) -> tuple[list[Row], list[str]]:
     """Returns the photographs of images.txt as words, and remarks on the file. Raises InputError if it cannot be read.
 
-    A line that is no photograph and no 2D points is passed over with a remark.
+    A line that is neither a photograph nor 2D points is skipped with a remark.
     """
     rows: list[Row] = []
     strays = []
@@ -58,12 +58,12 @@ def text_images(path: Path) -> tuple[list[Row], list[str]]:
 
 
 def text_image_count(path: Path) -> int:
-    """Returns how many photographs images.txt has, whatever else its lines are."""
+    """Returns how many photographs images.txt has, whatever its other lines are."""
     return sum(fields is not None for _, _, fields in _image_lines(path))
 
 
 class PointTable(NamedTuple):
-    """The points of a model in the order of their ids."""
+    """Holds the points of a model in the order of their ids."""
 
     ids: NDArray[np.int64]  # [P]
     positions: NDArray[np.float64]  # [P, 3]
@@ -88,10 +88,10 @@ def text_points(path: Path) -> PointTable:
     table = np.array(values).reshape(-1, _POINT_FIELDS)
     order = np.argsort(table[:, 0], kind="stable")
     table = table[order]
-    is_id = (table[:, 0] >= 0) & (table[:, 0] == np.floor(table[:, 0]))  # else the line may lack it, and begin with x
+    is_id = (table[:, 0] >= 0) & (table[:, 0] == np.floor(table[:, 0]))  # else the id may be missing
     table[np.isnan(table[:, 4:]).any(axis=1) | ~is_id] = np.nan
     colors = np.clip(np.nan_to_num(table[:, 4:]), 0, 255).astype(np.uint8)
-    ids = np.where(np.abs(table[:, 0]) < 2**53, table[:, 0], -1).astype(np.int64)  # beyond that no id is exact
+    ids = np.where(np.abs(table[:, 0]) < 2**53, table[:, 0], -1).astype(np.int64)  # float64 holds larger ids inexactly
     lines = np.array(places, np.int64)[order]
     return PointTable(ids, table[:, 1:4].copy(), colors, lines, _broken_promise(path, len(table)))
 
@@ -120,13 +120,13 @@ def _image_lines(path: Path) -> Iterator[tuple[int, str, list[str] | None]]:
 
 
 def _image_fields(line: str) -> list[str] | None:
-    """Returns the words of a line that begins with an id and ends with a name; in between there may be damage."""
+    """Returns the words of a line that begins with an id and ends with a name, whatever is between."""
     fields = line.split(None, _IMAGE_FIELDS - 1)
     return fields if len(fields) == _IMAGE_FIELDS and fields[0].removeprefix("+").isdecimal() else None
 
 
 def _numbers(words: Sequence[str]) -> list[float] | None:
-    """Returns the words as numbers, None if one of them is something else."""
+    """Returns the words as numbers, or None if one is no number."""
     try:
         return list(map(float, words))
     except ValueError:
@@ -134,7 +134,7 @@ def _numbers(words: Sequence[str]) -> list[float] | None:
 
 
 def _broken_promise(path: Path, found: int) -> list[str]:
-    """Returns a remark if the comments at the top of a file tell another number of rows than were found."""
+    """Returns a remark if the comments at the top of a file claim another number of rows than were found."""
     comments = itertools.takewhile(lambda line: line.startswith("#"), (line for _, line in _lines(path)))
     promises = (re.match(r"# *Number of (\w+): *(\d{1,12})\b", line) for line in comments)
     promise = next(filter(None, promises), None)

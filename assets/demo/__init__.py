@@ -1,4 +1,4 @@
-"""The bundled scene: a still life on a round pedestal. Rendered by `generate.py`, trained result beside it."""
+"""Bundles a scene: a still life on a round pedestal, rendered by `generate.py`, with a trained result."""
 
 from pathlib import Path
 

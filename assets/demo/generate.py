@@ -1,8 +1,8 @@
 """Renders the still life into a capture on disk: photographs with exact cameras, and a point cloud.
 
-`demo_capture_folder` does so once, into the user's cache; a change in any source of this folder makes a new
-one. The files are a Blender set (`transforms_train.json`, OpenGL axes) that any reader of those opens.
-What is seen is in `shapes.py`, how in `tracer.py`.
+`demo_capture_folder` renders it once, into the user's cache; a change in any source of this folder makes a new one. The
+files are a Blender set (`transforms_train.json`, OpenGL axes) that any reader of such sets opens. `shapes.py` has the
+scene, `tracer.py` the rendering.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from splatscope.assets.photographs.images import write_png
 from splatscope.kernels.caches import cache_folder, cache_path
 from splatscope.kernels.errors import InputError
 
-if TYPE_CHECKING:  # numba loads only if there is something to render
+if TYPE_CHECKING:  # numba is loaded only if there is something to render
     from splatscope.assets.demo.tracer import Grid
 
 Float64 = NDArray[np.float64]
@@ -42,12 +42,12 @@ LOWEST, HIGHEST = math.radians(4), math.radians(72)  # elevation of the cameras
 GOLDEN = (math.sqrt(5) - 1) / 2  # turns between neighbours on the spiral
 FIRST_TRAIN = (0.40, -1 / 6)  # (share of the way up, turns) of the first view: the scene's best side
 FIRST_TEST = (0.55, 0.24)
-ABANDONED = 3600.0  # seconds after which a folder somebody was rendering into is taken for dead
+ABANDONED = 3600.0  # seconds after which a folder that is being rendered counts as abandoned
 
 
 @dataclass(frozen=True)
 class DemoSize:
-    """How much is rendered."""
+    """Sets how much is rendered."""
 
     train_views: int = 50
     test_views: int = 8
@@ -57,15 +57,16 @@ class DemoSize:
 
     @property
     def focal(self) -> float:
-        """px"""
+        """Returns the focal length, px."""
         return 0.5 * self.width / math.tan(0.5 * CAMERA_ANGLE_X)
 
 
 def demo_capture_folder(progress: Progress | None = None, size: DemoSize = DemoSize()) -> Path:
-    """The folder of the demo capture, rendered on first use (about 16 s on two free cores, half of it compiling).
+    """Returns the folder of the demo capture, rendered on first use (about 16 s on two free cores, half of it
+    compiling).
 
-    It appears whole or not at all, also if several processes ask at once or one is killed.
-    Raises InputError if the user's cache cannot be written.
+    The folder appears whole or not at all, even if several processes ask at once or one is killed. Raises InputError
+    if the user's cache cannot be written.
     """
     try:
         cache = cache_folder()
@@ -88,7 +89,7 @@ def demo_capture_folder(progress: Progress | None = None, size: DemoSize = DemoS
 
 
 def _version(size: DemoSize) -> str:
-    """Changes with every edit of the sources in this folder and with the size."""
+    """Returns a name that changes with the sources in this folder and with the size."""
     digest = hashlib.sha256(repr(size).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -104,12 +105,12 @@ def _publish(unfinished: Path, folder: Path) -> None:
 
 
 def _remove_abandoned(cache: Path) -> None:
-    """Removes what killed processes have left of scenes they were rendering."""
+    """Removes what killed processes left of scenes they were rendering."""
     for path in cache.glob("demo-unfinished-*"):
         with suppress(OSError):  # another process was faster
             process = re.match(r"demo-unfinished-(\d{1,9})-", path.name)
             age = time.time() - path.stat().st_mtime
-            # On a disk that machines share, the process may be another machine's.
+            # On a disk that machines share, the process may run on another machine.
             if age > ABANDONED or (process and age > ABANDONED_SECONDS and not is_running(int(process[1]))):
                 shutil.rmtree(path)
 
@@ -117,7 +118,7 @@ def _remove_abandoned(cache: Path) -> None:
 def write_capture(folder: Path, size: DemoSize = DemoSize(), progress: Progress | None = None) -> None:
     """Writes photographs, `transforms_{train,test}.json` and `points3d.ply` into an existing folder.
 
-    The same bytes for any number of threads. `progress` is called from this thread about ten times.
+    The bytes are the same for any number of threads. `progress` is called from this thread about ten times.
     """
     from splatscope.assets.demo import tracer
 
@@ -131,21 +132,21 @@ def write_capture(folder: Path, size: DemoSize = DemoSize(), progress: Progress 
     grid = tracer.Grid(*tracer.build_grid())
     jobs = [(split, index, pose) for split, split_poses in poses.items() for index, pose in enumerate(split_poses)]
     clouds = []
-    pool = ThreadPoolExecutor(os.cpu_count())  # compiled code runs outside the interpreter lock, so threads do
+    pool = ThreadPoolExecutor(os.cpu_count())  # threads are enough: compiled code runs without the interpreter lock
     try:
         for done, cloud in enumerate(pool.map(lambda job: _render_view(folder, size, grid, *job), jobs), start=1):
             clouds.append(cloud)
             if progress is not None and (done % max(1, len(jobs) // 10) == 0 or done == len(jobs)):
                 progress(done, len(jobs))
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C need not wait for all views
+        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for all views
     _write_points(folder / "points3d.ply", np.concatenate(clouds[: size.train_views]))
 
 
 def spiral_poses(count: int, first: tuple[float, float]) -> list[Float64]:
-    """world_from_camera [4, 4] (OpenGL axes) of `count` cameras on a Fibonacci spiral up the hemisphere.
+    """Returns world_from_camera [4, 4] (OpenGL axes) of `count` cameras on a Fibonacci spiral up the hemisphere.
 
-    The spiral is entered at `first` and left where it was entered.
+    The spiral begins at `first` and wraps around.
     """
     start = int(first[0] * count)
     low, high = math.sin(LOWEST), math.sin(HIGHEST)
@@ -157,7 +158,7 @@ def spiral_poses(count: int, first: tuple[float, float]) -> list[Float64]:
 
 
 def _pose_towards_target(azimuth: float, elevation: float) -> Float64:
-    """Camera on the sphere around TARGET; columns are right, up, backward and position."""
+    """Returns a camera on the sphere around TARGET; columns are right, up, backward and position."""
     level = math.cos(elevation)
     backward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])
     right = np.array([-math.sin(azimuth), math.cos(azimuth), 0.0])
@@ -194,7 +195,7 @@ def _render_view(folder: Path, size: DemoSize, grid: Grid, split: str, index: in
 
 
 def pixel_rays(pose: Float64, size: DemoSize) -> Float64:
-    """Unit directions [H, W, 3] in the world through the centre of every pixel."""
+    """Returns unit directions [H, W, 3] in the world through the centre of every pixel."""
     u = (np.arange(size.width) + 0.5 - size.width / 2) / size.focal
     v = (np.arange(size.height) + 0.5 - size.height / 2) / size.focal
     rays = u[None, :, None] * pose[:3, 0] - v[:, None, None] * pose[:3, 1] - pose[:3, 2]

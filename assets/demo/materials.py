@@ -1,6 +1,6 @@
-"""What the still life is made of: colour, shine and texture at a point of a shape. Linear light, not sRGB.
+"""Colours the still life: colour, shine and texture at a point of a shape. Linear light, not sRGB.
 
-No light is computed here; `tracer.py` asks for a material where a ray meets a shape.
+`tracer.py` computes light and asks for a material where a ray meets a shape.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _marbles(x, y, z):
 
 @device
 def color_of(shape, x, y, z):
-    """Albedo (r, g, b) at a point of the surface of `shape`."""
+    """Returns the albedo (r, g, b) at a point of the surface of `shape`."""
     if shape == s.TABLE:
         return _table(x, y, z)
     if shape == s.COLUMN or shape == s.BASE:
@@ -179,7 +179,7 @@ def color_of(shape, x, y, z):
 
 @device
 def shine_of(shape):
-    """(mirror share, highlight strength): metals mirror the sky in their own colour."""
+    """Returns (mirror share, highlight strength). Metals mirror the sky in their own colour."""
     if shape in (s.RIM, s.LANTERN_WIRES, s.LANTERN_HANDLE, s.ARMILLARY_RINGS, s.ARMILLARY_STAND, s.WIRE_BALL):
         return 0.55, 0.9
     if shape == s.MARBLES or shape == s.DIE:

@@ -1,7 +1,7 @@
-"""Signed distances of simple bodies, and noise: the vocabulary `shapes.py` is written in.
+"""Defines signed distances of simple bodies, and noise, with which `shapes.py` is written.
 
-A signed distance is negative inside. Every function here grows by at most one per unit of way (it is
-1-Lipschitz), so a ray may always advance by it. Compiled by numba, double precision. No scene in here.
+A signed distance is negative inside. Every function here grows by at most one per unit of distance (it is 1-Lipschitz),
+so a ray may always advance by its value. Compiled by numba, double precision.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}  # no interpr
 
 
 def entry(function: Any) -> Any:
-    """Compiled, to be called from Python."""
+    """Compiles a function to be called from Python."""
     return numba.njit(**_OPTIONS)(function)
 
 
 def device(function: Any) -> Any:
-    """Compiled, to be called from compiled code only, which spares a tenth of the compile time."""
+    """Compiles a function to be called from compiled code only, which saves a tenth of the compile time."""
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
     return numba.njit(**options)(function)
 
@@ -37,14 +37,14 @@ def mix(a, b, share):
 
 @device
 def smoothstep(low, high, value):
-    """0 below `low`, 1 above `high`, a smooth cubic between."""
+    """Returns 0 below `low`, 1 above `high`, a smooth cubic between."""
     t = clamp((value - low) / (high - low), 0.0, 1.0)
     return t * t * (3.0 - 2.0 * t)
 
 
 @device
 def turn(a, b, angle):
-    """(a, b) in axes turned by `angle`."""
+    """Returns (a, b) in axes turned by `angle`."""
     c, s = math.cos(angle), math.sin(angle)
     return a * c + b * s, b * c - a * s
 
@@ -56,7 +56,7 @@ def length(x, y):
 
 @device
 def mirror(x, y, cosine, sine):
-    """Points left of the line through the origin along (cosine, sine) move to its right."""
+    """Moves points left of the line through the origin along (cosine, sine) to its right."""
     beyond = max(cosine * y - sine * x, 0.0)
     return x + 2.0 * sine * beyond, y - 2.0 * cosine * beyond
 
@@ -74,7 +74,7 @@ def ring(x, y, z, radius, thickness):
 
 @device
 def rounded(across, along, rounding):
-    """The corner of a body from its distances to two faces at a right angle."""
+    """Returns the distance to a rounded corner, from the distances to two faces at a right angle."""
     u, v = across + rounding, along + rounding
     return min(max(u, v), 0.0) + length(max(u, 0.0), max(v, 0.0)) - rounding
 
@@ -104,14 +104,14 @@ def rod(x, y, z, ax, ay, az, bx, by, bz, radius):
 
 @device
 def blend(a, b, width):
-    """The union of two bodies with a fillet of about `width`."""
+    """Returns the union of two bodies with a fillet of about `width`."""
     h = max(width - abs(a - b), 0.0) / width
     return min(a, b) - 0.25 * h * h * width
 
 
 @device
 def _hash(i, j, k):
-    """A repeatable number in [0, 1) for a lattice point, from three rounds of integer mixing."""
+    """Returns a repeatable number in [0, 1) for a lattice point, by three rounds of integer mixing."""
     h = (i * 374761393 + j * 668265263 + k * 2147483647) & 0xFFFFFFFF
     h = ((h ^ (h >> 13)) * 1274126177) & 0xFFFFFFFF
     h = ((h ^ (h >> 16)) * 2246822519) & 0xFFFFFFFF
@@ -120,7 +120,7 @@ def _hash(i, j, k):
 
 @device
 def noise(x, y, z):
-    """Value noise in [0, 1): smooth, one feature a unit."""
+    """Returns value noise in [0, 1): smooth, one feature a unit."""
     i, j, k = math.floor(x), math.floor(y), math.floor(z)
     u, v, w = x - i, y - j, z - k
     u, v, w = u * u * (3 - 2 * u), v * v * (3 - 2 * v), w * w * (3 - 2 * w)
@@ -133,5 +133,5 @@ def noise(x, y, z):
 
 @device
 def clouds(x, y, z):
-    """Three octaves of noise, about [0, 1)."""
+    """Returns three octaves of noise, about [0, 1)."""
     return 0.57 * noise(x, y, z) + 0.29 * noise(2.03 * x, 2.03 * y, 2.03 * z) + 0.14 * noise(4.1 * x, 4.1 * y, 4.1 * z)

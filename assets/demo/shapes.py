@@ -1,7 +1,7 @@
-"""The bodies of the still life, each a signed distance; world z is up, the table top lies at z = 0.
+"""Defines the bodies of the still life, each a signed distance. World z is up; the table top is at z = 0.
 
-A round inlaid table on a fluted column; on it a lantern, a trefoil knot, a die, a brass armillary sphere,
-a cactus, three marbles and a wire ball. Colours are in `materials.py`, light and rays in `tracer.py`.
+A round inlaid table on a fluted column. On it a lantern, a trefoil knot, a die, a brass armillary sphere, a cactus,
+three marbles and a wire ball. `materials.py` has the colours, `tracer.py` light and rays.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _column(x, y, z):
 
 @device
 def _hexagon(x, y):
-    """Into the third of a quadrant next to +x: a hexagon repeats there, mirrored."""
+    """Folds a point into the third of a quadrant next to +x; a hexagon repeats there, mirrored."""
     u, v = mirror(abs(x), abs(y), 0.5, COS_30)
     return mirror(u, v, COS_30, 0.5)
 
@@ -97,7 +97,7 @@ def _knot(x, y, z):
 
 @device
 def die_axes(x, y, z):
-    """World to the die's own axes."""
+    """Turns world axes into the die's own axes."""
     x, y = turn(x - DIE_CENTER[0], y - DIE_CENTER[1], DIE_TURN)
     return x, y, z - DIE_CENTER[2]
 
@@ -186,7 +186,7 @@ def _wire_ball(x, y, z):
 
 @device
 def distance_to(shape, x, y, z):
-    """Signed distance from a world point to one shape, at most its true distance."""
+    """Returns the signed distance from a world point to one shape, at most its true distance."""
     if shape == TABLE:
         return disc(x, y, z, 1.0, -0.10, 0.0, 0.015)
     if shape == RIM:

@@ -1,7 +1,7 @@
-"""Marches rays through the still life and shades what they meet; returns pixels and depths, writes nothing.
+"""Marches rays through the still life and shades their hits; returns pixels and depths, writes nothing.
 
-A coarse grid makes it quick: every cell knows how far a ray may safely jump from it and which few shapes can
-be the nearest inside it, so a distance costs one to three shapes, not nineteen. Read `generate.py` next.
+A coarse grid makes it fast. Every cell knows how far a ray may safely jump from it, and which few shapes can be nearest
+inside it. A distance then costs one to three shapes, not nineteen. Read `generate.py` next.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ NX, NY, NZ = (math.ceil((high - low) / CELL) for low, high in zip(LOW, HIGH, str
 
 HIT = 5e-4  # world units: about a fourteenth of a pixel
 MAX_STEPS = 400
-LIFT = 0.002  # world units above the surface from which light is looked for
+LIFT = 0.002  # world units above the surface, where rays to the light begin
 SUN = (0.480, -0.446, 0.755)  # unit vector towards it
 SUN_COLOR = (1.75, 1.60, 1.38)
 SUN_SHARPNESS = 14.0  # one over the sun's apparent radius
 SKY_COLOR = (0.40, 0.48, 0.60)
 GROUND_COLOR = (0.27, 0.23, 0.20)
 GLOW_COLOR = (0.42, 0.20, 0.055)
-GLOW_SHARPNESS, GLOW_REACH = 9.0, 1.4  # of the lantern's light: one over its apparent radius, world units
+GLOW_SHARPNESS, GLOW_REACH = 9.0, 1.4  # lantern: one over its apparent radius; reach in world units
 EXPOSURE = 0.62
 EDGE = 0.08  # a pixel this different from a neighbour (in display values) is sampled again
-# Offsets of the other samples in such a pixel, in px: a square turned so that no two share a row or column.
+# Offsets of a pixel's other samples, in px: a square turned so that no two share a row or column.
 SAMPLES = ((0.125, -0.375), (0.375, 0.125), (-0.125, 0.375), (-0.375, -0.125))
 
 
 class Grid(NamedTuple):
-    """What each cell knows, x fastest last: arrays [NX, NY, NZ]."""
+    """Holds the data of the cells, x fastest last: arrays [NX, NY, NZ]."""
 
     free: NDArray[np.float32]  # a ray anywhere in the cell may advance by this
     near: NDArray[np.int32]  # bit k set: shape k can be the nearest somewhere in the cell
@@ -45,7 +45,7 @@ class Grid(NamedTuple):
 
 @entry
 def build_grid():
-    """Distances at the centre of every cell bound those in the rest of it by half its diagonal."""
+    """Builds the grid. Distances at a cell's centre bound those in its rest by half its diagonal."""
     free = np.empty((NX, NY, NZ), np.float32)
     near = np.zeros((NX, NY, NZ), np.int32)
     distances = np.empty(SHAPE_COUNT)
@@ -72,7 +72,7 @@ def _cell(x, y, z):
 
 @device
 def _nearest(near, x, y, z):
-    """(distance, shape) among the shapes that the cell lists; at a point inside the box."""
+    """Returns (distance, shape) among the shapes that the cell lists, at a point inside the box."""
     mask = near[_cell(x, y, z)]
     least, found, shape = 10.0, 0, 0
     while mask:
@@ -87,7 +87,7 @@ def _nearest(near, x, y, z):
 
 @device
 def _box_span(ox, oy, oz, dx, dy, dz):
-    """Where a ray enters and leaves the box; empty if the first is larger."""
+    """Returns where a ray enters and leaves the box; it misses the box if the first is larger."""
     enter, leave = 0.0, 1e9
     for o, d, low, high in ((ox, dx, LOW[0], HIGH[0]), (oy, dy, LOW[1], HIGH[1]), (oz, dz, LOW[2], HIGH[2])):
         if abs(d) < 1e-12:
@@ -101,7 +101,7 @@ def _box_span(ox, oy, oz, dx, dy, dz):
 
 @device
 def _march(free, near, ox, oy, oz, dx, dy, dz):
-    """(t, shape) of the first hit along a unit ray, or (-1, 0)."""
+    """Returns (t, shape) of the first hit along a unit ray, or (-1, 0)."""
     t, leave = _box_span(ox, oy, oz, dx, dy, dz)
     for _ in range(MAX_STEPS):
         if t > leave:
@@ -118,7 +118,7 @@ def _march(free, near, ox, oy, oz, dx, dy, dz):
 
 @device
 def _light_reaching(free, near, x, y, z, dx, dy, dz, reach, sharpness):
-    """Share of a light that is seen from a point, soft at the edges: the narrowest pass over its distance."""
+    """Returns the share of a light visible from a point, by the narrowest pass over its distance (soft edges)."""
     share, t = 1.0, 0.006
     _, leave = _box_span(x, y, z, dx, dy, dz)
     for _ in range(MAX_STEPS):
@@ -138,7 +138,7 @@ def _light_reaching(free, near, x, y, z, dx, dy, dz, reach, sharpness):
 
 @device
 def _normal(shape, x, y, z):
-    """Unit gradient of a shape's distance, from the corners of a tetrahedron."""
+    """Returns the unit gradient of a shape's distance, from the corners of a tetrahedron."""
     e = 4e-4
     a = distance_to(shape, x + e, y - e, z - e)
     b = distance_to(shape, x - e, y - e, z + e)
@@ -151,7 +151,7 @@ def _normal(shape, x, y, z):
 
 @device
 def _openness(near, x, y, z, nx, ny, nz):
-    """1 in the open, towards 0 in corners: how fast distance grows along the normal."""
+    """Returns 1 in the open, towards 0 in corners: how fast distance grows along the normal."""
     closed, weight = 0.0, 1.0
     for step in range(5):
         height = 0.012 + 0.055 * step
@@ -166,7 +166,7 @@ def _openness(near, x, y, z, nx, ny, nz):
 
 @device
 def _display(value):
-    """Linear light to an sRGB value in [0, 1], through a filmic curve."""
+    """Converts linear light to an sRGB value in [0, 1], through a filmic curve."""
     value *= EXPOSURE
     value = min(value * (2.51 * value + 0.03) / (value * (2.43 * value + 0.59) + 0.14), 1.0)  # Narkowicz 2015
     return 12.92 * value if value < 0.0031308 else 1.055 * value ** (1.0 / 2.4) - 0.055
@@ -174,7 +174,7 @@ def _display(value):
 
 @device
 def _shade(free, near, shape, x, y, z, dx, dy, dz):
-    """Display colour of a point seen along (dx, dy, dz)."""
+    """Returns the display colour of a point seen along (dx, dy, dz)."""
     nx, ny, nz = _normal(shape, x, y, z)
     albedo = materials.color_of(shape, x, y, z)
     if shape == shapes.GLOW:
@@ -197,7 +197,9 @@ def _shade(free, near, shape, x, y, z, dx, dy, dz):
 
 @device
 def _reflected(channel, albedo, light):
-    """Display value of one channel under sun, lantern and sky; `mirror` of it as a metal mirrors the sky."""
+    """Returns the display value of one channel under sun, lantern and sky; a share `mirror` reflects the sky as metal
+    does.
+    """
     sun, glow, openness, sky, sky_mirrored, mirror, spark = light
     around = mix(GROUND_COLOR[channel], SKY_COLOR[channel], sky) * openness
     diffuse = SUN_COLOR[channel] * sun + GLOW_COLOR[channel] * glow + around
@@ -207,7 +209,7 @@ def _reflected(channel, albedo, light):
 
 @device
 def _glow(free, near, x, y, z, nx, ny, nz):
-    """Irradiance from the lantern, as of a small ball of light behind its wires."""
+    """Returns the irradiance from the lantern, as from a small ball of light behind its wires."""
     lx, ly, lz = -x, -y, shapes.GLOW_CENTER_Z - z
     distance = math.sqrt(lx * lx + ly * ly + lz * lz)
     lx, ly, lz = lx / distance, ly / distance, lz / distance
@@ -221,7 +223,9 @@ def _glow(free, near, x, y, z, nx, ny, nz):
 
 @device
 def _sample(free, near, pose, x, y, focal):
-    """(r, g, b, t) along the ray through (x, y) px right and below the image centre; t is -1 where it meets nothing."""
+    """Returns (r, g, b, t) along the ray through (x, y) px right and below the image centre; t is -1 if it hits
+    nothing.
+    """
     u, v = x / focal, y / focal
     dx = pose[0, 0] * u - pose[0, 1] * v - pose[0, 2]
     dy = pose[1, 0] * u - pose[1, 1] * v - pose[1, 2]
@@ -238,7 +242,7 @@ def _sample(free, near, pose, x, y, focal):
 
 @device
 def _is_edge(center, i, j):
-    """True where a pixel differs from one of its four neighbours in cover or colour."""
+    """Returns True if a pixel differs from one of its four neighbours in cover or colour."""
     height, width, _ = center.shape
     for ni, nj in ((i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)):
         if ni < 0 or nj < 0 or ni >= height or nj >= width:
@@ -253,10 +257,10 @@ def _is_edge(center, i, j):
 
 @entry
 def render(free, near, pose, width, height, focal):
-    """One view: (rgba [H, W, 4] in [0, 1], straight alpha; t [H, W] along the ray through each pixel centre).
+    """Renders one view: (rgba [H, W, 4] in [0, 1], straight alpha; t [H, W] along the ray through each pixel centre).
 
-    `pose` is world_from_camera [4, 4] with OpenGL axes (x right, y up, looking along -z); `focal` in px, the
-    centre of projection in the middle of the image; t is world units, -1 where nothing is met.
+    `pose` is world_from_camera [4, 4] with OpenGL axes (x right, y up, looking along -z). `focal` is in px, with the
+    centre of projection in the middle of the image. t is in world units, -1 where nothing is hit.
     """
     center = np.empty((height, width, 4))
     left, top = 0.5 - 0.5 * width, 0.5 - 0.5 * height  # of the first pixel's centre

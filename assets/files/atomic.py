@@ -1,6 +1,6 @@
-"""Writing files so that nobody ever meets half of one: under a temporary name, then renamed.
+"""Writes files so that nobody ever sees half of one: under a temporary name, then renamed.
 
-It does not decide what is written. Every writer in this folder goes through it; `splats/ply.py` shows how.
+Every writer in `assets` uses it; `splats/ply.py` shows how.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from splatscope.kernels.errors import InputError
 
-ABANDONED_SECONDS = 60.0  # since something was written to a temporary file of a process that is gone
+ABANDONED_SECONDS = 60.0  # age after which a temporary file of a process that is gone is removed
 
-_numbers = itertools.count()  # so that no two temporary files of a process share a name
+_numbers = itertools.count()  # numbers that keep temporary names of a process apart
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another folder",
     errno.EDQUOT: "your disk quota is used up; free some space or choose another folder",
@@ -40,11 +40,10 @@ _REASONS = {
 
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; renamed to `path` on success, removed on failure.
+    """Yields a temporary path next to `path`; renames it to `path` on success, removes it on failure.
 
-    The temporary name keeps the suffix, so writers that look at it behave. Missing folders are made, and removed again
-    if they stay empty.
-    Raises InputError if the folder cannot be written or the disk is full.
+    The temporary name keeps the suffix, for writers that depend on it. Missing folders are made, and removed again if
+    they stay empty. Raises InputError if the folder cannot be written or the disk is full.
     """
     path = Path(path)
     temporary = _temporary(path)
@@ -53,9 +52,9 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         made = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
-        while temporary.exists():  # left by a process that had the same number
+        while temporary.exists():  # left by an earlier process of the same number
             temporary = _temporary(path)
-        temporary.touch(exist_ok=False)  # fails here rather than after a minute of work
+        temporary.touch(exist_ok=False)  # fails here, not after a minute of work
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
@@ -67,13 +66,13 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # gone already, or never made
             temporary.unlink()
-        with suppress(OSError):  # what was made for a file that is there, or another one by now
+        with suppress(OSError):  # the folder may hold the file, or another one by now
             for folder in made:
                 folder.rmdir()
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside `path` that tells which process writes there."""
+    """Returns a name next to `path` that tells which process writes it."""
     token = f"{os.getpid() & 0xFFFFFF:06x}{next(_numbers) & 0xFF:02x}"
     return path.with_name(f".{path.stem[:80]}.{token}{path.suffix}")
 
@@ -90,14 +89,16 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Returns True if this machine runs a process of that number. A file on a shared disk is young while another
-    machine writes it."""
-    if sys.platform == "win32":  # where asking would end it
+    """Returns True if this machine runs a process of that number.
+
+    On a shared disk the process may be another machine's: its file is recent while it is written.
+    """
+    if sys.platform == "win32":  # os.kill would end the process there
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is somebody else's
+    except OSError:  # another user's process
         return True
     return True

@@ -1,10 +1,13 @@
-"""Paths of a capture: which files are looked at, and what a path that stands in one of its files may mean.
+"""Resolves the paths of a capture: which files may be read, and what a path written in one of them means.
 
-A capture may come from anyone. Its files are looked for below its own folder and nowhere else: a path in them that
-leads elsewhere (absolute, or with "..") was mostly written where the capture lay before, so its last parts are tried
-below the folder. Links are the person's own doing and are followed, as `images -> /data/images`, but never into a
-folder around the one that holds them (a link to `/` would walk the disk), never twice into the same folder, and a walk
-that finds too much ends with a sentence.
+A capture may come from anyone. Its files are looked for below its own folder and nowhere else. A path that leads
+elsewhere (absolute, or with "..") was mostly written where the capture was before, so its last parts are tried below
+the folder.
+
+Links are made by the user and are followed, as `images -> /data/images`, with three limits:
+- never into a folder around the one that holds the link (a link to `/` would walk the disk);
+- never twice into the same folder;
+- a walk that finds too many files ends with an error.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ MOST_FILES = 500_000  # below one folder; the largest captures have a tenth
 
 
 def walk_below(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yields (folder, names of folders, names of files) as `os.walk` does, in order, by the rules above.
+    """Yields (folder, names of folders, names of files) as `os.walk` does, in order, within the limits above.
 
-    The names of folders may be removed from. Raises InputError for a folder with more than `MOST_FILES` files.
+    The caller may remove names of folders. Raises InputError for a folder with more than `MOST_FILES` files.
     """
     seen = {os.path.realpath(folder)}
     count = 0
@@ -37,18 +40,18 @@ def walk_below(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def leads_outside(name: str) -> bool:
-    """Returns True for an absolute path of any system, and for one that climbs out of the folder it is seen from."""
+    """Returns True for an absolute path of any system, and for one that climbs out of its folder."""
     plain = name.replace("\\", "/")
     return plain.startswith("/") or plain[1:3] == ":/" or os.path.normpath(plain).split(os.sep)[0] == ".."
 
 
 def lies_outside(folder: Path, name: str) -> bool:
-    """Returns True if a capture in `folder` names a file that is there, but not below the folder."""
+    """Returns True if a capture in `folder` names a file that exists, but not below the folder."""
     return leads_outside(name) and is_file(folder / name)
 
 
 def file_below(folder: Path, name: str) -> Path | None:
-    """Returns the file that a capture in `folder` calls `name`, None if there is none below the folder."""
+    """Returns the file that a capture in `folder` calls `name`, or None if there is none below the folder."""
     parts = PurePosixPath(os.path.normpath(name.replace("\\", "/"))).parts
     starts = range(len(parts)) if leads_outside(name) else (0,)
     paths = (Path(*parts[start:]) for start in starts)
@@ -56,7 +59,7 @@ def file_below(folder: Path, name: str) -> Path | None:
 
 
 def is_file(path: Path) -> bool:
-    """Returns False also for what cannot be a path."""
+    """Returns True for a file, and False also for text that cannot be a path."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -64,7 +67,7 @@ def is_file(path: Path) -> bool:
 
 
 def _is_entered(path: str, seen: set[str]) -> bool:
-    """Returns False for a link into a folder around it, and for a folder that was there by another name."""
+    """Returns False for a link into a folder around it, and for a folder already visited by another name."""
     real = os.path.realpath(path)
     is_around = os.path.islink(path) and os.path.join(os.path.realpath(os.path.dirname(path)), "").startswith(
         os.path.join(real, "")

@@ -1,6 +1,6 @@
-"""JSON files and their fields, checked: what is missing or wrong is named with the file it stands in.
+"""Reads JSON files and checks their fields. Errors name the file and the field that is missing or wrong.
 
-It knows nothing of cameras or captures; `trained/cameras.py` and `transforms/captures.py` ask it for numbers.
+`trained/cameras.py` and `transforms/captures.py` read their numbers with it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _RIGID_TOLERANCE = 5e-3  # matrices printed with three decimals still pass
 def read_json(path: Path | str, what: str = "a camera file") -> Any:
     """Returns the content of a JSON file that any program may have written.
 
-    `what` says what the file should be, for the sentence about one that is too large. Raises InputError, naming the
-    file, for what cannot be read: with the line of the first mistake where there is one.
+    `what` says what the file should be, for the error about a file that is too large. Raises InputError, which names
+    the file and, if possible, the line of the first mistake.
     """
     path = Path(path)
     try:
@@ -42,7 +42,7 @@ def read_json(path: Path | str, what: str = "a camera file") -> Any:
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """Returns what the bytes say, in UTF-8, UTF-16 or UTF-32. Raises InputError; `where` is the file they are from."""
+    """Returns the content of bytes in UTF-8, UTF-16 or UTF-32. Raises InputError; `where` is their file."""
     if lfs_pointer(content[:100]):
         raise InputError(f"{where} cannot be read: {LFS_SENTENCE}")
     if not content.strip():
@@ -69,9 +69,9 @@ def parse_json(content: bytes, where: str) -> Any:
 
 
 def require(entry: Any, keys: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The fields of `entry`, but of those not required only what is not null, which means not given.
+    """Returns the fields of `entry`; optional fields that are null count as missing.
 
-    Raises InputError unless `entry` is an object with all these keys.
+    Raises InputError unless `entry` is an object with all required keys.
     """
     if not isinstance(entry, Mapping):
         raise InputError(f"{where} must be an object with {', '.join(keys)}.")
@@ -82,7 +82,7 @@ def require(entry: Any, keys: tuple[str, ...], where: str) -> dict[str, Any]:
 
 
 def number(entry: Mapping[str, Any], key: str, where: str, above: float = -math.inf) -> float:
-    """A finite number greater than `above`. Raises InputError."""
+    """Returns a finite number greater than `above`. Raises InputError."""
     value = entry[key]
     result = _as_float(value)
     if result is None or not math.isfinite(result) or result <= above:
@@ -92,7 +92,7 @@ def number(entry: Mapping[str, Any], key: str, where: str, above: float = -math.
 
 
 def pixels(entry: Mapping[str, Any], key: str, where: str) -> int:
-    """A picture's width or height. Raises InputError."""
+    """Returns a picture's width or height. Raises InputError."""
     value = _as_float(entry[key])
     if value is None or not math.isfinite(value) or value != int(value) or not 1 <= value <= SIZE_LIMIT:
         raise InputError(
@@ -102,7 +102,7 @@ def pixels(entry: Mapping[str, Any], key: str, where: str) -> int:
 
 
 def matrix(entry: Mapping[str, Any], key: str, shape: tuple[int, ...], where: str) -> NDArray[np.float64]:
-    """Finite numbers in rows of that shape. Raises InputError."""
+    """Returns finite numbers in rows of that shape. Raises InputError."""
     expected = f"{where}: {key} must be {' x '.join(map(str, shape))} numbers in rows, got"
     try:
         values = np.array(entry[key], dtype=object)
@@ -123,7 +123,7 @@ def matrix(entry: Mapping[str, Any], key: str, shape: tuple[int, ...], where: st
 
 
 def check_rotation(rotation: NDArray[np.float64], key: str, where: str) -> None:
-    """Raises InputError, saying what is wrong, unless the 3x3 matrix is a rotation."""
+    """Raises InputError, which says what is wrong, unless the 3x3 matrix is a rotation."""
     lengths = np.array([math.hypot(*axis) for axis in rotation.T])  # overflows without a library's warning
     if np.abs(lengths - 1).max() > _RIGID_TOLERANCE:
         shown = ", ".join(f"{length:.4g}" for length in lengths)
@@ -152,7 +152,7 @@ def _as_float(value: Any) -> float | None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Returns True for values that are written alike; NaN too is like itself."""
+    """Returns True for equal values of the same type. NaN equals itself."""
     return one == other or (one != one and other != other)
 
 

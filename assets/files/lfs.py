@@ -1,4 +1,4 @@
-"""Git LFS pointers: the few lines of text that a clone without `git lfs pull` has where a large file should be."""
+"""Recognises Git LFS pointers: a few lines of text that a clone without `git lfs pull` has in place of a large file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def lfs_pointer(start: bytes) -> bool:
 
 
 def starts(file: Path, count: int = 1 << 12) -> bytes:
-    """Returns the first bytes of a file, none if it cannot be read."""
+    """Returns the first bytes of a file, or none if it cannot be read."""
     try:
         if not file.is_file():
             return b""

@@ -1,1 +1,1 @@
-"""Places a scene: its extent, its origin, which way is up."""
+"""Measures and places a scene: its extent, its origin, which way is up."""

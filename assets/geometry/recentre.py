@@ -1,6 +1,6 @@
-"""Scenes far from the origin, brought near it in float64, because float32 cannot tell their points apart.
+"""Moves scenes that are far from the origin near it, in float64, because float32 cannot tell their points apart.
 
-A survey's coordinates have seven digits before the point, as many as float32 has in all. What is taken off
+A survey's coordinates have seven digits before the point, as many as float32 has in all. The offset that was subtracted
 is kept (`Capture.offset`, `SplatFile.offset`), and writers add it back. Nothing is rotated or scaled.
 """
 
@@ -21,16 +21,17 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.kernels.wording import counted
 
-FAR = 100.0  # distances from the origin, in radii of the scene, beyond which float32 starts to show
-FARTHEST = 1e13  # world units; beyond, float64 has no place for millimetres, and squares leave float32
-FAR_AT_LEAST = 1e3  # world units; cameras side by side do not tell how large the scene is that they look at
+FAR = 100.0  # distance from the origin, in radii of the scene, above which float32 errors start to show
+FARTHEST = 1e13  # world units; beyond, float64 cannot hold millimetres, and squares overflow float32
+FAR_AT_LEAST = 1e3  # world units; cameras next to each other do not tell the size of their scene
 
 
 def far_offset(positions: NDArray[Any]) -> Offset:
-    """What to take off positions [P, 3] so that they lie about the origin; zero unless they lie far from it.
+    """Returns the offset to subtract from positions [P, 3] so that they are about the origin; zero unless they are far
+    from it.
 
-    Far is more than `FAR` times the radius of the scene and than `FAR_AT_LEAST`. The offset is a multiple
-    of a power of two below that radius, so that float32 holds what is left of a float32 position exactly.
+    Far means more than `FAR` times the scene's radius and more than `FAR_AT_LEAST`. The offset is a multiple of a power
+    of two below that radius. float32 therefore holds the rest of a float32 position exactly.
     """
     finite = np.asarray(positions, np.float64)
     finite = finite[np.isfinite(finite).all(axis=1)]
@@ -48,8 +49,10 @@ def far_offset(positions: NDArray[Any]) -> Offset:
 
 
 def recentred(capture: Capture) -> Capture:
-    """The capture about the origin, with a warning and its offset if it lay far from it; its cameras see from as close
-    as the size of the scene asks."""
+    """Returns the capture about the origin, with near planes that suit its size.
+
+    If it was far from the origin, it has a warning and its offset.
+    """
     views = (*capture.views, *capture.test_views)
     positions = np.array([view.camera.position for view in views])
     beyond = ~(np.abs(positions) < FARTHEST).all(axis=1)
@@ -83,7 +86,7 @@ def recentred(capture: Capture) -> Capture:
 
 
 def camera_less(camera: Camera, offset: Offset) -> Camera:
-    """The same picture after `offset` has been taken off every position of the world."""
+    """Returns a camera for the same picture after `offset` has been subtracted from every position of the world."""
     if offset == NO_OFFSET:
         return camera
     matrix = camera.matrix.copy()
@@ -92,7 +95,7 @@ def camera_less(camera: Camera, offset: Offset) -> Camera:
 
 
 def rebased(gaussians: Gaussians, held: Offset, wanted: Offset) -> Gaussians:
-    """Splats about the offset `held` as splats about `wanted`; the same object if the two are equal."""
+    """Returns splats about the offset `held` as splats about `wanted`; the same object if the two are equal."""
     if held == wanted:
         return gaussians
     means = gaussians.means.astype(np.float64) + (np.array(held) - wanted)

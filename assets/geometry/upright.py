@@ -1,4 +1,4 @@
-"""A guess which way is up, from the cameras that took the photographs, or without them from the splats themselves.
+"""Guesses which way is up, from the cameras or, without cameras, from the splats.
 
 Data is never rotated.
 """
@@ -12,18 +12,18 @@ import numpy as np
 from splatscope.kernels.types import Camera, Float32
 
 DEFAULT_UP = (0.0, -1.0, 0.0)  # image y points down in the OpenCV frame that most scenes inherit
-SLICES = 32  # that a scene is cut into along an axis
-SLICED_SAMPLE = 100_000  # positions looked at
-GROUND_SHARE = 0.25  # of the positions; two neighbouring slices that hold so many may be a ground ...
+SLICES = 32  # layers into which a scene is cut along an axis
+SLICED_SAMPLE = 100_000  # positions used
+GROUND_SHARE = 0.25  # share of positions in two neighbouring slices that may be a ground ...
 OUTSTANDING = 2.0  # ... if no other axis has slices half as full
-LOPSIDED = 2.0  # so many times more positions lie on one side of a ground than on the other: that side is up
+LOPSIDED = 2.0  # how many times more positions must be on one side of the ground, which is up
 
 
 def guess_up(cameras: Iterable[Camera]) -> tuple[tuple[float, float, float], float]:
-    """(up, confidence): the unit mean of the cameras' upward axes in the world, and that mean's length.
+    """Returns (up, confidence): the unit mean of the cameras' upward axes in the world, and that mean's length.
 
-    Photographers hold cameras level on average. The confidence lies in [0, 1]; below 0.5 the cameras
-    disagree (rolled, or looking straight down). Without cameras: `DEFAULT_UP` and 0.
+    Photographers hold cameras level on average. The confidence is in [0, 1]. Below 0.5 the cameras disagree (rolled, or
+    looking straight down). Without cameras: `DEFAULT_UP` and 0.
     """
     upward = [-camera.matrix[1, :3] for camera in cameras]  # row 1 is the camera's y axis (down) in the world
     mean = np.mean(upward, axis=0) if upward else np.zeros(3)
@@ -35,10 +35,10 @@ def guess_up(cameras: Iterable[Camera]) -> tuple[tuple[float, float, float], flo
 
 
 def guess_up_of_splats(positions: Float32) -> tuple[float, float, float]:
-    """The axis that stands on a scene's ground, for positions [N, 3] without cameras.
+    """Returns the axis perpendicular to a scene's ground, for positions [N, 3] without cameras.
 
-    A ground is a thin layer across an axis, far fuller than any across the others, with most of the rest on one side
-    of it. Without one: `DEFAULT_UP`.
+    A ground is a thin layer across an axis, far fuller than any layer across the others, with most other positions on
+    one side. Without a ground: `DEFAULT_UP`.
     """
     sample = positions[:: 1 + len(positions) // SLICED_SAMPLE]
     sample = sample[np.isfinite(sample).all(axis=1)].astype(np.float64)

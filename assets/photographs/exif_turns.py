@@ -1,8 +1,8 @@
-"""Which photographs of a capture are turned as their EXIF tags say.
+"""Decides which photographs of a capture are turned as their EXIF tags say.
 
-Cameras speak either of the stored pixels or of the upright picture, by the program that computed them. A photograph
-that lies sideways proves which by its shape; what some of a capture prove holds for those whose shape is the same
-either way: square ones, those on their heads, mirrored ones. Headers are all that is looked at.
+Depending on the program that computed them, cameras refer to the stored pixels or to the upright picture. The shape of
+a photograph that lies sideways proves which. What such photographs of a capture prove also holds for photographs whose
+shape is the same either way: square, upside down or mirrored ones. Reads headers only.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from splatscope.assets.lens import Lens
 from splatscope.assets.photographs.images import ImageHeader
 from splatscope.kernels.wording import counted
 
-_SAME_SHAPE = 0.02  # relative difference of two aspect ratios that rounding and cropping by pixels explain
+_SAME_SHAPE = 0.02  # largest relative difference of two aspect ratios that rounding and cropping by pixels explain
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A photograph that may have to be turned."""
+    """Describes a photograph that may have to be turned."""
 
     name: str
     is_tagged: bool  # its EXIF tag asks for a turn or a mirror
-    proof: bool | None  # its camera was made for it turned (True), as it is stored (False), or the shape tells neither
+    proof: bool | None  # its camera fits it turned (True), as stored (False), or the shape does not tell (None)
 
 
 def proof_by_shape(header: ImageHeader, lens: Lens) -> bool | None:
-    """Whether the camera can only have been made for the photograph turned (True) or as it is stored (False)."""
+    """Returns True if the camera only fits the photograph turned, False if only as stored, None if its shape does not
+    tell.
+    """
     stored, turned = (header.width, header.height), (header.height, header.width)
     if not header.lies_sideways or stored == turned:
         return None
@@ -39,15 +41,16 @@ def proof_by_shape(header: ImageHeader, lens: Lens) -> bool | None:
 
 
 def same_shape(width: int, height: int, lens: Lens) -> bool:
-    """Whether a picture has the aspect ratio of the camera, but for rounding and cropping by pixels."""
+    """Returns True if a picture has the camera's aspect ratio, apart from rounding and cropping by pixels."""
     return abs((width * lens.height) / (height * lens.width) - 1) < _SAME_SHAPE
 
 
 def decided(photographs: Sequence[Candidate], proofs: Counter[bool]) -> tuple[list[bool], str]:
-    """Whether each is turned: by its own proof, else by what most of the capture prove, else not.
+    """Decides for each photograph whether it is turned: by its own proof, else by what most of the capture prove, else
+    not.
 
-    `proofs` counts those of the whole capture. Also returns what people should know of it, a sentence or two; empty if
-    nothing.
+    `proofs` counts those of the whole capture. Also returns a sentence or two for people; empty if there is nothing to
+    say.
     """
     tagged = [photograph for photograph in photographs if photograph.is_tagged]
     rest = proofs[True] > proofs[False]

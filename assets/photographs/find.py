@@ -1,8 +1,8 @@
-"""Finding the photographs that a capture names, whatever happened to their names and sizes since.
+"""Finds the photographs that a capture names, whatever happened to their names and sizes since.
 
-A name is tried as it stands, then ignoring case, then ignoring the extension, whatever that is in the capture. Only
-if not one name of a capture fits are folders ignored too: otherwise a missing `test/r_0` would be taken from `train`.
-Nothing is decoded here; `colmap/captures.py` and `transforms/captures.py` are the callers.
+A name is tried as written, then ignoring case, then ignoring the extension. Only if not one name of a capture fits are
+folders ignored too: otherwise a missing `test/r_0` would be taken from `train`. Decodes nothing; `colmap/captures.py`
+and `transforms/captures.py` call it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
 MASK_FOLDERS = ("masks", "mask")  # `masks.py`
-_DYNAMIC_MASK = "dynamic_mask_"  # before the name of the photograph beside it
-_NAMED = 3  # photographs named in a warning
-_ENDING = re.compile(r"\.(?=[0-9]?[a-z])[0-9a-z]{3,5}$")  # of a picture or film; `.0001` is the number of a frame
+_DYNAMIC_MASK = "dynamic_mask_"  # prefix before the name of the photograph next to it
+_NAMED = 3  # most photographs named in a warning
+_ENDING = re.compile(r"\.(?=[0-9]?[a-z])[0-9a-z]{3,5}$")  # of a picture or film; not `.0001`, a frame's number
 _LONE = re.compile(
     "[\\ud800-\\udc7f\\udd00-\\udfff]"
 )  # halves of letters, which JSON may hold; the rest stands for bytes
@@ -38,32 +38,35 @@ _LONE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Shot:
-    """What a capture says of one photograph, before the file is looked at."""
+    """Holds what a capture says of one photograph, before its file is read."""
 
     name: str
     lens: Lens
     view_from_world: NDArray[np.float64]  # [4, 4]
-    upright: bool | None = None  # its camera speaks of the photograph as its EXIF tag has it; None: shapes tell
-    mask: str = ""  # the file that the capture names as its mask
-    sized: bool = True  # the capture says the size of the lens; else it is that of the stored photograph
+    upright: bool | None = None  # its camera is for the photograph turned by its EXIF tag; None: shapes decide
+    mask: str = ""  # file of its mask, as the capture names it
+    sized: bool = True  # the capture gives the lens's size; else it is that of the stored photograph
     sightings: Sightings | None = None
 
 
-Unreadable = tuple[str, str]  # the name of a photograph, and why it cannot be read: a sentence or two
+Unreadable = tuple[str, str]  # a photograph's name, and one or two sentences on why it cannot be read
 # The mask of a photograph by its key, what is said of it, its header, and whether it is turned as its EXIF tag says.
 MaskFinder = Callable[[str, Shot, ImageHeader, bool], Mask | None]
 
 
 class Photographs:
-    """The image files below one folder, subfolders included."""
+    """Lists the image files below one folder, subfolders included."""
 
     def __init__(self, folder: Path, with_masks: bool = False) -> None:
-        """`with_masks`: also those in a folder of masks right in it, and instant-ngp's masks beside photographs."""
+        """Lists the files.
+
+        `with_masks` includes a folder of masks in it, and instant-ngp's masks next to photographs.
+        """
         self.folder = folder
         self.paths: dict[str, Path] = {}  # path below the folder, with forward slashes -> file
         self.dynamic_masks: dict[str, Path] = {}  # name of a photograph without extension -> instant-ngp's mask of it
-        self.unread: Counter[str] = Counter()  # how many pictures there are of kinds that are not read
-        self.proofs: dict[str, bool] = {}  # photographs known so far to prove that EXIF tags were applied, or not
+        self.unread: Counter[str] = Counter()  # counts of pictures of kinds that are not read
+        self.proofs: dict[str, bool] = {}  # photographs that prove that EXIF tags were applied, or were not
         self._headers: dict[str, ImageHeader] = {}
         for parent, folders, files in walk_below(folder):
             if parent == Path(folder) and not with_masks:
@@ -75,7 +78,7 @@ class Photographs:
                 if path.suffix.lower() in UNREAD:
                     self.unread[path.suffix[1:].upper()] += 1
         self._find_dynamic_masks(with_masks)
-        self._deepest = max((name.count("/") + 1 for name in self.paths), default=0)  # parts of a path
+        self._deepest = max((name.count("/") + 1 for name in self.paths), default=0)  # most parts of a path
         self._by_case: dict[str, str] = {}
         self._by_stem: dict[str, str] = {}
         for relative in self.paths:
@@ -84,7 +87,7 @@ class Photographs:
             self._by_stem.setdefault(_without_extension(key), relative)
 
     def _find_dynamic_masks(self, stay: bool) -> None:
-        """`stay`: they remain among `paths`, where frames may name them."""
+        """Finds instant-ngp's masks. `stay`: they remain in `paths`, where frames may name them."""
         stems = {os.path.splitext(name)[0] for name in self.paths}
         for name in list(self.paths):
             above, slash, bare = name.rpartition("/")
@@ -94,16 +97,16 @@ class Photographs:
                     self.dynamic_masks[stem] = self.paths[name] if stay else self.paths.pop(name)
 
     def header(self, key: str) -> ImageHeader:
-        """That of one of `paths`, read once. Raises InputError if it cannot be."""
+        """Returns the header of a file of `paths`, read once. Raises InputError if it cannot be read."""
         if key not in self._headers:
             self._headers[key] = read_header(self.paths[key])
         return self._headers[key]
 
     def find(self, name: str) -> str | None:
-        """The key in `paths` of the photograph that a capture calls `name`, or None."""
+        """Returns the key in `paths` of the photograph that a capture calls `name`, or None."""
         plain = name.replace("\\", "/")
         candidates = [os.path.normpath(plain).replace(os.sep, "/")]
-        if plain.startswith(("/", "../")) or plain[1:3] == ":/":  # written where the capture lay elsewhere
+        if plain.startswith(("/", "../")) or plain[1:3] == ":/":  # written where the capture was before
             parts = PurePosixPath(plain).parts[1:]
             candidates += ["/".join(parts[-count:]) for count in range(min(len(parts), self._deepest), 0, -1)]
         return next((found for found in map(self._find, candidates) if found is not None), None)
@@ -112,14 +115,14 @@ class Photographs:
         if plain in self.paths:
             return plain
         key = _folded(plain)
-        # A name may itself lack its extension, and may have a dot of its own: r_0, IMG.0001.
+        # The name may lack an extension and still contain a dot: r_0, IMG.0001.
         for table, wanted in ((self._by_case, key), (self._by_stem, key), (self._by_stem, _stem(key))):
             if wanted in table:
                 return table[wanted]
         return None
 
     def find_ignoring_folders(self, names: Sequence[str]) -> dict[str, str]:
-        """Name -> key in `paths`, for bare file names that occur once among the names and once on disk."""
+        """Returns name -> key in `paths`, for file names that occur once among the names and once on disk."""
         stored = _once({name: _without_extension(_bare(name)) for name in self.paths})
         wanted = _once({name: _stem(_bare(name)) for name in names})
         spelled = {name: (_without_extension(_bare(name)), stem) for stem, name in wanted.items()}
@@ -136,9 +139,9 @@ def match_views(
 ) -> tuple[tuple[View, ...], list[str], Census]:
     """Pairs shots with their photographs, fits lenses to real sizes, and sorts by name.
 
-    Returns the views, one warning for each thing worth knowing, and what was counted. A photograph whose
-    header cannot be read is left out. Raises InputError if none is found or most are damaged; `looked_in`
-    says where the search was. `folders_may_differ` allows the match by bare file name. `mask_of` finds masks.
+    Returns the views, warnings, and counts. A photograph whose header cannot be read is left out. Raises InputError if
+    none is found or most are damaged; `looked_in` says where the search was. `folders_may_differ` allows the match by
+    bare file name. `mask_of` finds masks.
     """
     keys = {shot.name: photographs.find(shot.name) for shot in shots}
     if folders_may_differ and not any(keys.values()):
@@ -147,10 +150,10 @@ def match_views(
 
 
 def note_proofs(photographs: Photographs, shots: Sequence[Shot], keys: dict[str, str | None]) -> None:
-    """Remembers what photographs prove of EXIF tags, for all that are paired from then on. `keys` as `pair_views`."""
+    """Remembers what photographs prove of EXIF tags, for all that are paired later. `keys` as in `pair_views`."""
     for shot in shots:
         if (key := keys[shot.name]) is not None:
-            with suppress(InputError):  # pairing says so
+            with suppress(InputError):  # `pair_views` reports it
                 header = photographs.header(key)
                 if header.is_tagged and (proof := _proof(shot, header)) is not None:
                     photographs.proofs[key] = proof
@@ -163,7 +166,7 @@ def pair_views(
     looked_in: str,
     mask_of: MaskFinder | None = None,
 ) -> tuple[tuple[View, ...], list[str], Census]:
-    """`match_views` once it is known which photograph is meant by each name."""
+    """Makes views as `match_views` does, once each name's photograph is known."""
     note_proofs(photographs, shots, keys)
     opened: list[tuple[str, Shot, ImageHeader]] = []
     notes = _Notes()
@@ -211,7 +214,7 @@ def _proof(shot: Shot, header: ImageHeader) -> bool | None:
 
 
 def _view(found: str, path: Path, shot: Shot, header: ImageHeader, turned: bool, notes: _Notes) -> View:
-    """The view of one photograph, its lens fitted to the size that it has once it is turned."""
+    """Returns the view of one photograph, with its lens fitted to the size of the turned picture."""
     lens, width, height = shot.lens, header.width, header.height
     if turned:
         width, height = (height, width) if header.lies_sideways else (width, height)
@@ -227,14 +230,14 @@ def _view(found: str, path: Path, shot: Shot, header: ImageHeader, turned: bool,
 
 @dataclass
 class _Notes:
-    """What was noticed while matching, in the words of the warnings."""
+    """Collects what was noticed while matching, for the warnings."""
 
-    twins: list[str] = field(default_factory=list)  # names whose photograph an earlier one has, with its pose
-    moved: list[str] = field(default_factory=list)  # the same with another pose
+    twins: list[str] = field(default_factory=list)  # names of a photograph that an earlier name has, with the same pose
+    moved: list[str] = field(default_factory=list)  # the same, with another pose
     missing: list[str] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     turned: list[str] = field(default_factory=list)
-    turns: str = ""  # what is odd about which are turned
+    turns: str = ""  # what is odd about which photographs are turned
     resized: list[str] = field(default_factory=list)
     reshaped: list[str] = field(default_factory=list)
 
@@ -276,13 +279,13 @@ class _Notes:
 
 
 def left_out(unreadable: Sequence[Unreadable]) -> str:
-    """The sentences about photographs that cannot be read, whenever that is noticed; why the first cannot."""
+    """Returns sentences on photographs that cannot be read, and why the first cannot."""
     names, reason = [name for name, _ in unreadable], unreadable[0][1]
     return f"Left out: {counted(len(names), 'photograph')}, {_some(names)}. {reason}"
 
 
 def refuse_if_too_few(unreadable: Sequence[Unreadable], found: int) -> None:
-    """Raises InputError if more than half of the photographs found cannot be read: the rest is no capture."""
+    """Raises InputError if more than half of the photographs found cannot be read."""
     if 2 * len(unreadable) > found:
         names, reason = [name for name, _ in unreadable], unreadable[0][1]
         raise InputError(
@@ -299,7 +302,7 @@ def _some(names: Sequence[str]) -> str:
 def readable(name: str) -> str:
     """Returns the name with letters for bytes that are not UTF-8, which Python holds as surrogates.
 
-    They are taken for Latin-1, as programs for Windows write it.
+    The bytes are taken for Latin-1, as programs for Windows write it.
     """
     raw = _LONE.sub("?", name).encode("utf-8", "surrogateescape")
     try:
@@ -309,12 +312,12 @@ def readable(name: str) -> str:
 
 
 def all_have_alpha(views: Sequence[View]) -> bool:
-    """True for a set of cut-out pictures: then the background is a choice, white unless asked otherwise."""
+    """Returns True if all pictures have alpha: their background is then a choice, white by default."""
     return all(view.has_alpha for view in views)
 
 
 def _once(spelled: Mapping[str, str]) -> dict[str, str]:
-    """Returns value -> key, of the values that occur once."""
+    """Returns value -> key, for values that occur once."""
     count = Counter(spelled.values())
     return {value: name for name, value in spelled.items() if count[value] == 1}
 

@@ -1,8 +1,8 @@
-"""Photographs and pictures on disk, through Pillow: sizes, 8-bit pixels, PNG output.
+"""Reads and writes photographs and pictures through Pillow: sizes, 8-bit pixels, PNG output.
 
-Pixels are those stored unless a caller asks for them turned as the EXIF tag says: a camera's intrinsics mostly
-speak of stored pixels (`find.py` decides). Nothing is composited or resized here. Pixels leave Pillow strip by
-strip: whole copies on the way would take several times the memory of the picture.
+Pixels are returned as stored, unless a caller asks for them turned as the EXIF tag says: a camera's intrinsics mostly
+refer to stored pixels (`find.py` decides). Composites and resizes nothing. Pixels leave Pillow strip by strip, because
+whole copies would take several times the memory of the picture.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from splatscope.kernels.errors import InputError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-EXTENSIONS = frozenset(  # of photographs
+EXTENSIONS = frozenset(  # endings of photographs
     f".{ending}"
     for ending in ("jpg", "jpeg", "jpe", "jfif", "mpo", "insp", "png", "webp", "tif", "tiff", "bmp", "jp2", "j2k")
 )
-UNREAD = frozenset(  # photographs of kinds that are not read
+UNREAD = frozenset(  # endings of photographs of kinds that are not read
     f".{ending}"
     for ending in (
         *("heic", "heif", "avif", "jxl", "gif", "exr", "hdr"),
@@ -40,16 +40,16 @@ UNREAD = frozenset(  # photographs of kinds that are not read
     )
 )
 
-# Other formats that Pillow knows never come from cameras, and for some of them it would start other programs.
+# Cameras never write the other formats that Pillow knows, and for some of those it would start other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "JPEG2000", "GIF", "PPM")
 # Pillow's own limit would warn at 89 and refuse at 179 megapixels, which telephones exceed. A picture at our limit
 # takes 2 GB while it is read; what a damaged header asks for is bounded by the size of its file (`_most_pixels`).
 Image.MAX_IMAGE_PIXELS = None
 _PIXEL_LIMIT = 1 << 28
-_FREE_PIXELS = 1 << 22  # that any file may claim: they are decoded before anybody notices
-_JPEG_PIXELS = 512  # in a byte: a block of 8 x 8 takes one bit at least
-_FLAT_PIXELS = 1 << 16  # in a byte of the other formats, which store flat pictures in hardly anything
-# Bytes that unpack from one, at most: of a PNG, and of a TIFF and a BMP by the name or number of its compression.
+_FREE_PIXELS = 1 << 22  # pixels that any file may claim: so few are decoded quickly
+_JPEG_PIXELS = 512  # most pixels in a byte: a block of 8 x 8 takes at least one bit
+_FLAT_PIXELS = 1 << 16  # most pixels in a byte of the other formats, which store flat pictures in few bytes
+# Most bytes that one byte unpacks to: in a PNG, and in a TIFF or BMP by the name or number of its compression.
 _DEFLATED = 1032
 _UNPACKED = {
     "raw": 1,
@@ -59,22 +59,28 @@ _UNPACKED = {
     "tiff_deflate": _DEFLATED,
     0: 1,
 }
-_PIXEL_BITS = {"RGB": 24, "RGBA": 32, "CMYK": 32, "LA": 16, "I;16": 16}  # as stored, at least; in other modes one
+_PIXEL_BITS = {
+    "RGB": 24,
+    "RGBA": 32,
+    "CMYK": 32,
+    "LA": 16,
+    "I;16": 16,
+}  # least bits of a stored pixel; else 1
 _STRIP_PIXELS = 1 << 20
-_JPEG = ("JPEG", "MPO")  # the second: with a smaller picture behind the first, as telephones write
+_JPEG = ("JPEG", "MPO")  # MPO has a smaller picture behind the first, as telephones write
 _ORIENTATION = 0x0112  # EXIF tag
 _CAMERA = (0x010F, 0x0110)  # make and model
-_EXIF, _FOCAL_LENGTH = 0x8769, 0x920A  # a table of tags, and one in it
-QUARTER_TURNS = (5, 6, 7, 8)  # of what that tag says
+_EXIF, _FOCAL_LENGTH = 0x8769, 0x920A  # a table of tags, and a tag in it
+QUARTER_TURNS = (5, 6, 7, 8)  # values of that tag
 _TURNS = (2, 3, 4, *QUARTER_TURNS)
 warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata, meant for programmers
 
 
 def _quieten_libtiff() -> None:
-    """Keeps the library that decodes TIFFs for Pillow from printing; Pillow's error says that a file is damaged."""
+    """Stops the library that decodes TIFFs for Pillow from printing. Pillow's own error says that a file is damaged."""
     folder = Path(Image.__file__).parent
     for library in (*folder.parent.glob("pillow.libs/libtiff*"), *folder.glob(".dylibs/libtiff*")):
-        with suppress(OSError, AttributeError):  # another build of Pillow; the remarks do no harm
+        with suppress(OSError, AttributeError):  # another build of Pillow, whose remarks do no harm
             tiff = ctypes.CDLL(str(library))
             for setter in (tiff.TIFFSetErrorHandler, tiff.TIFFSetWarningHandler):
                 setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
@@ -86,21 +92,21 @@ _quieten_libtiff()
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What a file says of its picture before any pixel is decoded."""
+    """Holds what a file says of its picture before any pixel is decoded."""
 
     width: int  # stored pixels
     height: int
     has_alpha: bool  # `read_image` will return four channels
-    orientation: int = 1  # what its EXIF tag says: 1 as it is, 2 to 8 turned or mirrored
+    orientation: int = 1  # EXIF orientation: 1 as it is, 2 to 8 turned or mirrored
 
     @property
     def is_tagged(self) -> bool:
-        """Its EXIF tag asks for any turn, or for a mirror."""
+        """Returns True if its EXIF tag asks for a turn or a mirror."""
         return self.orientation != 1
 
     @property
     def lies_sideways(self) -> bool:
-        """Its EXIF tag asks for a quarter turn."""
+        """Returns True if its EXIF tag asks for a quarter turn."""
         return self.orientation in QUARTER_TURNS
 
 
@@ -113,12 +119,12 @@ def read_header(path: Path | str) -> ImageHeader:
 
 
 def _orientation(image: Image.Image) -> object:
-    """What the EXIF tag says; a PNG may carry its EXIF behind the pixels, and asking for it would decode them."""
+    """Returns the EXIF orientation. A PNG may carry EXIF behind the pixels; then this decodes them."""
     return image.getexif().get(_ORIENTATION) if image.format != "PNG" or "exif" in image.info else None
 
 
 def camera_key(path: Path | str) -> tuple[object, ...]:
-    """Equal for photographs that one camera took at one zoom, as far as their headers tell. Raises InputError."""
+    """Returns a key that is equal for photographs of one camera at one zoom, by their headers. Raises InputError."""
     with _opened(path) as image:
         lies_sideways = _orientation(image) in QUARTER_TURNS
         if image.format not in (*_JPEG, "TIFF", "WEBP"):
@@ -129,14 +135,16 @@ def camera_key(path: Path | str) -> tuple[object, ...]:
 
 
 def stored_upright(path: Path | str) -> bool:
-    """Whether the stored pixels are those that `read_image` gives when it turns as the EXIF tag says. Raises
-    InputError."""
+    """Returns True if the stored pixels equal those that `read_image` gives when it turns as the EXIF tag says.
+
+    Raises InputError.
+    """
     with _opened(path) as image:
         return _orientation(image) not in _TURNS
 
 
 def _most_pixels(image: Image.Image, size: int) -> int:
-    """How many pixels a file of so many bytes can hold at most, going by its format."""
+    """Returns the most pixels that a file of that size can hold, by its format."""
     packing = image.info.get("compression") if image.format in ("TIFF", "BMP") else None
     unpacked = _DEFLATED if image.format == "PNG" else _UNPACKED.get(packing)
     if image.format in _JPEG:
@@ -149,7 +157,7 @@ def _most_pixels(image: Image.Image, size: int) -> int:
 
 
 def write_turned(path: Path | str, target: Path) -> None:
-    """A copy turned as the photograph's EXIF tag says; a JPEG keeps its other tags. Raises InputError."""
+    """Writes a copy turned as the EXIF tag says; a JPEG keeps its other tags. Raises InputError."""
     pixels = read_image(path, turned=True)[..., :3]
     with _opened(path) as image:
         tags = image.getexif() if image.format in _JPEG else Image.Exif()
@@ -158,22 +166,22 @@ def write_turned(path: Path | str, target: Path) -> None:
 
 
 def image_size(path: Path | str) -> tuple[int, int]:
-    """(W, H) in stored pixels; reads the header only. Raises InputError."""
+    """Returns (W, H) in stored pixels; reads the header only. Raises InputError."""
     with _opened(path) as image:
         return image.size
 
 
 def read_image(path: Path | str, turned: bool = False) -> NDArray[np.uint8]:
-    """Pixels as uint8 [H, W, 3], or [H, W, 4] with straight (not premultiplied) alpha.
+    """Returns pixels as uint8 [H, W, 3], or [H, W, 4] with straight (not premultiplied) alpha.
 
-    Grey, palette and CMYK become RGB; 16 bits are rounded to 8. With `turned` the picture is turned as its
-    EXIF tag says. Raises InputError if the file is damaged.
+    Grey, palette and CMYK become RGB; 16 bits are rounded to 8. With `turned` the picture is turned as its EXIF tag
+    says. Raises InputError if the file is damaged.
     """
     return _turned(*_stored(path, turned))
 
 
 def _stored(path: Path | str, turned: bool) -> tuple[NDArray[np.uint8], object]:
-    """The pixels and the number of the turn that is left to do. The decoded picture goes when this returns."""
+    """Returns the pixels and the number of the turn left to do. Frees the decoded picture on return."""
     with _opened(path) as image:
         image.load()  # a TIFF turns itself, and a PNG may have its EXIF behind the pixels
         orientation = image.getexif().get(_ORIENTATION) if turned else 1
@@ -189,12 +197,12 @@ def _stored(path: Path | str, turned: bool) -> tuple[NDArray[np.uint8], object]:
 
 
 def _is_wide(image: Image.Image) -> bool:
-    """True for 16-bit grey, which some decoders hand over as 32-bit integers."""
+    """Returns True for 16-bit grey, which some decoders return as 32-bit integers."""
     return image.mode.startswith("I")
 
 
 def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
-    """Parts of the picture from top to bottom with the rows they fill."""
+    """Yields parts of the picture from top to bottom, with the rows they fill."""
     step = max(1, _STRIP_PIXELS // image.width)
     for top in range(0, image.height, step):
         bottom = min(top + step, image.height)
@@ -202,7 +210,7 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
 
 
 def _turned(pixels: NDArray[Scalar], orientation: object) -> NDArray[Scalar]:
-    """The pixels [H, W, ...] after the turn or mirror that EXIF's number stands for."""
+    """Returns the pixels [H, W, ...] after the turn or mirror of that EXIF number."""
     if orientation not in _TURNS:
         return pixels
     turned = pixels.swapaxes(0, 1) if orientation in QUARTER_TURNS else pixels
@@ -212,15 +220,15 @@ def _turned(pixels: NDArray[Scalar], orientation: object) -> NDArray[Scalar]:
 
 
 def read_mask(path: Path | str, orientation: int = 1, strictly: bool = False) -> NDArray[np.bool_]:
-    """[H, W], True where a mask is not black, after the turn that EXIF's `orientation` stands for.
+    """Returns [H, W], True where a mask is not black, after the turn of that EXIF `orientation`.
 
-    A pixel is as bright as its brightest channel, and black where it is transparent; half of white is the limit. In a
-    mask that nowhere reaches it, as one of labels 0, 1, 2 does not, all that is not 0 counts; `strictly` in any mask,
-    transparent or not. Raises InputError if the file is damaged.
+    A pixel is as bright as its brightest channel, and black where it is transparent. The limit is half of white. In a
+    mask that never reaches the limit, such as one of labels 0, 1, 2, every value but 0 counts; with `strictly`, so it
+    does in any mask, transparent or not. Raises InputError if the file is damaged.
     """
     with _opened(path) as image:
         if orientation != 1:
-            image.getexif()[_ORIENTATION] = 1  # or a TIFF would turn itself too
+            image.getexif()[_ORIENTATION] = 1  # else Pillow would turn a TIFF too
         image.load()
         half, is_clear = 1 << 15 if _is_wide(image) else 128, image.has_transparency_data and not strictly
         levels = np.empty((image.height, image.width), np.uint16 if _is_wide(image) else np.uint8)
@@ -230,7 +238,9 @@ def read_mask(path: Path | str, orientation: int = 1, strictly: bool = False) ->
 
 
 def _brightness(image: Image.Image, is_clear: bool) -> NDArray[np.generic]:
-    """The brightest channel [H, W] of each pixel; 0 where one is transparent, if the picture `is_clear` anywhere."""
+    """Returns the brightest channel [H, W] of each pixel; 0 where a pixel is transparent, if the picture `is_clear`
+    anywhere.
+    """
     if _is_wide(image):
         return np.clip(np.asarray(image), 0, 65535)
     if image.mode in ("1", "L") and not is_clear:
@@ -241,9 +251,9 @@ def _brightness(image: Image.Image, is_clear: bool) -> NDArray[np.generic]:
 
 
 def read_small(path: Path | str, width: int, height: int, turned: bool = False) -> NDArray[np.uint8]:
-    """The whole picture made to fit into width x height pixels, channels as `read_image` has them.
+    """Returns the whole picture, scaled to fit into width x height pixels, with channels as in `read_image`.
 
-    Where the format allows it, only as much is decoded as that needs. Raises InputError if the file is damaged.
+    Decodes no more than that needs, if the format allows it. Raises InputError if the file is damaged.
     """
     with _opened(path) as image:
         image.draft(None, (width, height))
@@ -258,7 +268,7 @@ def read_small(path: Path | str, width: int, height: int, turned: bool = False) 
 
 
 def check_decodes(path: Path | str) -> None:
-    """Reads all of a picture, at an eighth of its size where the format allows it. Raises InputError if damaged."""
+    """Reads all of a picture, at an eighth of its size if the format allows it. Raises InputError if damaged."""
     with _opened(path) as image:
         image.draft(None, (1, 1))
         image.load()
@@ -279,7 +289,7 @@ def write_png(
 
 @contextmanager
 def _opened(path: Path | str) -> Iterator[Image.Image]:
-    """The image with its header read. Decoders fail in many ways; all of them become one sentence."""
+    """Returns the image with its header read. Turns the many errors of decoders into one sentence."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # a pipe would never end
         raise InputError(f"{path} is not an image: it is not a regular file.")
     try:

@@ -1,12 +1,15 @@
-"""Masks beside photographs: which file is whose, and whether it fits.
+"""Finds the masks of photographs, and checks whether they fit.
 
-Three customs are followed, and the first that finds a mask gives it. A frame of transforms.json names its mask in
-`mask_path` (nerfstudio); or dynamic_mask_a.png lies right beside the photograph a.jpg (instant-ngp); or a folder
-`masks` or `mask` beside that of the photographs has a picture named like each, with its extension or without (COLMAP:
-masks/a.jpg.png). What is black does not count; in a dynamic mask, which shows what moves, what is not black does not.
+Three conventions are tried in this order:
+- a frame of transforms.json names its mask in `mask_path` (nerfstudio);
+- dynamic_mask_a.png is next to the photograph a.jpg (instant-ngp);
+- a folder `masks` or `mask` next to that of the photographs has a picture named like each photograph, with its
+  extension or without (COLMAP: masks/a.jpg.png).
 
-Finding them reads headers only. `view_pixels.py` puts masks to use in training, `sfm/worker.py` in the search for
-cameras, and a photograph whose mask cannot be used counts whole.
+Black pixels do not count. In a dynamic mask, which shows what moves, pixels that are not black do not count.
+
+Reads headers only. `view_pixels.py` uses masks in training, `sfm/worker.py` in the search for cameras. A photograph
+whose mask cannot be used counts as a whole.
 """
 
 from __future__ import annotations
@@ -27,35 +30,41 @@ from splatscope.assets.photographs.images import QUARTER_TURNS, ImageHeader, rea
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
-_HOLDS_IMAGES = re.compile(r"(?:images|input)(_\w+)?")  # a folder whose masks lie in one beside it: images_4, masks_4
-_NAMED = 3  # examples in a sentence
+_HOLDS_IMAGES = re.compile(r"(?:images|input)(_\w+)?")  # its masks are in a folder next to it: images_4, masks_4
+_NAMED = 3  # most examples in a sentence
 
 
 class Masks:
-    """Those of one capture; `of` is asked for each photograph, then `sentences` tells what was noticed.
+    """Finds the masks of one capture. Ask `of` for each photograph; then `sentences` tells what was noticed.
 
-    `all` has them before there are cameras.
+    `all` lists them before there are cameras.
     """
 
     def __init__(self, photographs: Photographs, beside: bool = False) -> None:
-        """`beside`: the photographs have a folder of their own in the capture, and so may masks."""
+        """Prepares the search.
+
+        `beside`: the photographs have their own folder in the capture, next to which masks may be.
+        """
         self._photographs, self._beside = photographs, beside
-        self._inside: dict[Path, dict[str, Path]] = {}  # folders in a folder, by their names in small letters
-        self._folders: dict[Path, Photographs] = {}  # of masks
-        self._prefixes: dict[Path, set[str]] = {}  # what photographs' names have before the names of masks in a folder
+        self._inside: dict[Path, dict[str, Path]] = {}  # folders in a folder, by their names in lower case
+        self._folders: dict[Path, Photographs] = {}  # folders of masks
+        self._prefixes: dict[Path, set[str]] = {}  # what photographs' names have before names of masks
         self._taken: set[Path] = set()
         self._absent: list[str] = []
         self._unreadable: list[Unreadable] = []
         self._other_size: list[str] = []
 
     def of(self, name: str, shot: Shot, header: ImageHeader, turned: bool) -> Mask | None:
-        """The mask of the photograph with this name and header, None if it has none that can be used."""
+        """Returns the mask of the photograph with this name and header, or None if it has no usable one."""
         mask = self._find(name, shot.name, shot.mask)
-        # As large as the photograph, or as its camera if the photograph was made smaller since.
+        # Sizes of the photograph, and of its camera if the photograph was made smaller since.
         return mask and self._fitted(mask, name, header, turned, {(shot.lens.width, shot.lens.height)})
 
     def all(self) -> dict[str, Mask]:
-        """Photograph -> mask, of photographs that will be turned as their EXIF tags say. Damaged ones have none."""
+        """Returns photograph -> mask, for photographs that will be turned as their EXIF tags say.
+
+        Damaged ones have none.
+        """
         result = {}
         for name, path in self._photographs.paths.items():
             mask = self._find(name, name)
@@ -68,7 +77,9 @@ class Masks:
     def _fitted(
         self, mask: Mask, name: str, header: ImageHeader, turned: bool, sizes: set[tuple[int, int]]
     ) -> Mask | None:
-        """The mask turned as its photograph is; None if it is neither as large as that nor of one of the `sizes`."""
+        """Returns the mask turned as its photograph is, or None if its size is neither the photograph's nor one of
+        `sizes`.
+        """
         self._taken.add(mask.path)
         shown = self._shown(mask.path)
         try:
@@ -88,7 +99,7 @@ class Masks:
         return None
 
     def sentences(self) -> list[str]:
-        """One for each thing worth knowing."""
+        """Returns a sentence for each thing worth knowing."""
         result = []
         whole = "train whole"
         if self._absent:
@@ -111,7 +122,7 @@ class Masks:
         return result
 
     def _strays(self, folder: Photographs) -> Iterator[str]:
-        """What is said of masks in a folder that no photograph on disk is named like."""
+        """Returns a sentence on masks in a folder that no photograph on disk is named like."""
         prefixes = self._prefixes.get(folder.folder, set())
 
         def is_stray(name: str) -> bool:
@@ -131,7 +142,7 @@ class Masks:
             yield f"In {where} {counted(len(strays), 'mask')} {_belong(strays)} to no photograph: {_some(strays)}."
 
     def _find(self, name: str, named: str, mask: str = "") -> Mask | None:
-        """The mask of the photograph at `name`, which the capture calls `named` and whose mask it may call `mask`."""
+        """Returns the mask of the photograph at `name`. The capture calls it `named` and may call its mask `mask`."""
         if mask:
             found = self._photographs.find(mask)
             if found is not None and found != name:
@@ -150,7 +161,10 @@ class Masks:
         return None
 
     def _places(self, name: str, named: str) -> Iterator[tuple[Path, str, str]]:
-        """(folder that may have a folder of masks in it, ending of its name, name of the photograph's mask there)."""
+        """Yields where a mask may be:
+
+        (folder that may hold a folder of masks, ending of that folder's name, mask's name).
+        """
         base, parts = self._photographs.folder, name.split("/")
         for depth in reversed(range(len(parts) - 1)):
             match = _HOLDS_IMAGES.fullmatch(parts[depth])
@@ -164,10 +178,10 @@ class Masks:
             yield base, "", name
 
     def _masks_in(self, above: Path, ending: str) -> Iterator[Photographs]:
-        """The folders of masks in a folder; one whose name has the ending first."""
+        """Returns the folders of masks in a folder, first the one whose name has the ending."""
         if above not in self._inside:
             self._inside[above] = {}
-            with suppress(OSError):  # what lies beside a capture need not be readable
+            with suppress(OSError):  # folders next to a capture need not be readable
                 self._inside[above] = {path.name.casefold(): path for path in above.iterdir() if path.is_dir()}
         for name in dict.fromkeys(f"{name}{end}" for end in (ending, "") for name in MASK_FOLDERS):
             path = self._inside[above].get(name)
@@ -177,7 +191,7 @@ class Masks:
                 yield self._folders[path]
 
     def _shown(self, path: Path) -> str:
-        """A path below the capture, as people know it."""
+        """Returns a path below the capture, for people."""
         for above in (self._photographs.folder, self._photographs.folder.parent):
             if path.is_relative_to(above):
                 return path.relative_to(above).as_posix()
@@ -185,7 +199,8 @@ class Masks:
 
 
 def kept_by(mask: Mask, inverted: bool = False) -> NDArray[np.bool_]:
-    """[h, w] of the mask turned as its photograph is, True where that counts; where it does not if `inverted`.
+    """Returns [h, w] of the mask turned as its photograph is: True where the photograph counts, or the opposite if
+    `inverted`.
 
     Raises InputError if the mask is damaged.
     """
@@ -194,7 +209,7 @@ def kept_by(mask: Mask, inverted: bool = False) -> NDArray[np.bool_]:
 
 
 def problem_of(view: View) -> str:
-    """What is wrong with a view's mask once all of it is read, a few words; empty if nothing is."""
+    """Reads all of a view's mask; returns what is wrong with it in a few words, empty if nothing is."""
     if view.mask is None:
         return ""
     try:

@@ -1,7 +1,7 @@
-"""Photographs bent straight: warped by pycolmap, and kept in the user's cache so that it happens once.
+"""Undistorts photographs with pycolmap, and keeps the results in the user's cache.
 
-A file in the cache is named by a hash of the photograph's identity (path, size, time of change) and of all
-that its pixels depend on. A cache that cannot be read or written costs time and nothing else.
+A file in the cache is named by a hash of the photograph's identity (path, size, time of change) and of all that its
+pixels depend on. A cache that cannot be read or written costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from splatscope.assets.photographs.images import read_image, write_png
 from splatscope.kernels.caches import cache_folder
 from splatscope.kernels.errors import InputError
 
-CACHE_LIMIT = 10 << 30  # bytes; at the start of a run the oldest files beyond are removed
-_ROWS = 64  # of a picture that are worked on at once
-_MASK_STEP = 4  # px between the points at which the edge of what a lens sees is looked for
+CACHE_LIMIT = 10 << 30  # bytes; at the start of a run the oldest files are removed until the rest fits
+_ROWS = 64  # rows of a picture that are processed at once
+_MASK_STEP = 4  # px between points at which the edge of the lens's view is sampled
 _SEEN_TOLERANCE = 0.75  # px
 
 
 def undistorted(path: Path, lens: Lens, read: Callable[[], NDArray[np.uint8]], variant: str) -> NDArray[np.uint8]:
-    """The photograph at `path` through a pinhole, uint8 [h, w, 3 or 4]: from the cache, else warped and kept.
+    """Returns the photograph at `path` as seen through a pinhole, uint8 [h, w, 3 or 4], from the cache or newly warped.
 
-    `read` gives its pixels [H, W, 3 or 4], or of a mask [H, W], at the size of the lens; `variant` names any choice
-    made in doing so. Raises InputError if the photograph cannot be read or has changed its size.
+    `read` returns its pixels [H, W, 3 or 4], or those of a mask [H, W], at the size of the lens. `variant` names any
+    choice made in reading. Raises InputError if the photograph cannot be read or has changed its size.
     """
     cached = _cache_path(path, lens, variant)
     if cached is not None and cached.is_file():
         with suppress(InputError, OSError):
             pixels = read_image(cached)
-            os.utime(cached)  # the oldest by use go first
+            os.utime(cached)  # those unused for longest are removed first
             return pixels
     pixels = warp(read(), lens)
     if cached is not None:
@@ -47,8 +47,10 @@ def undistorted(path: Path, lens: Lens, read: Callable[[], NDArray[np.uint8]], v
 
 
 def warp(pixels: NDArray[np.uint8], lens: Lens) -> NDArray[np.uint8]:
-    """uint8 [H, W, 3 or 4] or [H, W] as the lens saw it -> the same at [h, w] as its `straightened` pinhole would
-    have, black where the lens saw nothing."""
+    """Warps uint8 [H, W, 3 or 4] or [H, W] as the lens saw it to [h, w] as its `straightened` pinhole would see it.
+
+    Black where the lens saw nothing.
+    """
     if pixels.shape[:2] != (lens.height, lens.width):
         raise InputError(
             f"A photograph is {pixels.shape[1]} x {pixels.shape[0]} pixels where {lens.width} x {lens.height} were "
@@ -56,7 +58,7 @@ def warp(pixels: NDArray[np.uint8], lens: Lens) -> NDArray[np.uint8]:
         )
     if pixels.ndim == 2 or pixels.shape[2] == 3:
         return _warp_channels(pixels, lens)
-    # Colours are weighted by alpha, or what lies hidden where a picture is transparent would bleed in.
+    # Weights colours by alpha. Otherwise colours hidden in transparent parts would bleed in.
     weighted = np.empty((*pixels.shape[:2], 3), np.uint8)
     for rows in _strips(weighted):
         alpha = pixels[rows, :, 3:].astype(np.uint16)
@@ -69,13 +71,15 @@ def warp(pixels: NDArray[np.uint8], lens: Lens) -> NDArray[np.uint8]:
 
 
 def _strips(pixels: NDArray[np.uint8]) -> Iterator[slice]:
-    """Some rows at a time: sums of the whole picture in 16 bits would take several times its memory."""
+    """Yields some rows at a time: 16-bit sums of the whole picture would take several times its memory."""
     return (slice(start, start + _ROWS) for start in range(0, len(pixels), _ROWS))
 
 
 @lru_cache(maxsize=8)
 def seen(lens: Lens) -> NDArray[np.bool_] | None:
-    """[h, w], False where the undistorted picture shows nothing the lens saw; None if there is no such pixel."""
+    """Returns [h, w], False where the undistorted picture shows nothing that the lens saw; None if there is no such
+    pixel.
+    """
     straight = straightened(lens)
     xs, ys = np.arange(0.5, straight.width), np.arange(0.5, straight.height)
     border = np.concatenate(
@@ -95,7 +99,7 @@ def _grid(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _is_seen(pixels: NDArray[np.float64], lens: Lens, straight: Lens) -> NDArray[np.bool_]:
-    """Which pixels [P, 2] of the straight picture lie inside the stored one, by a ray that comes back."""
+    """Returns which pixels [P, 2] of the undistorted picture are inside the stored one: their ray must come back."""
     fx, fy, cx, cy = straight.params[:4]
     rays = np.column_stack(((pixels[:, 0] - cx) / fx, (pixels[:, 1] - cy) / fy, np.ones(len(pixels))))
     camera = as_colmap(lens)
@@ -104,7 +108,7 @@ def _is_seen(pixels: NDArray[np.float64], lens: Lens, straight: Lens) -> NDArray
     with np.errstate(invalid="ignore"):
         inside = np.all((stored >= low) & (stored <= high), axis=1)
         back = np.asarray(camera.cam_from_img(np.where(inside.reshape(-1, 1), stored, 0.0)))
-        # Beyond its fold a polynomial maps rays onto pixels that other rays made.
+        # Beyond its fold a polynomial maps rays onto pixels of other rays.
         return inside & (np.abs((back - rays[:, :2]) * (fx, fy)).max(axis=1) < 1.0)
 
 
@@ -130,7 +134,7 @@ def _cache_path(path: Path, lens: Lens, variant: str) -> Path | None:
 
 @lru_cache(maxsize=1)
 def _cache_folder() -> Path | None:
-    """The folder, once a process emptied down to its limit; None where it cannot be made."""
+    """Returns the folder, emptied down to its limit once a process; None if it cannot be made."""
     try:
         folder = cache_folder("undistorted")
         remove_oldest(folder, CACHE_LIMIT)
@@ -140,10 +144,10 @@ def _cache_folder() -> Path | None:
 
 
 def remove_oldest(folder: Path, limit: int) -> None:
-    """Removes the files used longest ago until those left take at most `limit` bytes."""
+    """Removes the files unused for longest until the others take at most `limit` bytes."""
     files = []
     for path in folder.iterdir():
-        with suppress(OSError):  # another process may have taken it
+        with suppress(OSError):  # another process may have removed it
             stat = path.stat()
             files.append((stat.st_mtime_ns, stat.st_size, path))
     total = sum(size for _, size, _ in files)

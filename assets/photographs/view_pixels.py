@@ -1,6 +1,6 @@
-"""The pixels of a view: its photograph decoded, turned, undistorted; its transparency and its mask put to use.
+"""Reads the pixels of a view: decodes its photograph, turns and undistorts it, applies transparency and mask.
 
-Nothing is composited or resized here; `training/data/dataset.py` does that. `undistort.py` warps and caches.
+Composites and resizes nothing; `training/data/dataset.py` does. `undistort.py` warps and caches.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ AlphaUse = Literal["background", "mask", "ignore"]
 ALPHA_USES: tuple[str, ...] = get_args(AlphaUse)
 MaskUse = Literal["use", "invert", "ignore"]
 MASK_USES: tuple[MaskUse, ...] = get_args(MaskUse)
-_OPAQUE = 128  # of 255; with alpha as a mask, what is less opaque is left out
+_OPAQUE = 128  # of 255; with alpha as a mask, less opaque pixels are left out
 
 
 @dataclass(frozen=True, eq=False)
 class ViewImage:
-    """A photograph as the view's pinhole camera would have taken it."""
+    """Holds a photograph as the view's pinhole camera would have taken it."""
 
     pixels: NDArray[np.uint8]  # [H, W, 3], or [H, W, 4] with straight alpha where alpha means background
-    mask: NDArray[np.bool_] | None  # [H, W], True where the photograph tells of the scene; None: everywhere
-    mask_problem: str = ""  # why its mask is not used, a sentence; empty if it has none or it is used
+    mask: NDArray[np.bool_] | None  # [H, W], True where the photograph shows the scene; None: everywhere
+    mask_problem: str = ""  # a sentence on why its mask is not used; empty if it has none, or it is used
 
 
 def read_view(view: View, alpha: AlphaUse = "background", masks: MaskUse = "use") -> ViewImage:
     """Decodes one view at its camera's size.
 
-    Transparency is kept as a fourth channel for compositing over a background ("background"), or leaves
-    pixels out of what is compared ("mask"), or is thrown away ("ignore"). What a mask leaves out is left out
-    ("use"), or the rest is ("invert"), or nothing ("ignore"). Raises InputError if the photograph is damaged or
-    no longer has its size; a damaged mask is not used.
+    - Transparency: kept as a fourth channel for compositing over a background ("background"), leaves pixels out of
+      comparisons ("mask"), or is dropped ("ignore").
+    - Mask: black pixels are left out ("use"), the others are ("invert"), or none ("ignore").
+
+    Raises InputError if the photograph is damaged or no longer has its size. A damaged mask is not used.
     """
     for name, value, known in (("alpha", alpha, ALPHA_USES), ("masks", masks, MASK_USES)):
         if value not in known:
@@ -79,7 +80,7 @@ def read_view(view: View, alpha: AlphaUse = "background", masks: MaskUse = "use"
 
 
 def _read_mask(mask: Mask, lens: Lens | None, size: tuple[int, int], inverted: bool) -> NDArray[np.bool_]:
-    """[h, w] of the view, True where the photograph counts; False where its lens saw nothing."""
+    """Returns [h, w] of the view, True where the photograph counts; False where its lens saw nothing."""
     height, width = size if lens is None else (lens.height, lens.width)
 
     def stored() -> NDArray[np.uint8]:
@@ -92,7 +93,7 @@ def _read_mask(mask: Mask, lens: Lens | None, size: tuple[int, int], inverted: b
         return stored() >= _OPAQUE
     kind = f"{'inverted ' if inverted else ''}{'dynamic ' if mask.is_dynamic else ''}mask"
     levels = undistorted(mask.path, lens, stored, f"{kind}, turned {mask.orientation}")
-    return (levels if levels.ndim == 2 else levels[..., 0]) >= _OPAQUE  # the cache gives colours
+    return (levels if levels.ndim == 2 else levels[..., 0]) >= _OPAQUE  # the cache returns colours
 
 
 def _rgb(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -1,9 +1,8 @@
-"""Cameras for a bare folder of photographs: structure from motion by pycolmap, once, kept in the user's cache.
+"""Finds cameras for a bare folder of photographs: structure from motion by pycolmap, kept in the user's cache.
 
-What is kept goes by the names and contents of the photographs and their masks, so a folder that was moved or copied is
-known again; nothing is ever written into it. The work is done by another process (`worker.py`), which can be ended
-at any time and goes on later where it was. `formats.py` opens what is known already and raises `NoCamerasError` where a
-search would help.
+Results are kept by the names and contents of the photographs and their masks, so a folder that was moved or copied is
+recognised. Nothing is written into the folder. Another process (`worker.py`) does the work; it can be ended at any time
+and later continues. `formats.py` opens known results, and raises `NoCamerasError` if a search would help.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from splatscope.kernels.caches import cache_folder, cache_path, private_folder
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
-FOLDERS = ("", "images", "input")  # of a bare capture, where its photographs may lie
-_READ = 1 << 16  # bytes at the start and at the end of a photograph that tell it from others
-_KEPT_DAYS = 30  # that a search which was broken off can be gone on with
-_END_SECONDS = 5.0  # until a process that was asked to end is ended
+FOLDERS = ("", "images", "input")  # folders of a bare capture where its photographs may be
+_READ = 1 << 16  # bytes at the start and the end of a photograph that identify it
+_KEPT_DAYS = 30  # days for which an interrupted search can be continued
+_END_SECONDS = 5.0  # seconds before a process that was asked to end is killed
 _NAMED = 3
 _HOW = "Take 20 or more sharp pictures that overlap by two thirds, moving around the scene rather than turning in place"
 
@@ -45,14 +44,14 @@ Stage = Literal["reading", "features", "matching", "placing"]
 
 
 class NoCamerasError(InputError):
-    """A folder of photographs whose cameras nobody has looked for yet; `CameraSearch` finds them."""
+    """A folder of photographs whose cameras nobody has searched for yet; `CameraSearch` finds them."""
 
     def __init__(self, path: Path, folder: Path, count: int, masks: MaskUse = "use") -> None:
         super().__init__(
             f"{path} holds {counted(count, 'photograph')} without cameras. `splatscope train {path}`, or opening it "
             f"in the window, finds where they were taken."
         )
-        self.path, self.folder = path, folder  # what was to be opened; where the photographs lie
+        self.path, self.folder = path, folder  # the path to open; the folder of photographs
         self.masks: MaskUse = masks
 
     def search(self) -> CameraSearch:
@@ -60,7 +59,10 @@ class NoCamerasError(InputError):
         return CameraSearch(self.folder, self.masks, beside=self.folder != self.path)
 
     def lost(self, begun: Path) -> InputError:
-        """For who goes on with splats: cameras found anew stand in a world of their own."""
+        """Returns the error for a resumed run whose cameras are gone.
+
+        Finding them again would give another coordinate frame.
+        """
         return InputError(
             f"The cameras that were found for {self.path} are no longer in {_cache()}, or its photographs or masks "
             f"are others now, and new ones would not fit the splats of {begun}. Begin a new run, or give a capture "
@@ -70,14 +72,14 @@ class NoCamerasError(InputError):
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """How far a search is."""
+    """Tells how far a search is."""
 
     stage: Stage = "reading"
     done: int = 0
     total: int = 0
 
     def sentence(self) -> str:
-        """For people."""
+        """Returns the progress for people."""
         match self.stage:
             case "reading":
                 return f"Reading photographs: {self.done:,} of {self.total:,}"
@@ -91,18 +93,18 @@ class SearchProgress:
 
 @dataclass(frozen=True)
 class FoundCameras:
-    """What a search found."""
+    """Holds the result of a search."""
 
-    model: Path  # a COLMAP model, whose names of photographs are not those on disk
+    model: Path  # a COLMAP model; its photographs have other names than on disk
     names: dict[str, str]  # name in the model -> name below the folder, of all photographs
     placed: int
     error: float  # px, mean reprojection
     others: tuple[int, ...]  # photographs in smaller models
-    masked: int = 0  # photographs of which only what a mask leaves was looked at
-    upright: bool = False  # it looked at all as their EXIF tags have them; earlier versions heeded quarter turns alone
+    masked: int = 0  # photographs that were searched only where a mask allows
+    upright: bool = False  # all were turned as their EXIF tags say; earlier versions made quarter turns only
 
     def remark(self) -> str:
-        """What was left out, in one sentence; empty if nothing was."""
+        """Returns a sentence on what was left out; empty if nothing was."""
         missing = len(self.names) - self.placed
         if not missing:
             return ""
@@ -114,20 +116,20 @@ class FoundCameras:
 
 
 def bare_photographs(path: Path, images: str) -> tuple[Path, int] | None:
-    """The folder of photographs that `path` stands for, and how many there are; None if there are none."""
+    """Returns the folder of photographs that `path` means, and their number; None if there are none."""
     for name in dict.fromkeys((images, *FOLDERS)):
         folder = path / name
-        # Right in it: subfolders alone do not make a folder one of photographs.
+        # Looks only in the folder itself: photographs in subfolders do not count.
         if folder.is_dir() and any(child.suffix.lower() in EXTENSIONS for child in folder.iterdir()):
             return folder, len(Photographs(folder).paths)
     return None
 
 
 def known_cameras(folder: Path, masks: Sequence[MaskUse] = MASK_USES, beside: bool = False) -> FoundCameras | None:
-    """What an earlier search in these photographs found.
+    """Returns the result of an earlier search in these photographs.
 
-    `masks` says how it may have used masks, the preferred way first. `beside`: the photographs have a folder of their
-    own in the capture, and so may masks.
+    `masks` lists how it may have used masks, the preferred way first. `beside`: the photographs have their own folder
+    in the capture, next to which masks may be.
     """
     with suppress(OSError, InputError):
         contents = _Contents(folder, beside)
@@ -137,10 +139,10 @@ def known_cameras(folder: Path, masks: Sequence[MaskUse] = MASK_USES, beside: bo
 
 
 class CameraSearch:
-    """One search, in a process of its own. `poll` it until `over`; `close` it whatever happens."""
+    """Runs one search in another process. `poll` it until `over`; `close` it whatever happens."""
 
     def __init__(self, folder: Path, masks: MaskUse = "use", beside: bool = False) -> None:
-        """Begins, or goes on with one that was broken off. Raises InputError if there is too little to begin with.
+        """Begins a search, or continues an interrupted one. Raises InputError if there are too few photographs.
 
         `masks` says how masks are used: only what they leave is looked at. `beside` as for `known_cameras`.
         """
@@ -153,9 +155,9 @@ class CameraSearch:
                 f"{FEWEST_PLACED} on. {_HOW}."
             )
         used = contents.used(masks)
-        self.masked, self._masks = len(used), masks  # the first: photographs
+        self.masked, self._masks = len(used), masks  # `masked`: number of photographs
         self._key = contents.key(masks)
-        self._work = _cache() / f"{self._key}.upright.work"  # not what an earlier version began without turning
+        self._work = _cache() / f"{self._key}.upright.work"  # not that of versions which did not turn
         self._reached = {"reading": SearchProgress(total=len(self._names))}  # by stage, in order
         self._told: dict[str, Any] = {}
         self._lock = _hold(self._work, folder)
@@ -171,7 +173,7 @@ class CameraSearch:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            start_new_session=True,  # Ctrl-C is ours to act on
+            start_new_session=True,  # Ctrl-C should reach this process only
         )
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -186,7 +188,7 @@ class CameraSearch:
                     self._told = told
 
     def poll(self) -> SearchProgress:
-        """The newest; at once."""
+        """Returns the newest progress at once."""
         return self.reached()[-1]
 
     def reached(self) -> tuple[SearchProgress, ...]:
@@ -195,11 +197,11 @@ class CameraSearch:
 
     @property
     def over(self) -> bool:
-        """True once `result` does not wait."""
+        """Returns True once `result` returns without waiting."""
         return self._process.poll() is not None and not self._reader.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Waits at most so long; True once it is over."""
+        """Waits at most that long; returns True once the search is over."""
         deadline = time.monotonic() + seconds
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
@@ -207,7 +209,7 @@ class CameraSearch:
         return self.over
 
     def result(self) -> FoundCameras:
-        """Keeps what was found. Raises InputError, in one sentence, if that is nothing."""
+        """Keeps and returns what was found. Raises InputError, in one sentence, if nothing was."""
         told = self._told
         if "placed" not in told:
             raise InputError(self._why_not(told.get("problem", "")))
@@ -255,7 +257,7 @@ class CameraSearch:
         )
 
     def close(self) -> None:
-        """Ends the process if it still runs. What it has done so far is kept for the next search."""
+        """Ends the process if it still runs. The next search continues from what it has done."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -263,7 +265,7 @@ class CameraSearch:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._reader.join(_END_SECONDS)  # it has the process's last words
+        self._reader.join(_END_SECONDS)  # it reads the process's last lines
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._log.close()
@@ -277,7 +279,7 @@ def _cache() -> Path:
 
 
 class _Contents:
-    """The photographs of a folder and their masks. Raises InputError if one cannot be read."""
+    """Holds the photographs of a folder and their masks. Raises InputError if one cannot be read."""
 
     def __init__(self, folder: Path, beside: bool) -> None:
         photographs = Photographs(folder)
@@ -292,12 +294,13 @@ class _Contents:
                 self._digest.update(file.read(_READ))
 
     def used(self, masks: MaskUse) -> dict[str, Mask]:
-        """The masks that are used."""
+        """Returns the masks that are used."""
         return {} if masks == "ignore" else self.masks
 
     def key(self, masks: MaskUse) -> str:
-        """A name for these wherever they lie: the photographs' names, sizes, beginnings and ends; the masks that are
-        used, and how."""
+        """Returns a name for this content, wherever it is: from the photographs' names, sizes, first and last bytes,
+        and the masks that are used, and how.
+        """
         digest = self._digest.copy()
         for name, mask in self.used(masks).items():
             with _readable(mask.path) as file:
@@ -317,7 +320,7 @@ def _readable(path: Path) -> Iterator[BufferedReader]:
 
 
 def _read_found(place: Path) -> FoundCameras | None:
-    """What is kept there; None if that is nothing, or damaged."""
+    """Returns the result kept there; None if there is none, or it is damaged."""
     try:
         kept = read_json(place / "found.json")
         figures = kept["names"], kept["placed"], kept["error"], tuple(kept["others"])
@@ -327,7 +330,7 @@ def _read_found(place: Path) -> FoundCameras | None:
 
 
 def _hold(work: Path, folder: Path) -> int | None:
-    """Makes the folder ours alone, until it is closed; None where the system has no such locks."""
+    """Locks the folder for this process until it is closed; returns None if the system has no such locks."""
     try:
         cache_folder("cameras")
         private_folder(work)
@@ -349,7 +352,7 @@ def _hold(work: Path, folder: Path) -> int | None:
 
 
 def _remove_old(cache: Path, work: Path) -> None:
-    """Searches broken off long ago."""
+    """Removes searches interrupted long ago."""
     for other in cache.glob("*.work"):
         with suppress(OSError):
             if other != work and time.time() - other.stat().st_mtime > _KEPT_DAYS * 86400:

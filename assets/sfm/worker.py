@@ -1,8 +1,8 @@
-"""The process that finds cameras: features, matches, mapping by pycolmap, told step by step as JSON lines on stdout.
+"""Runs the process that finds cameras: features, matches and mapping by pycolmap, reported as JSON lines on stdout.
 
-A process of its own because pycolmap may not be interrupted, ends its process on some errors, and holds everybody up
-while it works; it ends with the process that started it. What is done is in its database, so a second run goes on
-there. `search.py` starts it, lays out its folder and reads what it says; read that first.
+It is a separate process because pycolmap cannot be interrupted, ends its process on some errors, and blocks everything
+while it works. It ends with the process that started it. Its database keeps what is done, so a second run continues
+there. `search.py` starts it, makes its folder and reads its lines; read that first.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from splatscope.assets.photographs.images import (
 from splatscope.assets.photographs.masks import kept_by
 from splatscope.kernels.errors import InputError
 
-LARGEST = 1600  # px of the longer side that features are looked for on: as large as photographs are trained
-FEATURES = 4096  # a photograph, the strongest
-ALL_PAIRS = 100  # photographs; of more, not every pair is tried
-NEIGHBOURS = 10  # pairs with those that follow by name
-ALIKE = 30  # and with those that look most alike
-WORDS, SAMPLED = 64, 400  # k-means centres that describe a photograph; features taken of each to find them
-PAIRS_AT_ONCE = (20, 100)  # at least and at most; a tenth in between, so that it is told
-FEWEST_MATCHES = 15  # of a pair that counts, as in COLMAP
-FEWEST_PLACED = 3  # photographs that make a model
+LARGEST = 1600  # px of the longer side at which features are extracted, the size for training
+FEATURES = 4096  # most features of a photograph, the strongest
+ALL_PAIRS = 100  # photographs up to which every pair is tried
+NEIGHBOURS = 10  # following photographs, by name, that each is paired with
+ALIKE = 30  # most similar photographs that each is paired with
+WORDS, SAMPLED = 64, 400  # k-means centres that describe a photograph; features of each used to find them
+PAIRS_AT_ONCE = (20, 100)  # least and most; else a tenth of all, so that progress is reported
+FEWEST_MATCHES = 15  # matches that a pair needs, as in COLMAP
+FEWEST_PLACED = 3  # photographs that a model needs
 _CONVERTED = (".webp", ".jp2", ".j2k")  # pycolmap does not read these
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a search is asked for; `job.json` in the folder it works in."""
+    """Holds the task of a search; `job.json` in its working folder."""
 
     photographs: Sequence[Path]
     masks: Sequence[Mask | None]  # one for each photograph
-    inverted: bool = False  # what the masks leave out is all that counts
+    inverted: bool = False  # only what the masks leave out counts
 
     def write(self, work: Path) -> None:
-        """For the other process."""
+        """Writes the job for the other process."""
         photographs = [os.path.abspath(path) for path in self.photographs]
         masks = [m and (os.path.abspath(m.path), m.orientation, m.is_dynamic) for m in self.masks]
         content = {"photographs": photographs, "masks": masks, "inverted": self.inverted}
@@ -64,14 +64,14 @@ class Job:
 
     @staticmethod
     def read(work: Path) -> Job:
-        """What was written."""
+        """Reads a written job."""
         content = json.loads((work / "job.json").read_text(encoding="utf-8"))
         masks = [m and Mask(Path(m[0]), *m[1:]) for m in content["masks"]]
         return Job([Path(path) for path in content["photographs"]], masks, content["inverted"])
 
 
 def main() -> None:
-    """`sfm_worker WORK`: job.json there names the photographs; model/ is what comes of it."""
+    """Runs `sfm_worker WORK`: WORK/job.json names the photographs; the result is WORK/model."""
     work = Path(sys.argv[1])
     tell = _Teller()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 class _Teller:
-    """Writes a JSON object a line to what was stdout; whatever libraries print goes to stderr."""
+    """Writes a JSON object a line to the original stdout; what libraries print goes to stderr."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -124,21 +124,23 @@ class _Teller:
 
 
 def _end_with_parent() -> None:
-    """Nothing is ever written to stdin; its end means that the other side is gone, however it ended."""
+    """Ends this process when stdin closes: nothing is ever written to it, so the parent has ended."""
     sys.stdin.buffer.read()
     os._exit(1)
 
 
 def laid_out_name(number: int, path: Path) -> str:
-    """What photograph number `number` is called in a model: pycolmap's lists know no spaces, its models only UTF-8."""
+    """Returns the name of photograph `number` in a model. pycolmap's lists allow no spaces, its models only UTF-8."""
     suffix = path.suffix.lower()
     return f"{number:06}{'.png' if suffix in _CONVERTED else suffix}"
 
 
 def _lay_out(job: Job, folder: Path, masks: Path, tell: _Teller) -> list[list[str]]:
-    """Links to the photographs under names that pycolmap can read, grouped by the camera that seems to have taken
-    them: same size, and same lens as far as their EXIF says. Damaged ones are left out. If any has a mask, there are
-    masks for all in the other folder."""
+    """Links to the photographs under names that pycolmap can read, grouped by camera.
+
+    Photographs of the same size, and the same lens as far as their EXIF says, form a group. Damaged ones are left out.
+    If any has a mask, masks for all are written to the other folder.
+    """
     folder.mkdir(exist_ok=True)
     groups: dict[object, list[str]] = {}
     for number, (path, mask) in enumerate(zip(job.photographs, job.masks, strict=True)):
@@ -156,23 +158,23 @@ def _lay_out(job: Job, folder: Path, masks: Path, tell: _Teller) -> list[list[st
 
 
 def lay_one_out(path: Path, place: Path) -> None:
-    """Puts the photograph, turned as its EXIF tag says, where pycolmap will find it. Raises InputError."""
+    """Puts the photograph, turned as its EXIF tag says, where pycolmap finds it. Raises InputError."""
     if path.suffix.lower() in _CONVERTED:
         write_png(place, read_image(path, turned=True)[..., :3], compress_level=1)
         return
-    if not stored_upright(path):  # pycolmap takes it as it is stored: on its side, on its head, or mirrored
+    if not stored_upright(path):  # pycolmap ignores EXIF: it would be sideways, upside down or mirrored
         write_turned(path, place)
         return
     try:
         place.symlink_to(path)
-    except OSError:  # Windows allows links only to some
+    except OSError:  # Windows lets only some users make links
         shutil.copyfile(path, place)
 
 
 def lay_mask_out(mask: Mask | None, inverted: bool, photograph: Path, place: Path) -> None:
-    """Writes as pycolmap wants it what counts of a photograph that is laid out: 0 where it does not, else 255.
+    """Writes the mask of a laid out photograph as pycolmap wants it: 0 where it does not count, else 255.
 
-    All of it counts without a mask that can be read; without a file, pycolmap would leave that photograph out.
+    Without a readable mask, all of it counts. Without a file, pycolmap would leave the photograph out.
     """
     width, height = image_size(photograph)
     kept = np.ones((height, width), np.bool_)
@@ -185,7 +187,7 @@ def lay_mask_out(mask: Mask | None, inverted: bool, photograph: Path, place: Pat
 def _extract(
     pycolmap: Any, database: Path, photographs: Path, masks: Path | None, groups: list[list[str]], tell: _Teller
 ) -> None:
-    """Features of every photograph, where its mask is not 0. Those of a group were taken by one camera."""
+    """Extracts features of every photograph where its mask is not 0. Photographs of a group share a camera."""
     options = pycolmap.FeatureExtractionOptions()
     options.max_image_size = LARGEST
     options.sift.max_num_features = FEATURES
@@ -215,13 +217,13 @@ def _extract(
 
 
 def _known(pycolmap: Any, database: Path) -> dict[str, int]:
-    """Photographs in the database, and the camera of each."""
+    """Returns the photographs in the database, and the camera of each."""
     with pycolmap.Database.open(database) as opened:
         return {image.name: image.camera_id for image in opened.read_all_images()}
 
 
 def _match(pycolmap: Any, database: Path, work: Path, names: Sequence[str], tell: _Teller) -> None:
-    """Matches all pairs, or of many photographs those that are likely to show the same."""
+    """Matches all pairs; of many photographs only pairs that are likely to show the same."""
     if len(names) <= ALL_PAIRS:
         pairs = list(itertools.combinations(names, 2))
     else:
@@ -244,10 +246,10 @@ def _match(pycolmap: Any, database: Path, work: Path, names: Sequence[str], tell
 
 
 def likely_pairs(names: Sequence[str], descriptors: Sequence[NDArray[np.uint8]]) -> list[tuple[str, str]]:
-    """Pairs of each photograph with those that follow by name and those whose features are most alike.
+    """Returns pairs of each photograph with those that follow by name and those whose features are most alike.
 
-    `descriptors` uint8 [F, 128] of each, in any order. A photograph is described by how its features lie about common
-    centres, summed (a vector of locally aggregated descriptors, Jegou et al. 2010).
+    `descriptors` uint8 [F, 128] of each, in any order. A photograph is described by the sums of its features' offsets
+    from common centres (a vector of locally aggregated descriptors, Jegou et al. 2010).
     """
     from scipy.cluster.vq import kmeans2, vq
 
@@ -272,7 +274,7 @@ def likely_pairs(names: Sequence[str], descriptors: Sequence[NDArray[np.uint8]])
 
 
 def _map(pycolmap: Any, database: Path, work: Path, total: int, tell: _Teller) -> list[Any]:
-    """The models that photographs were placed in."""
+    """Returns the models in which photographs were placed."""
     options = pycolmap.IncrementalPipelineOptions()
     options.min_model_size = FEWEST_PLACED
     options.random_seed = 0

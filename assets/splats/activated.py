@@ -1,9 +1,9 @@
-"""Splats from files that hold scales and opacities themselves, not the logarithms and logits that others expect.
+"""Reads splats from files that hold scales and opacities themselves, not the logarithms and logits that others expect.
 
-Drawn as they stand, such splats are larger than a unit each and half transparent: a picture of nothing that may take
-minutes. Both kinds of file have the same layout, so only the numbers tell. No training ends with every logit between
-0 and 1 and every splat larger than a unit, therefore a file of which both are true is read as activated, and the
-sentence that says so names the option that forbids it. One sign alone is only told.
+Drawn unchanged, such splats are larger than a unit each and half transparent: a useless picture that may take minutes.
+Both kinds of file have the same layout, so only the numbers distinguish them. No training ends with every logit between
+0 and 1 and every splat larger than a unit. A file with both signs is therefore read as activated, and a warning names
+the option that forbids it. For one sign alone there is only a warning.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from splatscope.kernels.types import Float32, Gaussians
 Activated = Literal["auto", "none", "both", "scales", "opacities"]  # which values of a file are activated
 ACTIVATED: tuple[str, ...] = get_args(Activated)
 
-_FEWEST = 100  # splats; fewer may all lie in a range by chance
-_FEWEST_LARGE = 10  # splats; fewer are no scene to be large for
-_SLACK = 1e-4  # by which rounding may carry values out of their range
-_LARGE = 1 / 20  # of the scene; half of its splats are not larger than that
-_LOOKED_AT = 100_000  # positions, about, to measure a scene
+_FEWEST = 100  # splats; fewer may all be in a range by chance
+_FEWEST_LARGE = 10  # splats; fewer do not make a scene
+_SLACK = 1e-4  # how far rounding may move values out of their range
+_LARGE = 1 / 20  # of the scene; half of its splats are smaller
+_LOOKED_AT = 100_000  # about so many positions measure a scene
 _LEAST_OPACITY = (
     2.0**-24
 )  # of a splat read as activated, and as far from 1: the next float32, so that logits are finite
@@ -32,9 +32,9 @@ _LEAST_SCALE = 1e-37  # world units, likewise
 
 
 def with_raw_values(path: Path, gaussians: Gaussians, activated: Activated = "auto") -> tuple[Gaussians, str]:
-    """The splats with log scales and logit opacities, and a sentence on what was done or may be wrong, or "".
+    """Returns splats with log scales and logit opacities, and a sentence on what was done or may be wrong, or "".
 
-    Raises InputError if values are called activated that are not.
+    Raises InputError if `activated` names values that cannot be activated.
     """
     if activated not in ACTIVATED:
         raise InputError(f"--activated must be one of {', '.join(ACTIVATED)}, got {activated!r}.")
@@ -71,7 +71,7 @@ def _scales_look_activated(gaussians: Gaussians) -> bool:
 
 
 def _are_large(gaussians: Gaussians) -> bool:
-    """True if the stored scales, read as logarithms, make the middle splat a large part of the scene."""
+    """Returns True if the scales, read as logarithms, make the median splat a large part of the scene."""
     sample = gaussians.means[:: 1 + gaussians.count // _LOOKED_AT].astype(np.float64)
     sample = sample[np.isfinite(sample).all(axis=1)]
     if not len(sample):
@@ -107,5 +107,5 @@ def _logits(opacities: Float32) -> Float32:
 
 
 def _range(values: Float32) -> tuple[float, float]:
-    """The least and the greatest value; NaN stands aside unless there is nothing else."""
+    """Returns the least and the greatest value, without NaN unless there is nothing else."""
     return float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))

@@ -1,9 +1,9 @@
-"""Splats as PLY, in the layout of the 2023 reference code, and coloured points as PLY.
+"""Reads and writes splats as PLY, in the layout of the 2023 reference code, and reads coloured points.
 
-Properties are found by name, so order, byte order, text or binary, float or double, and anything extra in
-the file do not matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Positions far
-from the origin are float64 in the file and float32 about an offset in memory (`geometry/recentre.py`). Other splat
-formats are not read here; `formats.py` is where a format is added. Read `ply_table.py` next.
+Properties are found by name. Order, byte order, text or binary, float or double, and extra properties therefore do not
+matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Positions far from the origin are
+float64 in the file, and float32 about an offset in memory (`geometry/recentre.py`). `formats.py` adds other splat
+formats. Read `ply_table.py` next.
 """
 
 from __future__ import annotations
@@ -27,22 +27,26 @@ from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
 
 _POSITION = ["x", "y", "z"]
-_NORMAL = ["nx", "ny", "nz"]  # written as zero, as others expect them; never read
-_COLORS = (["red", "green", "blue"], ["diffuse_red", "diffuse_green", "diffuse_blue"], ["r", "g", "b"])  # of points
+_NORMAL = ["nx", "ny", "nz"]  # written as zero, because others expect them; never read
+_COLORS = (
+    ["red", "green", "blue"],
+    ["diffuse_red", "diffuse_green", "diffuse_blue"],
+    ["r", "g", "b"],
+)  # of points
 _CONSTANT = ["f_dc_0", "f_dc_1", "f_dc_2"]
 _SCALE = ["scale_0", "scale_1", "scale_2"]
 _ROTATION = ["rot_0", "rot_1", "rot_2", "rot_3"]  # w, x, y, z
 _REQUIRED = [*_POSITION, *_CONSTANT, "opacity", *_SCALE, *_ROTATION]
-# What SplatRenderMode comments call the filters of `ProjectPolicy`: in Brush's words, and Faster-GS's for mip.
+# Names of the filters of `ProjectPolicy` in SplatRenderMode comments: Brush's, and Faster-GS's for mip.
 _FILTERS: dict[str, Filter] = {"default": "plain", "mip": "compensated", "mip-0.1": "mip"}
 _REST_COUNTS = {0: 1, 9: 4, 24: 9, 45: 16}  # f_rest properties -> rows of `sh` (degree 0 to 3)
 
 
 def read_ply(path: Path | str, offset: Offset = NO_OFFSET) -> Gaussians:
-    """Splats from a PLY file; every value bit for bit as stored (doubles are rounded to float32).
+    """Reads splats from a PLY file, every value bit for bit as stored (doubles are rounded to float32).
 
-    `offset` is taken off the positions in float64, before they are rounded. Raises InputError if the file is
-    no PLY, cut short, holds no splats, or has an odd number of f_rest.
+    `offset` is subtracted from the positions in float64, before they are rounded. Raises InputError if the file is no
+    PLY, cut short, holds no splats, or has a wrong number of f_rest.
     """
     table = open_vertices(path)
     rest = _check_splats(table.path, table.names)
@@ -69,8 +73,10 @@ def read_ply(path: Path | str, offset: Offset = NO_OFFSET) -> Gaussians:
 
 
 def read_filter(path: Path | str) -> Filter:
-    """The filter of `ProjectPolicy` that the splats of a PLY were trained with, by its last SplatRenderMode comment of
-    those understood; plain without one. Raises InputError if the file is no PLY.
+    """Returns the filter of `ProjectPolicy` for which the splats of a PLY were trained.
+
+    The last SplatRenderMode comment with a known name counts; without one it is plain. Raises InputError if the file is
+    no PLY.
     """
     modes = (re.fullmatch(r"SplatRenderMode:\s*(\S+)\s*", comment) for comment in open_vertices(path).comments)
     found: Filter = "plain"
@@ -89,14 +95,14 @@ def write_ply(
 ) -> None:
     """Writes splats as binary little-endian float32, or as text; reading them back gives the same bits.
 
-    A non-zero `offset` is added to the positions, which are then float64. `comments` become header comments,
-    one line of ASCII each, and one more names the `filter` that the splats were trained with unless that is plain.
-    Raises InputError if `path` cannot be written.
+    A non-zero `offset` is added to the positions, which are then float64. `comments` become header comments, one line
+    of ASCII each. Another comment names the `filter` for which the splats were trained, unless it is plain. Raises
+    InputError if `path` cannot be written.
     """
     bands = gaussians.sh.shape[1] - 1
     rest = [f"f_rest_{i}" for i in range(3 * bands)]
     names = [*_POSITION, *_NORMAL, *_CONSTANT, *rest, "opacity", *_SCALE, *_ROTATION]
-    # A stand-in with the right length and no memory of its own: plyfile writes the header, blocks follow.
+    # An array of the right length that takes no memory: plyfile writes the header with it, and blocks follow.
     wide = _POSITION if offset != NO_OFFSET else []
     record = np.dtype([(name, "<f8" if name in wide else "<f4") for name in names])
     rows = np.broadcast_to(np.zeros(1, record), (gaussians.count,))
@@ -117,7 +123,7 @@ def write_ply(
 
 
 def read_point_cloud(path: Path | str) -> PointCloud:
-    """Positions and colours of a point cloud or mesh; grey where the file has no colours.
+    """Reads positions and colours of a point cloud or mesh; grey if the file has no colours.
 
     Colours may be integers (0..255, or 0..65535 as some scanners' software writes them) or floats (0..1). Points that
     are not finite are left out with a remark. Raises InputError.
@@ -155,7 +161,7 @@ def _measure(is_float: bool, brightest: float) -> float:
 
 
 def _eight_bits(colors: NDArray[np.float32], measure: float) -> NDArray[np.uint8]:
-    """The colours [P, 3], rounded. By blocks: copies of all of them would take several times the file."""
+    """Returns the colours [P, 3], rounded. Works by blocks: copies of all would take several times the file."""
     result = np.empty(colors.shape, np.uint8)
     for start in range(0, len(colors), BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
@@ -164,7 +170,7 @@ def _eight_bits(colors: NDArray[np.float32], measure: float) -> NDArray[np.uint8
 
 
 def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.ndarray:
-    """One block of the body, [rows, width] little-endian float32."""
+    """Returns one block of the body, [rows, width] little-endian float32."""
     sh = gaussians.sh[rows]
     count, bands = sh.shape[0], sh.shape[1] - 1
     block = np.zeros((count, width), "<f4")
@@ -178,13 +184,13 @@ def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.nda
 
 
 def _with_wide_positions(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
-    """The same rows with their positions, offset added, as float64."""
+    """Returns the same rows with their positions, offset added, as float64."""
     positions = means.astype("<f8") + offset
     return np.hstack((positions.view(np.uint8), block[:, 3:].copy().view(np.uint8))).tobytes()
 
 
 def _as_text(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
-    """The same rows as lines. Nine digits tell every float32 from its neighbours, seventeen every float64."""
+    """Returns the same rows as lines. Nine digits distinguish every float32, seventeen every float64."""
     wide = offset != NO_OFFSET
     positions = means.astype(np.float64) + offset if wide else block[:, :3]
     line = " ".join(["%.17g" if wide else "%.9g"] * 3 + ["%.9g"] * (block.shape[1] - 3)) + "\n"
@@ -193,7 +199,7 @@ def _as_text(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
 
 
 def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
-    """The f_rest properties. Raises InputError that says what the file is instead of splats."""
+    """Returns the f_rest properties. Raises InputError, which says what the file is if it has no splats."""
     missing = [name for name in _REQUIRED if name not in names]
     if "packed_position" in names:
         raise InputError(
@@ -217,7 +223,7 @@ def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
 
 
 def _ranges(missing: Sequence[str]) -> str:
-    """Names with whole groups drawn together: f_dc_0 to f_dc_2."""
+    """Joins the names of whole groups: f_dc_0 to f_dc_2."""
     words = ", ".join(missing)
     for group in (_CONSTANT, _SCALE, _ROTATION):
         words = words.replace(", ".join(group), f"{group[0]} to {group[-1]}")

@@ -1,7 +1,7 @@
-"""The header of a PLY file: elements, their properties and counts, byte order, comments.
+"""Reads the header of a PLY file: elements, their properties and counts, byte order, comments.
 
-Lines are split in one place, so that every reader sees the same ones. Counts are only what the header says: whoever
-uses one checks it against the size of the file first. Read `ply_table.py` next.
+Lines are split in one place, so that every reader sees the same ones. A count is only what the header claims: callers
+check it against the size of the file before they use it. Read `ply_table.py` next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER_LIMIT = 1 << 20  # bytes; a header of 62 properties is 1.5 kB, so this is
 _NEWLINE = rb"\r\n|\n|\r"
 _FIRST = re.compile(rb"ply[ \t]*(" + _NEWLINE + rb")")
 _BYTE_ORDERS = {b"ascii": "=", b"binary_little_endian": "<", b"binary_big_endian": ">"}
-_KINDS = {  # as NumPy names them: the file's older and newer names
+_KINDS = {  # older and newer names of types in files -> NumPy's names
     "i1": (b"char", b"int8"),
     "u1": (b"uchar", b"uint8"),
     "i2": (b"short", b"int16"),
@@ -30,20 +30,20 @@ _KINDS = {  # as NumPy names them: the file's older and newer names
     "f8": (b"double", b"float64"),
 }
 _TYPES = {name: kind for kind, names in _KINDS.items() for name in names}
-_SHOWN = 60  # characters of a line or name in a sentence
+_SHOWN = 60  # most characters of a line or name in a sentence
 
 
 @dataclass(frozen=True)
 class Property:
-    """A column of an element."""
+    """Describes a column of an element."""
 
-    type: str  # of a value, as NumPy names it without byte order
-    length_type: str = ""  # of the number before each list; empty for a plain value
+    type: str  # NumPy's name of the type, without byte order
+    length_type: str = ""  # type of the length before each list; empty for a plain value
 
 
 @dataclass(frozen=True)
 class Element:
-    """A table of the file."""
+    """Describes a table of the file."""
 
     name: str
     count: int  # rows, as the header says
@@ -51,34 +51,34 @@ class Element:
 
     @property
     def lists(self) -> list[str]:
-        """Names of the properties that are lists, whose rows have no fixed size."""
+        """Returns the names of properties that are lists, whose rows have no fixed size."""
         return [name for name, p in self.properties.items() if p.length_type]
 
     def record(self, byte_order: str) -> np.dtype:
-        """The type of a row without lists."""
+        """Returns the type of a row without lists."""
         return np.dtype([(name, byte_order + p.type) for name, p in self.properties.items()])
 
 
 @dataclass(frozen=True)
 class Header:
-    """All that a header says."""
+    """Holds all that a header says."""
 
     elements: tuple[Element, ...]  # in file order
     byte_order: str  # "<", ">" or "=" for text
-    comments: tuple[str, ...]  # without the word itself
-    size: int  # bytes, up to the first of the body
+    comments: tuple[str, ...]  # without the word "comment"
+    size: int  # bytes of the header
 
 
 def is_ply(start: bytes) -> bool:
-    """True if a file that starts with these bytes has the first line of a PLY."""
+    """Returns True if the bytes at a file's start are the first line of a PLY."""
     return _FIRST.match(start) is not None
 
 
 def parse_header(path: Path, start: bytes) -> Header:
-    """Reads the header at the start of a file that begins with the line "ply". Raises InputError with the line."""
+    """Reads the header of a file that begins with the line "ply". Raises InputError, which quotes the line."""
     first = _FIRST.match(start)
     assert first is not None
-    # The file's own way to end a line goes first: the byte after a lone CR may belong to the body.
+    # Looks for the file's own line ending first: the byte after a lone CR may belong to the body.
     last = rb"(?:" + _NEWLINE + rb")[ \t]*end_header[ \t]*(?:" + first[1] + rb"|" + _NEWLINE + rb")"
     end = re.search(last, start[:HEADER_LIMIT])
     if end is None:
@@ -103,12 +103,12 @@ def parse_header(path: Path, start: bytes) -> Header:
 
 
 def shortened(text: str) -> str:
-    """Text from a file as a sentence shows it: quoted, without control characters, at most a line long."""
+    """Returns text from a file for a sentence: quoted, without control characters, at most a line long."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def shown_name(name: str) -> str:
-    """A name from a file as a sentence shows it: without quotes if it is short and printable."""
+    """Returns a name from a file for a sentence: without quotes if it is short and printable."""
     return name if name.isprintable() and len(name) <= _SHOWN else shortened(name)
 
 
@@ -122,7 +122,7 @@ def _comments(lines: list[bytes]) -> Iterator[str]:
 
 
 def _read_line(words: list[bytes], elements: dict[str, Element], byte_orders: list[str]) -> str:
-    """Adds to `elements` or `byte_orders` what a line of the header says; returns what is wrong with it, or ""."""
+    """Adds what a line of the header says to `elements` or `byte_orders`; returns what is wrong with it, or ""."""
     match words:
         case [b"comment" | b"obj_info", *_]:
             return ""

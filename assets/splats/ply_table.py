@@ -1,8 +1,8 @@
-"""The vertex table of any PLY file, read safely and fast: rows found, columns by name.
+"""Reads the vertex table of any PLY file safely and fast: finds rows, and columns by name.
 
-A header's counts are promises: each is checked against the size of the file before memory is allocated. Rows are read,
-not mapped, because a mapped file that another program shortens ends the process. What the columns mean is not known
-here: read `ply.py` next.
+Each count in a header is checked against the size of the file before memory is allocated. Rows are read, not mapped,
+because a mapped file that another program shortens ends the process. `ply.py` knows what the columns mean; read it
+next.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from splatscope.assets.splats.ply_header import HEADER_LIMIT, Element, Header, i
 from splatscope.kernels.errors import InputError
 
 BLOCK_ROWS = 16384  # rows handled at once: 4 MB of splats, which stays in the cache between passes
-_BLOCK_BYTES = 4 << 20  # that a block has at most, where rows are longer
-_LINE_LIMIT = 1 << 20  # characters of a row of text; one of 62 numbers has a thousand
-_TEXT_SAMPLE = 256  # bytes; by chance not one in 10^60 files consists of digits that far
-_WALK_BYTES = 16 << 20  # of rows with lists, read at once
-_NAMED = 12  # names in a sentence
-_FEW_BYTES = 1 << 18  # of rows with lists; more are worth the second that a compiler takes
+_BLOCK_BYTES = 4 << 20  # most bytes of a block with longer rows
+_LINE_LIMIT = 1 << 20  # most characters of a row of text; 62 numbers take a thousand
+_TEXT_SAMPLE = 256  # bytes tested for being digits; by chance not one in 10^60 binary files is
+_WALK_BYTES = 16 << 20  # bytes of rows with lists that are read at once
+_NAMED = 12  # most names in a sentence
+_FEW_BYTES = 1 << 18  # bytes of rows with lists; more are worth the second of compiling
 
 
 @dataclass(frozen=True, eq=False)
 class VertexTable:
-    """The element `vertex` of one file; nothing is read before `blocks` is iterated."""
+    """Reads the element `vertex` of one file; reads nothing before `blocks` is iterated."""
 
     path: Path
     names: tuple[str, ...]  # properties, in file order
@@ -45,18 +45,18 @@ class VertexTable:
     comments: tuple[str, ...] = ()  # of the header
 
     def type_of(self, name: str) -> np.dtype:
-        """The type of that property's values. Raises KeyError if the file has none of that name."""
+        """Returns the type of a property's values. Raises KeyError if the file has no property of that name."""
         return np.dtype(self._element.properties[name].type)
 
     def blocks(self, names: Sequence[str], dtype: DTypeLike = np.float32) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yields (rows, values [rows, len(names)]) from first to last; values are the caller's.
+        """Yields (rows, values [rows, len(names)]) from first to last; the caller owns the values.
 
         Raises InputError if a row is damaged, or if the file has become shorter since it was opened.
         """
         return self._text(names, dtype) if self._byte_order == "=" else self._binary(names, dtype)
 
     def _rows(self, row_bytes: int) -> Iterator[slice]:
-        """The rows of each block."""
+        """Yields the rows of each block."""
         step = max(1, min(BLOCK_ROWS, _BLOCK_BYTES // max(row_bytes, 1)))
         return (slice(start, min(start + step, self.count)) for start in range(0, self.count, step))
 
@@ -64,7 +64,7 @@ class VertexTable:
         columns = [self.names.index(name) for name in names]
         record = self._element.record(self._byte_order)
         types = {record[name] for name in self.names}
-        # One type throughout, which is every splat file: the records are a matrix, and a block is one gather.
+        # All properties have one type, as in every splat file: the records are a matrix, and a block is one gather.
         single = types.pop() if len(types) == 1 else None
         with open(self.path, "rb") as file:
             file.seek(self._offset)
@@ -97,13 +97,13 @@ class VertexTable:
                     yield rows, values[:, columns].astype(dtype)
 
     def _lines(self, file: IO[str]) -> Iterator[tuple[int, str]]:
-        """The lines of the vertices with their numbers in the body, from 0; blank ones are left out."""
+        """Yields the lines of vertices with their numbers in the body, from 0, without blank ones."""
         file.seek(self._offset)
         lines = ((number, line) for number, line in enumerate(file) if not line.isspace())
         return itertools.islice(lines, self._lines_before, None)
 
     def _numbers(self, block: list[str]) -> NDArray[np.float64] | None:
-        """The values [lines, len(self.names)] of lines of text; None if one of them is not that many numbers."""
+        """Returns the values [lines, len(self.names)] of lines of text; None if a line has another number of them."""
         if max(map(len, block)) > _LINE_LIMIT:
             return None
         try:
@@ -113,7 +113,9 @@ class VertexTable:
         return values if values.shape == (len(block), len(self.names)) else None
 
     def _damaged_row(self, rows: slice) -> InputError:
-        """The error that names the first row among `rows` that is not as many numbers as there are properties."""
+        """Returns the error that names the first row among `rows` with another number of values than there are
+        properties.
+        """
         with open(self.path, "rb") as file:
             header_lines = len(file.read(self._offset).splitlines())
         with open(self.path, encoding="latin-1") as file:
@@ -157,7 +159,7 @@ def open_vertices(path: Path | str) -> VertexTable:
     names, count, byte_order = tuple(vertex.properties), vertex.count, header.byte_order
     if byte_order == "=":
         lines_before = sum(element.count for element in before)
-        # Each number takes a digit and a separator, and each line of another element too: the size bounds the rows.
+        # Each number takes a digit and a separator, as does each line of another element, so the size limits the rows.
         if (count * max(len(names), 1) + lines_before) * 2 > size - header.size + 1:
             raise _cut_short(path, count, (size - header.size) // max(2 * len(names), 1), "lines at most")
         return VertexTable(path, names, count, vertex, byte_order, header.size, lines_before, header.comments)
@@ -172,12 +174,12 @@ def open_vertices(path: Path | str) -> VertexTable:
 
 
 def read_comments(path: Path | str) -> list[str]:
-    """The comments in the header of a PLY file, without the word itself. Raises InputError if it has no header."""
+    """Returns the comments of a PLY file, without the word "comment". Raises InputError if it has no header."""
     return list(_read_header(Path(path))[0].comments)
 
 
 def _refuse_text(path: Path, offset: int, length: int) -> None:
-    """Raises InputError if rows said to be binary are digits and blanks: any bytes at all would pass for numbers."""
+    """Raises InputError if rows declared binary are digits and blanks. Otherwise any text would pass for numbers."""
     with open(path, "rb") as file:
         file.seek(offset)
         start = file.read(length)
@@ -186,7 +188,7 @@ def _refuse_text(path: Path, offset: int, length: int) -> None:
 
 
 def _read_header(path: Path) -> tuple[Header, int]:
-    """The header, and the size of the file in bytes."""
+    """Returns the header, and the size of the file in bytes."""
     try:
         with open(path, "rb") as file:
             start = file.read(HEADER_LIMIT)
@@ -218,7 +220,7 @@ def _what_it_is(start: bytes) -> str:
 
 
 def _binary_offset(path: Path, header: Header, position: int, size: int) -> int:
-    """Where the vertices begin: the header plus all elements written before them."""
+    """Returns where the vertices begin: behind the header and all elements written before them."""
     offset = header.size
     for element in header.elements[:position]:
         if element.lists:
@@ -232,8 +234,10 @@ def _binary_offset(path: Path, header: Header, position: int, size: int) -> int:
 
 
 def _skip_lists(path: Path, element: Element, byte_order: str, offset: int, size: int) -> int:
-    """Where an element with lists ends, beyond `size` if the file ends inside it. Rows with lists have no fixed size,
-    so they are walked; each takes a byte at least, which bounds the walk."""
+    """Returns where an element with lists ends, or a place beyond `size` if the file ends inside it.
+
+    Rows with lists have no fixed size, so they are walked. Each takes at least a byte, which limits the walk.
+    """
     lengths = [np.dtype(p.length_type) if p.length_type else None for p in element.properties.values()]
     length_bytes = np.array([length.itemsize if length else 0 for length in lengths])
     is_signed = np.array([length is not None and length.kind == "i" for length in lengths])
@@ -263,7 +267,7 @@ def _walk(
     value_bytes: NDArray[np.int64],
     is_big_endian: bool,
 ) -> tuple[int, int, int]:
-    """Walks over rows with lists as far as the content shows their lengths; returns bytes passed, row and property."""
+    """Walks over rows with lists as far as `content` has their lengths; returns bytes passed, row and property."""
     place = 0
     while row < count:
         while step < length_bytes.size:
@@ -274,7 +278,7 @@ def _walk(
             for i in range(width):
                 length = length * 256 + int(content[place + i if is_big_endian else place + width - 1 - i])
             if is_signed[step] and length >= 1 << (8 * width - 1):
-                length = 0  # negative, which some writers mean as an empty list
+                length = 0  # some writers mark an empty list by a negative length
             place += width + length * value_bytes[step]
             step += 1
         step = 0

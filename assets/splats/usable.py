@@ -1,7 +1,7 @@
-"""Which splats are of any use: numbers of damaged files, and of runs that went wrong, cannot be drawn or trained.
+"""Finds unusable splats: numbers of damaged files and of failed runs can be neither drawn nor trained.
 
-Asked once of a file that is opened (`formats.py`), converted, or that a run goes on from; pictures and steps look for
-themselves at what they are given.
+Called once when a file is opened (`formats.py`) or converted, or when a run is resumed. Pictures and steps check their
+input themselves.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
 
-_LARGEST_LOG_SCALE = np.float32(88.72283)  # its exponential is the last that float32 holds
+_LARGEST_LOG_SCALE = np.float32(88.72283)  # the largest whose exponential float32 holds
 
 
 def usable_rows(gaussians: Gaussians) -> NDArray[np.bool_]:
-    """Returns a mask [N] of the splats that pictures can show: numbers and scales are finite, and there is a rotation.
+    """Returns a mask [N] of splats that pictures can show: numbers and scales are finite, and there is a rotation.
 
     An infinite opacity logit is usable: an opacity of 0 or 1.
     """
@@ -31,18 +31,20 @@ def usable_rows(gaussians: Gaussians) -> NDArray[np.bool_]:
 
 
 def trainable_rows(gaussians: Gaussians) -> NDArray[np.bool_]:
-    """Returns a mask [N] of the usable splats of whose numbers the squares are finite in float32 too."""
+    """Returns a mask [N] of usable splats whose numbers also have finite squares in float32."""
     usable = ~np.isnan(gaussians.logit_opacities) & _have_scales(gaussians) & _have_rotation(gaussians)
     with np.errstate(over="ignore", invalid="ignore"):
         for values in _numbers(gaussians):
-            # One pass finds NaN, infinities and what is so large that a squared error of it is infinite.
+            # One pass finds NaN, infinities and numbers so large that their squared error is infinite.
             usable &= np.isfinite(np.einsum("nk,nk->n", values, values))
     return usable
 
 
 def unusable_in_words(path: Path, gaussians: Gaussians, usable: NDArray[np.bool_]) -> str:
-    """How many splats of that file are not `usable`, how many for which reason, and where the first is; a clause, empty
-    if all are usable."""
+    """Returns a clause on how many splats of a file are unusable, for which reasons, and where the first is.
+
+    Empty if all are usable.
+    """
     bad = np.flatnonzero(~usable)
     if not len(bad):
         return ""
@@ -61,7 +63,7 @@ def unusable_in_words(path: Path, gaussians: Gaussians, usable: NDArray[np.bool_
 
 
 def skipped_in_words(skipped: int, gaussians: Gaussians) -> str:
-    """Why a picture skipped so many of the splats; a clause, empty if it skipped none."""
+    """Returns a clause on why a picture skipped so many splats; empty if it skipped none."""
     if not skipped:
         return ""
     is_known = not usable_rows(gaussians).all()
@@ -74,7 +76,7 @@ def _rows(gaussians: Gaussians, rows: NDArray[np.intp]) -> Gaussians:
 
 
 def _numbers(gaussians: Gaussians) -> tuple[NDArray[np.float32], ...]:
-    """All that must be finite, [N, ...] each."""
+    """Returns all arrays that must be finite, [N, ...] each."""
     harmonics = gaussians.sh.reshape(gaussians.count, 3 * gaussians.sh.shape[1])
     return gaussians.means, gaussians.log_scales, gaussians.quats, harmonics
 
@@ -85,7 +87,7 @@ def _are_finite(gaussians: Gaussians) -> NDArray[np.bool_]:
 
 
 def _have_scales(gaussians: Gaussians) -> NDArray[np.bool_]:
-    # By columns, here and below: several times as fast as reductions along such short rows.
+    # Works by columns, here and below, which is several times as fast as reductions along short rows.
     return np.logical_and.reduce([log_scale <= _LARGEST_LOG_SCALE for log_scale in gaussians.log_scales.T])
 
 

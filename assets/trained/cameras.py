@@ -1,7 +1,6 @@
-"""Cameras as JSON: one pinhole camera of our own, or the `cameras.json` beside a trained model.
+"""Reads and writes cameras as JSON: one pinhole camera of our own, or the `cameras.json` of a trained model.
 
-Cameras of captures come from `colmap/captures.py` and `transforms/captures.py`. The checks live in
-`files/json_fields.py`.
+Cameras of captures come from `colmap/captures.py` and `transforms/captures.py`. `files/json_fields.py` has the checks.
 """
 
 from __future__ import annotations
@@ -27,11 +26,13 @@ _MODEL_KEYS = ("width", "height", "position", "rotation", "fx", "fy")
 
 
 def read_camera(path: Path | str, name: str | None = None) -> Camera:
-    """One camera from a JSON file.
+    """Reads one camera from a JSON file. Raises InputError.
 
-    The file holds `{"width", "height", "fx", "fy", "cx", "cy", "near", "view_from_world": 4x4 rows}` (OpenCV
-    axes, pixels; `near` may be left out), or an entry of a model's `cameras.json` (cx = W/2, cy = H/2), or
-    the whole list: then `name` selects by `img_name`, and without it the first is taken. Raises InputError.
+    The file holds one of
+    - `{"width", "height", "fx", "fy", "cx", "cy", "near", "view_from_world": 4x4 rows}` (OpenCV axes, pixels; `near`
+      may be left out);
+    - an entry of a model's `cameras.json` (cx = W/2, cy = H/2);
+    - the whole list. Then `name` selects by `img_name`; without it the first is taken.
     """
     content = read_json(path)
     if not isinstance(content, list):
@@ -47,7 +48,7 @@ def read_camera(path: Path | str, name: str | None = None) -> Camera:
 
 
 def write_camera(path: Path | str, camera: Camera) -> None:
-    """Writes the form that `read_camera` documents first; reading it back gives an equal camera."""
+    """Writes the first form that `read_camera` lists; reading it back gives an equal camera."""
     entry = {
         "width": camera.width,
         "height": camera.height,
@@ -62,7 +63,7 @@ def write_camera(path: Path | str, camera: Camera) -> None:
 
 
 def read_cameras_json(path: Path | str) -> tuple[tuple[str, Camera], ...]:
-    """(name, camera) of every entry of a model's `cameras.json`, in file order. Raises InputError."""
+    """Returns (name, camera) of every entry of a model's `cameras.json`, in file order. Raises InputError."""
     content = read_json(path)
     if not isinstance(content, list):
         raise InputError(f"{path} must hold a list of cameras.")
@@ -70,10 +71,10 @@ def read_cameras_json(path: Path | str) -> tuple[tuple[str, Camera], ...]:
 
 
 def write_cameras_json(path: Path | str, views: Iterable[View], offset: Offset = NO_OFFSET) -> None:
-    """Writes views in the layout of the 2023 reference code, `offset` added to their positions.
+    """Writes views in the layout of the 2023 reference code, with `offset` added to their positions.
 
-    That layout puts the principal point at the centre and does not know the near plane; `cx`, `cy` and `near` are added
-    for cameras where they are not as usual.
+    That layout puts the principal point at the centre and has no near plane. `cx`, `cy` and `near` are added for
+    cameras that differ.
     """
     entries = []
     for index, view in enumerate(views):

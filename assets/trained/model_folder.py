@@ -1,7 +1,7 @@
-"""The folder that training leaves behind: `point_cloud/iteration_N/point_cloud.ply` and what lies beside it.
+"""Reads the folder that training writes: `point_cloud/iteration_N/point_cloud.ply` and the files next to it.
 
-The splats are what counts: a damaged `cameras.json` or `cfg_args` becomes a warning, and opening follows no path that
-is stored in them. `formats.py` opens the PLY itself.
+The splats matter most: a damaged `cameras.json` or `cfg_args` becomes a warning. Opening follows no path that is stored
+in these files. `formats.py` opens the PLY itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NamedCameras = tuple[tuple[str, Camera], ...]
 
 
 def iterations(folder: Path) -> dict[int, Path]:
-    """Saved iterations of a model folder and their PLY files, lowest first; empty if it is no model folder."""
+    """Returns the saved iterations of a model folder and their PLY files, lowest first; empty if it is none."""
     found = {}
     for ply in folder.glob(f"point_cloud/iteration_*/{PLY_NAME}"):
         number = re.fullmatch(r"iteration_(\d{1,12})", ply.parent.name)
@@ -31,7 +31,7 @@ def iterations(folder: Path) -> dict[int, Path]:
 
 
 def model_of(ply: Path) -> tuple[Path, int] | None:
-    """(model folder, iteration) if a PLY lies where training puts it."""
+    """Returns (model folder, iteration) if a PLY is where training puts it."""
     ply = ply.absolute()
     number = re.fullmatch(r"iteration_(\d{1,12})", ply.parent.name)
     if number is None or ply.parent.parent.name != "point_cloud":
@@ -40,7 +40,7 @@ def model_of(ply: Path) -> tuple[Path, int] | None:
 
 
 def read_cameras_beside(folder: Path) -> tuple[NamedCameras, list[str]]:
-    """The cameras of `cameras.json` in that folder, and warnings; none of either if there is no such file."""
+    """Returns the cameras of the folder's `cameras.json`, and warnings; both empty if there is no such file."""
     path = folder / "cameras.json"
     if not path.is_file():
         return (), []
@@ -51,7 +51,7 @@ def read_cameras_beside(folder: Path) -> tuple[NamedCameras, list[str]]:
 
 
 def read_background(folder: Path) -> tuple[tuple[float, float, float], list[str]]:
-    """RGB that the model was trained over, from `cfg_args`: white if it says so, else black; and warnings."""
+    """Returns the RGB over which the model was trained, by `cfg_args`: white or else black; and warnings."""
     black, white = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     settings = read_cfg_args(folder)
     if settings is None:
@@ -60,7 +60,7 @@ def read_background(folder: Path) -> tuple[tuple[float, float, float], list[str]
 
 
 def read_cfg_args(folder: Path) -> dict[str, object] | None:
-    """What `cfg_args` says by name: nothing if there is no such file, None if it cannot be understood."""
+    """Returns the values of `cfg_args` by name: none if there is no such file, None if it cannot be understood."""
     path = folder / "cfg_args"
     if not path.is_file():
         return {}
@@ -72,7 +72,7 @@ def read_cfg_args(folder: Path) -> dict[str, object] | None:
 
 
 def _parse_namespace(text: str) -> dict[str, object]:
-    """The keywords of `Namespace(name=literal, ...)`. Parsed, never evaluated: the file may be anyone's."""
+    """Parses the keywords of `Namespace(name=literal, ...)`. Never evaluates them: the file may come from anyone."""
     call = ast.parse(text.strip(), mode="eval").body
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Namespace"):
         raise ValueError("not a Namespace")

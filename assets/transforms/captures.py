@@ -1,8 +1,8 @@
-"""Captures as `transforms*.json`: the Blender sets of NeRF, instant-ngp's and nerfstudio's files.
+"""Reads captures as `transforms*.json`: the Blender sets of NeRF, and files of instant-ngp and nerfstudio.
 
-Cameras there look along -z with y up (OpenGL); ours look along +z with y down. Values of the file hold for
-every frame that does not bring its own, and null means not given. What the fields say of a lens is read in
-`frame_lens.py`, which frames are held out in `split.py`.
+Cameras in these files look along -z with y up (OpenGL); ours look along +z with y down. Values of the file hold for
+every frame without its own, and null means not given. `frame_lens.py` reads the lens; `split.py` decides which frames
+are held out.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from splatscope.kernels.wording import counted
 
 TRAIN, TEST, SINGLE = "transforms_train.json", "transforms_test.json", "transforms.json"
 _POINT_FILES = ("points3d.ply", "points3D.ply", "init.ply", "sparse_pc.ply")
-_COLMAP_MODELS = ("colmap/sparse/0", "colmap/sparse")  # where nerfstudio leaves what its file was made from
+_COLMAP_MODELS = ("colmap/sparse/0", "colmap/sparse")  # where nerfstudio keeps the model its file was made from
 _OPENGL_FROM_OPENCV = np.diag([1.0, -1.0, -1.0, 1.0])
 
 
 def is_blender(folder: Path) -> bool:
-    """Returns True if `read_blender` finds its file there."""
+    """Returns True if `read_blender` finds its file in the folder."""
     return (folder / TRAIN).is_file() or (folder / SINGLE).is_file()
 
 
 def read_blender(path: Path | str, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads `transforms_train.json` and `transforms_test.json`, or else `transforms.json`, of a folder.
 
-    What a file has in `images`, or in no folder, is taken from the folder that `images` names, for example
-    nerfstudio's `images_4`. `axes` as `agreement.fitted` has it. Raises InputError if neither file is there, a frame is
-    incomplete, or no photograph is found.
+    Photographs that a file names in `images`, or in no folder, are taken from the folder that `images` names, for
+    example nerfstudio's `images_4`. `axes` as for `agreement.fitted`. Raises InputError if neither file is there, a
+    frame is incomplete, or no photograph is found.
     """
     path = Path(path)
     if not is_blender(path):
@@ -77,10 +77,10 @@ def read_frames(
     folder: Path | None = None,
     kind: Kind | None = None,
 ) -> Capture:
-    """Reads the capture that one file of frames describes, whatever the file is called.
+    """Reads the capture that one file of frames describes, whatever the file's name.
 
-    A file of another format comes with its `content` as this format has it, with the capture's `folder` if the file
-    does not lie right in it, and with the `kind`. Raises InputError as `read_blender` does.
+    For a file of another format, pass its `content` in this format, the `kind`, and the capture's `folder` if the file
+    is not directly in it. Raises InputError as `read_blender` does.
     """
     folder = where.parent if folder is None else folder
     names = _Names(Photographs(folder, with_masks=True), images)
@@ -114,9 +114,9 @@ def _capture(
     cloud, point_warnings = _read_points(path, content)
     if cloud is not None and cloud.lack:
         point_warnings.append(f"There are {cloud.lack}, so splats will start at random positions.")
-    census = replace(census, unused=0)  # other splits, depth maps and normals lie in the same folder
+    census = replace(census, unused=0)  # other splits, depth maps and normals are in the same folder
     all_warnings = (*warnings, *masks.sentences(), *point_warnings)
-    # Blender's own files give an angle of view; a focal length in pixels comes from a calibrated camera.
+    # Blender's own files have an angle of view. A focal length in pixels comes from a calibrated camera.
     kind = "transforms" if any("fl_x" in entry for entry in (content, *content["frames"])) else "blender"
     capture = Capture(path, kind, views, test_views, cloud, all_have_alpha(views), all_warnings, census=census)
     return recentred(fitted(capture, "opengl", axes))
@@ -133,26 +133,29 @@ def _read_file(where: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Names:
-    """What paths in the files of a capture mean."""
+    """Resolves paths in the files of a capture."""
 
     photographs: Photographs
-    images: str  # the folder that photographs are to be taken from
+    images: str  # the folder from which to take photographs
 
     def meant(self, path: str) -> str:
-        """The path with the folder that is to be used: in place of `images`, and where no folder is given."""
+        """Returns the path with the folder to use, in place of `images` or of no folder."""
         if self.images == IMAGES:
             return path
         return re.sub(rf"(^|/){IMAGES}(?=/)", lambda match: match[1] + self.images, _in_images(path), count=1)
 
     def photograph(self, path: str) -> str:
-        """The key of the photograph that is meant; if it is not there, what all ways to write its path share."""
+        """Returns the key of a photograph.
+
+        If it is not there, returns what all ways to write its path have in common.
+        """
         path = self.meant(path)
         stem, ending = os.path.splitext(_in_images(path).casefold())
         lost = stem if ending in EXTENSIONS else stem + ending
         return self.photographs.find(path) or self.photographs.find(_in_images(path)) or lost
 
     def views(self, shots: Shots, masks: Masks) -> tuple[tuple[View, ...], list[str], Census]:
-        """As `pair_views` has it, with a sentence about photographs that lie outside the capture's folder."""
+        """Returns the views of `pair_views`, with a sentence about photographs outside the capture's folder."""
         folder, keys = self.photographs.folder, self.keys(shots)
         outside = [name for name, key in keys.items() if key is None and lies_outside(folder, name)]
         said = ""
@@ -168,12 +171,12 @@ class _Names:
         return views, [said, *warnings] if said else warnings, census
 
     def keys(self, shots: Shots) -> dict[str, str | None]:
-        """The photograph of each name; None if it is not there."""
+        """Returns the photograph of each name; None if it is not there."""
         return {shot.name: key if key in self.photographs.paths else None for key, shot in shots.items()}
 
 
 def _shots(content: Mapping[str, Any], where: Path, names: _Names) -> tuple[Shots, list[str]]:
-    """One for each photograph, and warnings. Raises InputError."""
+    """Returns a shot for each photograph, and warnings. Raises InputError."""
     shots: Shots = {}
     twins, moved, rolling = [], 0, 0
     for index, frame in enumerate(content["frames"]):
@@ -188,7 +191,7 @@ def _shots(content: Mapping[str, Any], where: Path, names: _Names) -> tuple[Shot
         sized = all(side in content or side in frame for side in ("w", "h"))
         shot = Shot(name, lens, _view_from_world(frame, place), mask=mask, sized=sized)
         if key in shots and key not in names.photographs.paths:
-            key = name  # missing: what they share need not be all there is of them
+            key = name  # missing: the common part need not be the whole path
         if key in shots:
             twins.append(name)
             moved += not np.allclose(shot.view_from_world, shots[key].view_from_world)
@@ -207,7 +210,7 @@ def _shots(content: Mapping[str, Any], where: Path, names: _Names) -> tuple[Shot
 
 
 def _in_images(path: str) -> str:
-    """The path with forward slashes; a bare name as that of a file in `images`, where nerfstudio looks for it."""
+    """Returns the path with forward slashes; a bare name becomes a file in `images`, where nerfstudio looks for it."""
     plain = os.path.normpath(path.replace("\\", "/")).replace(os.sep, "/")
     return plain if "/" in plain else f"{IMAGES}/{plain}"
 
@@ -219,7 +222,7 @@ def _of_tests(warnings: Sequence[str]) -> list[str]:
 def _view_from_world(frame: Mapping[str, Any], where: str) -> NDArray[np.float64]:
     key = "transform_matrix"
     rows = frame[key]
-    if isinstance(rows, list) and len(rows) == 3:  # some writers leave the last row out
+    if isinstance(rows, list) and len(rows) == 3:  # some writers omit the last row
         frame = {key: [*rows, [0, 0, 0, 1]]}
     world_from_opengl = matrix(frame, key, (4, 4), where)
     check_rigid(world_from_opengl, key, where)
@@ -227,7 +230,10 @@ def _view_from_world(frame: Mapping[str, Any], where: str) -> NDArray[np.float64
 
 
 def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud | None, list[str]]:
-    """The points that the file names or that lie beside it, if any. Damaged ones are a warning, never a failure."""
+    """Returns the points that the file names or that are next to it, if any.
+
+    Damaged ones are a warning, never a failure.
+    """
     named = content.get("ply_file_path")
     names = [named] if isinstance(named, str) and named else []
     warnings, remarks = [], []
@@ -259,7 +265,7 @@ def _read_points(folder: Path, content: Mapping[str, Any]) -> tuple[PointCloud |
 
 
 def _moved_points(cloud: PointCloud | None, content: Mapping[str, Any], folder: Path) -> PointCloud | None:
-    """COLMAP's points where nerfstudio moved the cameras to; its own point files have been moved already."""
+    """Returns COLMAP's points, moved as nerfstudio moved the cameras. Its own point files are moved already."""
     if cloud is None or "applied_transform" not in content:
         return cloud
     rows = content["applied_transform"]

@@ -1,6 +1,6 @@
-"""The lens of one frame of a `transforms.json`: what instant-ngp, nerfstudio and Blender write.
+"""Reads the lens of one frame of a `transforms.json`, as instant-ngp, nerfstudio and Blender write it.
 
-Distortion is OpenCV's there, radial and tangential or fisheye; `lens.py` knows what to do with it.
+Distortion follows OpenCV, radial and tangential or fisheye; `lens.py` handles it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from splatscope.kernels.errors import InputError
 _PLAIN = ("OPENCV", "PINHOLE", "SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL", "PERSPECTIVE")
 _FISHEYE = ("OPENCV_FISHEYE", "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE", "FISHEYE")
 _FOCAL_X, _FOCAL_Y = ("fl_x", "camera_angle_x"), ("fl_y", "camera_angle_y")
-_OTHER_LENSES = ("ftheta_p", "equirectangular", "latlong", "orthographic")  # instant-ngp's, each a field of its own
+_OTHER_LENSES = (
+    "ftheta_p",
+    "equirectangular",
+    "latlong",
+    "orthographic",
+)  # instant-ngp's fields
 _PANORAMIC = ("EQUIRECTANGULAR", "LATLONG", "OMNIDIRECTIONAL", "VR180")
 
 
 def read_lens(content: Mapping[str, Any], frame: Mapping[str, Any], photograph: Path | None, where: str) -> Lens:
-    """`content` holds the file's values, which `frame` overrides; `photograph` gives the size if they do not.
+    """Returns the lens. Values of `frame` override those of the file's `content`; `photograph` gives the size if
+    neither does.
 
-    Raises InputError for a value that is missing or makes no sense, and for a lens that is not read.
+    Raises InputError for a missing or impossible value, and for a lens that is not supported.
     """
     entry = _merged(content, frame)
     width, height = _size(entry, photograph, where)
@@ -37,16 +43,16 @@ def read_lens(content: Mapping[str, Any], frame: Mapping[str, Any], photograph: 
 
 
 def has_rolling_shutter(content: Mapping[str, Any], frame: Mapping[str, Any]) -> bool:
-    """True if instant-ngp would take the rows of the photograph as seen at different times."""
+    """Returns True if instant-ngp would treat the rows of the photograph as seen at different times."""
     times = _merged(content, frame).get("rolling_shutter")
     return any(times) if isinstance(times, list) else bool(times)
 
 
 def _merged(content: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]:
-    """The file's values, overridden by the frame's.
+    """Returns the file's values, overridden by the frame's.
 
-    A focal length may be given in two ways and for two axes. If a frame gives one that the file has too, in
-    whichever way, nothing of the file's is right for it: the other axis goes by the frame's as well.
+    A focal length may be given in two ways and for two axes. If a frame gives one that the file also has, in either
+    way, the file's focal lengths are all dropped: the other axis then follows the frame's too.
     """
     if any(content.keys() & axis and frame.keys() & axis for axis in (_FOCAL_X, _FOCAL_Y)):
         content = {key: value for key, value in content.items() if key not in (*_FOCAL_X, *_FOCAL_Y)}
@@ -54,11 +60,11 @@ def _merged(content: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, A
 
 
 def _size(entry: Mapping[str, Any], photograph: Path | None, where: str) -> tuple[int, int]:
-    """The size that the intrinsics refer to: as written, else that of the photograph itself."""
+    """Returns the size to which the intrinsics refer: as written, else that of the photograph."""
     if "w" in entry and "h" in entry:
         return pixels(entry, "w", where), pixels(entry, "h", where)
     if photograph is None:
-        return 1, 1  # it is missing, which is reported once all frames are known
+        return 1, 1  # the photograph is missing, which is reported once all frames are known
     try:
         return image_size(photograph)
     except InputError:
@@ -66,7 +72,7 @@ def _size(entry: Mapping[str, Any], photograph: Path | None, where: str) -> tupl
 
 
 def _focal_lengths(entry: Mapping[str, Any], width: int, height: int, where: str) -> tuple[float, float]:
-    """From fl_x and fl_y, or from angles of view; one of the two is enough."""
+    """Returns focal lengths from fl_x and fl_y, or from angles of view. One axis is enough."""
     fx = _focal_length(entry, *_FOCAL_X, width, where)
     fy = _focal_length(entry, *_FOCAL_Y, height, where)
     either = fx or fy
@@ -87,7 +93,7 @@ def _focal_length(entry: Mapping[str, Any], key: str, angle_key: str, side: int,
 
 
 def _distortion(entry: Mapping[str, Any], where: str) -> tuple[str, tuple[float, ...]]:
-    """COLMAP's name of the model, and its distortion parameters in COLMAP's order."""
+    """Returns COLMAP's name of the model, and its distortion parameters in COLMAP's order."""
 
     def value(key: str) -> float:
         return number(entry, key, where) if key in entry else 0.0
@@ -104,7 +110,7 @@ def _distortion(entry: Mapping[str, Any], where: str) -> tuple[str, tuple[float,
         return "FULL_OPENCV", (k1, k2, p1, p2, k3, k4, k5, k6)
     if model not in _PLAIN:
         raise InputError(_refusal(f"{where} uses the camera_model {model}", model))
-    if k4:  # a fourth radial term to some writers, a denominator to OpenCV
+    if k4:  # a fourth radial term for some writers, a denominator for OpenCV
         raise InputError(
             f"{where} has k4 = {k4:g} without being a fisheye lens, which writers mean in two ways. Name the "
             "camera_model, FULL_OPENCV or OPENCV_FISHEYE."

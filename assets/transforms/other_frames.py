@@ -1,6 +1,6 @@
-"""Files of frames that are not called transforms.json, such as transform_train.json: found by what they hold.
+"""Finds files of frames that are not called transforms.json, such as transform_train.json, by their content.
 
-Poses are worth too much to be passed over for their file's name.
+Poses are too valuable to be skipped because of a file's name.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from splatscope.assets.photographs.find import Photographs
 from splatscope.assets.transforms.captures import SINGLE, TEST, TRAIN, read_frames
 from splatscope.kernels.errors import InputError
 
-_HEAD = 1 << 16  # bytes in which the first frame begins
-_MOST = 20  # JSON files of a folder that are looked at, the largest; a file for each photograph holds no frames
+_HEAD = 1 << 16  # bytes within which the first frame begins
+_MOST = 20  # most JSON files of a folder that are read, the largest; a file for each photograph has no frames
 _POSE = b'"transform_matrix"'
 
 

@@ -1,7 +1,7 @@
-"""Raw captures of telephone apps, read as if they were a transforms.json: Polycam and Record3D.
+"""Reads raw captures of telephone apps, Polycam and Record3D, as if they were a transforms.json.
 
 Both save the poses of Apple's ARKit: from the camera to a world whose y axis points up, with the axes of OpenGL. The
-world stays as it is, so that splats lie where the app's own mesh lies. No points come with either.
+world is not changed, so that splats lie where the app's own mesh lies. Neither has points.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
 _KEYFRAMES = "keyframes"
-# Cameras and photographs of Polycam that belong together, the better ones first: optimised and without distortion.
+# Folders of Polycam's cameras and photographs in pairs, the better first: optimised and undistorted.
 _POLYCAM = (("corrected_cameras", "corrected_images"), ("cameras", "images"))
 _RECORD3D = ("metadata.json", "metadata")
 _RECORD3D_IMAGES = ("rgb", "rgbd")
-_HEAD = 1 << 20  # bytes in which Record3D's fields begin
+_HEAD = 1 << 20  # bytes within which Record3D's fields begin
 
 
 def is_polycam(folder: Path) -> bool:
@@ -39,8 +39,8 @@ def is_polycam(folder: Path) -> bool:
 def read_polycam(folder: Path, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads Polycam's raw data: one JSON file for each photograph, in `keyframes`.
 
-    The corrected photographs and cameras are used where both are there, else the original ones. A photograph whose
-    camera cannot be read is left out and told. Raises InputError if no camera is left, or no photograph.
+    The corrected photographs and cameras are used if both are there, else the original ones. A photograph whose camera
+    cannot be read is left out with a warning. Raises InputError if no camera or no photograph is left.
     """
     pair = _polycam_pair(folder)
     assert pair is not None
@@ -69,7 +69,7 @@ def is_record3d(folder: Path) -> bool:
 def read_record3d(folder: Path, images: str = IMAGES, axes: AxesChoice = "auto") -> Capture:
     """Reads a recording of Record3D: poses and lens in `metadata`, photographs numbered from 0 in `rgb` or `rgbd`.
 
-    Raises InputError if a pose or the lens makes no sense, and if no photograph is there.
+    Raises InputError if a pose or the lens is impossible, or if there is no photograph.
     """
     where, photographs = _record3d_metadata(folder), _record3d_images(folder)
     assert where is not None
@@ -98,7 +98,7 @@ def read_record3d(folder: Path, images: str = IMAGES, axes: AxesChoice = "auto")
 
 
 def _polycam_pair(folder: Path) -> tuple[Path, Path] | None:
-    """The folders of cameras and of photographs that are used; None if this is not Polycam's raw data."""
+    """Returns the folders of cameras and of photographs to use; None if this is not Polycam's raw data."""
     for inside in (folder / _KEYFRAMES, folder):
         for cameras, photographs in _POLYCAM:
             pair = inside / cameras, inside / photographs
@@ -134,7 +134,7 @@ def _record3d_metadata(folder: Path) -> Path | None:
 
 
 def _record3d_images(folder: Path) -> Path | None:
-    """The folder of photographs; each is named by its number."""
+    """Returns the folder of photographs; each is named by its number."""
     inside = (folder / name for name in _RECORD3D_IMAGES)
     return next((path for path in inside if path.is_dir() and any(_pictures(path))), None)
 
@@ -152,7 +152,7 @@ def _told(capture: Capture, sentences: list[str]) -> Capture:
 
 
 def _pose(pose: Any, where: str) -> list[list[float]]:
-    """A row of quaternion (x, y, z, w) and position as a matrix. Raises InputError."""
+    """Returns a row of quaternion (x, y, z, w) and position as a matrix. Raises InputError."""
     numbers = matrix({"pose": pose}, "pose", (7,), where)
     length = math.hypot(*numbers[:4])
     if not 0.5 < length < 2:

@@ -1,6 +1,7 @@
-"""What of a transforms capture is trained on and what is held out, as nerfstudio lists it or Blender's two files do.
+"""Decides which photographs of a transforms capture are trained on and which are held out.
 
-Shots are known here by their photographs, so it does not matter how a list or a frame spells a path.
+nerfstudio lists them; Blender writes two files. Shots are known here by their photographs, so different spellings of a
+path do not matter.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 
 _TRAIN, _VAL, _TEST = "train_filenames", "val_filenames", "test_filenames"
-Shots = dict[str, Shot]  # by their photographs
+Shots = dict[str, Shot]  # photograph -> shot
 
 
 def listed_split(
     shots: Shots, content: Mapping[str, Any], photograph_of: Callable[[str], str], where: str
 ) -> tuple[Shots, Shots, list[str]]:
-    """(to train on, to test with, warnings) by the lists of a transforms.json; without any, all are trained on.
+    """Returns (to train on, to test with, warnings) by the lists of a transforms.json. Without lists, all are trained
+    on.
 
-    `photograph_of` tells which photograph is meant by a path. Those to test with are in test_filenames, or else in
-    val_filenames. Raises InputError for what is no list of paths.
+    `photograph_of` finds the photograph of a path. Photographs to test with are in test_filenames, or else in
+    val_filenames. Raises InputError for anything but a list of paths.
     """
     lists = {key: _paths(content, key, where) for key in (_TRAIN, _VAL, _TEST)}
     named = {key: {photograph_of(path): path for path in paths} for key, paths in lists.items()}
@@ -49,7 +51,7 @@ def listed_split(
 
 
 def held_apart(training: Shots, test: Shots, both: str) -> tuple[Shots, Shots, list[str]]:
-    """(to train on, to test with, warnings) without a photograph in both; `both` names where they come from."""
+    """Returns (to train on, to test with, warnings), with no photograph in both; `both` names where they come from."""
     shared = training.keys() & test.keys()
     count = counted(len(shared), "photograph")
     if not shared:

@@ -1,4 +1,7 @@
-"""The numba backend: stage files mirror the CUDA ones. Read `backend.py` first."""
+"""Draws and differentiates pictures on the CPU with numba.
+
+Stage files mirror the CUDA ones; read `backend.py` first.
+"""
 
 from splatscope.kernels.cpu.backend import CpuBackend
 

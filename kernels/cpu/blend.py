@@ -1,9 +1,9 @@
-"""Front-to-back blending of each tile's list, with early stop.
+"""Blends each tile's list front to back, and stops early.
 
-A tile is sixteen blocks of 4x4 pixels and a block is one vector: T, colour and depth of its pixels stay
-in registers while the splats that reach it go by. Splats are staged in batches: records copied next to
-each other with the mean moved to tile coordinates, and a mask of the blocks each may reach. Workers take
-tiles from a queue, longest list first. Read `blend_backward.py` next.
+A tile is sixteen blocks of 4x4 pixels, and a block is one vector. Transmittance T, colour and depth of its pixels stay
+in registers while the splats that reach the block are blended. Splats are staged in batches: their records are copied
+next to each other, with the mean relative to the tile, and a mask of the blocks each may reach. Workers take tiles from
+a queue, longest list first. Read `blend_backward.py` next.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 F = np.float32
 I32 = np.int32
 BATCH = 128  # splats staged together
-WORD = 64  # of them, one bit each in a word
+WORD = 64  # splats of a batch with a bit each in a word
 BLOCK = 4  # pixels along a block
-BLOCKS = 16  # of a tile, row by row; as many as there are lanes
+BLOCKS = 16  # blocks of a tile, row by row; as many as there are lanes
 STOP = F(TRANSMITTANCE_STOP)
-MASK_SLACK = F(1.001)  # of the cut-off, so that rounding never hides a pixel from a splat that reaches it
+MASK_SLACK = F(1.001)  # factor on the cut-off, so that rounding never hides a pixel that the splat reaches
 # Planes of the pixel state, [BLOCKS * LANES] each.
 PLANE = BLOCKS * LANES
 LIGHT, LEFT, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_DEPTH = 0, PLANE, 2 * PLANE, 3 * PLANE, 4 * PLANE, 5 * PLANE
 STATE = 6 * PLANE
 STAGED = BATCH * RECORD
-LINE = 5 * LANES  # a row of a tile on its way to the image: red, green, blue, left, depth
+LINE = 5 * LANES  # a row of a tile before it is written: red, green, blue, transmittance, depth
 # Float32 scratch of a worker: staged records, state, lines. Int32 scratch: splat masks, last indices, lines.
 SCRATCH = STAGED + STATE + BLOCK * LINE
 SCRATCH_INT = BATCH + PLANE + BLOCK * LANES
@@ -70,7 +70,7 @@ SCRATCH_INT = BATCH + PLANE + BLOCK * LANES
 
 @inline
 def block_pixels(block):
-    """x and y of a block's pixels from the centre of the tile, in px, as lanes."""
+    """Returns x and y of a block's pixels from the centre of the tile, in px, as lanes."""
     lanes = lane_numbers()
     x = to_floats(lanes & I32(BLOCK - 1)) + F((block % BLOCK) * BLOCK - TILE // 2 + 0.5)
     y = to_floats(lanes >> I32(2)) + F((block // BLOCK) * BLOCK - TILE // 2 + 0.5)
@@ -79,9 +79,10 @@ def block_pixels(block):
 
 @inline
 def block_hits(a, b, c, offset_u, offset_v, cutoff):
-    """Bits of the blocks that a splat may reach, from its whitening and its (u, v) at the tile's centre.
+    """Returns bits of the blocks that a splat may reach, from its whitening and its (u, v) at the tile's centre.
 
-    In (u, v) the splat is a disc and a block a parallelogram: tested is the box around that parallelogram.
+    In (u, v) the splat is a disc and a block a parallelogram. The disc is tested against the box around the
+    parallelogram.
     """
     lanes = lane_numbers()
     x = to_floats((lanes & I32(3)) << I32(2)) - F(6.0)  # centre of each block from the centre of the tile
@@ -96,14 +97,14 @@ def block_hits(a, b, c, offset_u, offset_v, cutoff):
 
 @inline
 def prefetch_records(records, tile_slots, start, end):
-    """Asks for the records of a stretch of a list; they lie at random."""
+    """Starts to load the records of a stretch of a list. They are scattered in memory."""
     for i in range(start, end):
         prefetch(records, np.int64(at(tile_slots, i)) * RECORD)
 
 
 @inline
 def stage_splats(records, tile_slots, start, count, center_x, center_y, near, staged, masks):
-    """Copies `count` listed records into `staged`, moved to the tile, and their block bits into `masks`."""
+    """Copies `count` listed records to `staged`, relative to the tile, and their block bits to `masks`."""
     for j in range(count):
         source = np.int64(at(tile_slots, start + j)) * RECORD
         base = j * RECORD
@@ -119,7 +120,7 @@ def stage_splats(records, tile_slots, start, count, center_x, center_y, near, st
 
 @inline
 def block_word(masks, block, first, count):
-    """The masks seen from one block: bit j says that staged splat first + j may reach it."""
+    """Returns a block's view of the masks: bit j is set if staged splat first + j may reach the block."""
     bit = I32(1) << I32(block)
     word = np.int64(0)
     for part in range(0, min(count - first, WORD), LANES):
@@ -131,7 +132,7 @@ def block_word(masks, block, first, count):
 
 @inline
 def falloff(staged, base, x, y):
-    """log2 of alpha before the cap, and u and v, at pixels (x, y) of a staged splat."""
+    """Returns log2 of alpha before the cap, and u and v, at pixels (x, y) of a staged splat."""
     u = multiply_add(y, load_spread(staged, base + B), load_spread(staged, base + OFFSET_U))
     u = multiply_add(x, load_spread(staged, base + A), u)
     v = multiply_add(y, load_spread(staged, base + C), load_spread(staged, base + OFFSET_V))
@@ -141,17 +142,17 @@ def falloff(staged, base, x, y):
 
 @inline
 def alpha_of(power, cap):
-    """alpha from its logarithm: capped, and 0 below 1/255."""
+    """Returns alpha from its logarithm: capped, and 0 below 1/255."""
     return select(power >= LOG2_ALPHA_MIN, minimum(exp2(power), cap), spread(F(0.0)))
 
 
 @inline
 def blend_over(staged, j, index, alpha, pixels, keeps_last):
-    """Puts staged splat j behind what is blended in `pixels`; returns the new pixels.
+    """Blends staged splat j behind the splats in `pixels`; returns the new pixels.
 
-    T runs on below the stop, so that "T after this splat >= stop" is false for good once it is false, and
-    so is the same of T before it, which decides if `keeps_last` is 1 instead of 0; what is left for the
-    background is kept apart.
+    T goes on falling below the stop. Once "T after this splat >= stop" is false it therefore stays false. The same
+    holds for T before the splat, which decides if `keeps_last` is 1. The transmittance left for the background is kept
+    separately.
     """
     light, left, ends, red, green, blue, depth = pixels
     base = j * RECORD
@@ -172,7 +173,7 @@ def blend_over(staged, j, index, alpha, pixels, keeps_last):
 
 @inline
 def blend_block(staged, masks, count, block, index, rule, state, last):
-    """Blends the staged splats that reach one block into it. Returns whether any pixel goes on."""
+    """Blends the staged splats that reach a block into it. Returns true if any pixel is not done."""
     x, y = block_pixels(block)
     at_block = block * LANES
     light = load(state, LIGHT + at_block)
@@ -207,7 +208,7 @@ def blend_block(staged, masks, count, block, index, rule, state, last):
 
 @inline
 def blocks_on_image(rows, columns):
-    """Bits of the blocks with a pixel among the first rows x columns of the tile."""
+    """Returns bits of the blocks with a pixel among the first rows x columns of the tile."""
     lanes = lane_numbers()
     x, y = (lanes & I32(3)) << I32(2), (lanes >> I32(2)) << I32(2)
     return mask_bits((x < I32(columns)) & (y < I32(rows)))
@@ -215,9 +216,9 @@ def blocks_on_image(rows, columns):
 
 @inline
 def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, rule, staged, state, masks, last):
-    """Blends one list into the state planes; `blocks` are those on the image.
+    """Blends one list into the planes of the pixel state; `blocks` are those on the image.
 
-    Returns the depth of the nearest, and how many entries it went through.
+    Returns the depth of the nearest splat, and how many entries were visited.
     """
     prefetch_records(records, tile_slots, start, min(start + BATCH, end))
     for i in range(0, PLANE, LANES):
@@ -246,7 +247,7 @@ def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, rule
 
 @inline
 def put_row(source, start, target, to, columns):
-    """Writes one row of a tile: sixteen pixels, or the first few at the right edge of the image."""
+    """Writes one row of a tile: sixteen pixels, or fewer at the right edge of the image."""
     if columns >= LANES:
         store(target, to, load(source, start))
     else:
@@ -256,7 +257,7 @@ def put_row(source, start, target, to, columns):
 
 @inline
 def put_colors(source, start, target, to, columns):
-    """`put_row` for three planes that become interleaved colours."""
+    """Writes three planes of a row as interleaved colours, as `put_row` does."""
     if columns >= LANES:
         store_columns(source, start, 3, target, to * 3)
     else:
@@ -267,7 +268,7 @@ def put_colors(source, start, target, to, columns):
 
 @inline
 def write_tile(state, last, near, background, row0, column0, lines, lines_int, image, depth, transmittance, last_index):
-    """Moves a tile from block order to the image: colour over the background, depth, what is left."""
+    """Writes a tile from block order to the image: colour over the background, depth, transmittance."""
     height, width = transmittance.shape
     columns = width - column0
     for strip in range(0, min(TILE, height - row0), BLOCK):
@@ -281,7 +282,7 @@ def write_tile(state, last, near, background, row0, column0, lines, lines_int, i
             for channel in range(3):
                 color = multiply_add(left, at(background, channel), load(lines, line + channel * LANES))
                 store(lines, line + channel * LANES, color)
-            # The weights of a pixel add up to 1 - left; 0 / 0 is the NaN of an empty pixel.
+            # The weights of a pixel add up to 1 - left. An empty pixel gives 0 / 0, the NaN we want.
             store(lines, line + 4 * LANES, load(lines, line + 4 * LANES) / (F(1.0) - left) + near)
             put_colors(lines, line, image, pixel, columns)
             put_row(lines, line + 3 * LANES, transmittance, pixel, columns)
@@ -291,7 +292,7 @@ def write_tile(state, last, near, background, row0, column0, lines, lines_int, i
 
 @inline
 def clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index):
-    """Fills an empty tile."""
+    """Writes an empty tile."""
     height, width = transmittance.shape
     for channel in range(3):
         store(lines, channel * LANES, spread(at(background, channel)))
@@ -308,7 +309,7 @@ def clear_tile(background, row0, column0, lines, lines_int, image, depth, transm
 
 @kernel
 def order_tiles(tile_start, histogram, tile_order):
-    """Tiles by falling list length, by powers of two: the longest start first so that no worker ends alone."""
+    """Orders tiles by falling list length, by powers of two. Long lists start first, so that no worker ends alone."""
     tiles = tile_start.size - 1
     histogram[:] = 0
     for tile in range(tiles):
@@ -326,7 +327,7 @@ def order_tiles(tile_start, histogram, tile_order):
 
 @inline
 def length_class(length):
-    """Number of bits of a list length."""
+    """Returns the number of bits of a list length."""
     bits = 0
     while length > 0:
         length >>= 1
@@ -342,7 +343,7 @@ def blend(
     records,  # [slots * RECORD]
     tile_start,  # [T + 1]
     tile_slots,  # [I]
-    tile_order,  # [T] in which tiles are taken
+    tile_order,  # [T] the order in which tiles are taken
     background,  # [3]
     rule,  # [2] the cap on alpha; 1 if the splat that ends a pixel is blended, else 0
     scratches,  # [workers, SCRATCH]
@@ -350,8 +351,8 @@ def blend(
     image,  # out [H, W, 3]
     depth,  # out [H, W]
     transmittance,  # out [H, W]
-    last_index,  # out [H, W] entries of its tile's list a pixel went through; backward starts there
-    units,  # out [T, 4] beginning and end in ns, worker, entries gone through; [0, 4] if nobody asks
+    last_index,  # out [H, W] entries of the tile's list that a pixel visited; backward starts there
+    units,  # out [T, 4] start and end in ns, worker, entries visited; [0, 4] if not wanted
 ):
     """Blends every tile."""
     height, width = transmittance.shape

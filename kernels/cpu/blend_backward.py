@@ -1,12 +1,13 @@
-"""The derivative of blending: one row of sums for every (tile, splat), written in list order.
+"""Computes the derivative of blending: one row of sums for every (tile, splat), in list order.
 
-Tiles and batches are as in `blend.py`, taken back to front. Per pixel, T before each splat is restored by
-division and `behind` is the light that arrives from behind it, projected on the image gradient (Kerbl
-and Kopanas et al. 2023). In a splat's own (u, v) the sums over pixels of g, g u, g v, g u^2, g u v, g v^2
-with g = alpha dL/dalpha, and of weight times gradient for the colour, are all that is needed; they are
-turned into gradients of raw parameters in `project_backward.py`. If asked for, two more sums follow, of what each
-pixel does to the projected mean along x and y, without its sign. No two workers write the same row, so results do not
-depend on their number.
+Tiles and batches are those of `blend.py`, taken back to front. For each pixel, the transmittance T before each splat is
+restored by division. `behind` is the light that arrives from behind the splat, as its product with the image gradient
+(Kerbl and Kopanas et al. 2023).
+
+The sums over pixels, in a splat's own (u, v), are those of g, g u, g v, g u^2, g u v, g v^2 with g = alpha dL/dalpha,
+and of weight times image gradient for each colour channel. `project_backward.py` turns them into gradients of raw
+parameters. If asked for, two more sums follow: the absolute values of each pixel's gradient of the projected mean along
+x and y. No two workers write the same row, so results do not depend on their number.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def take_row(source, start, target, to, width, columns):
 def load_pixels(
     row0, column0, image_gradient, transmittance, last_index, background, lines, lines_int, state, last, block_last
 ):
-    """Reads a tile into block order; pixels off the image take no part."""
+    """Reads a tile into block order. Pixels outside the image get no gradient."""
     height, width = transmittance.shape
     columns = width - column0
     for strip in range(0, TILE, BLOCK):
@@ -105,8 +106,10 @@ def load_pixels(
 
 @inline
 def splat_sums(staged, base, blocks, index, cap, positions, state, last, absolute):
-    """Goes through the `blocks` one splat reaches; returns its row of sums and moves their pixels behind it. A second
-    row has the sums of absolute values at its beginning, if asked for."""
+    """Walks the `blocks` that a splat reaches; returns its row of sums and moves their pixels behind it.
+
+    A second row begins with the sums of absolute values, if asked for.
+    """
     a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
     offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
     red, green, blue = (
@@ -166,7 +169,7 @@ def blend_backward(
     tile_order,  # [T]
     background,  # [3]
     rule,  # [2] of the forward pass
-    absolute,  # whether the sums of absolute values are wanted
+    absolute,  # true if the sums of absolute values are wanted
     image_gradient,  # [H, W, 3] dL/d(image)
     transmittance,  # [H, W] of the forward pass
     last_index,  # [H, W] of the forward pass
@@ -174,7 +177,7 @@ def blend_backward(
     scratches_int,  # [workers, SCRATCH_INT]
     rows,  # out [I * ROW] in list order
 ):
-    """Fills the rows of sums of every tile."""
+    """Writes the rows of sums of every tile."""
     columns = -(-transmittance.shape[1] // TILE)
     done = 0
     staged, state = scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE]
@@ -222,7 +225,7 @@ def blend_backward(
                 index = batch - start + j
                 blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
                 base, row, cap = j * RECORD, (batch + j) * ROW, at(rule, 0)
-                # Written twice, so that the inner loop knows.
+                # Two calls, so that `absolute` is constant in the inner loop.
                 if not absolute:
                     sums, _ = splat_sums(staged, base, blocks, index, cap, positions, state, last, False)
                     store(rows, row, sums)

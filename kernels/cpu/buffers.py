@@ -1,4 +1,4 @@
-"""Arrays that are kept from frame to frame, so that a training step allocates nothing."""
+"""Keeps arrays from frame to frame, so that a training step allocates nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LINE = 64  # bytes of a cache line
-IDLE_ARRAYS = 4  # that a lender keeps although nobody asks for their shape
+IDLE_ARRAYS = 4  # unused arrays of other shapes that a lender keeps
 
 
 def aligned(size: int, dtype: Any) -> NDArray[Any]:
-    """An uninitialised array [size] that starts on a cache line."""
+    """Returns an uninitialised array [size] that starts on a cache line."""
     dtype = np.dtype(dtype)
     raw = np.empty(size * dtype.itemsize + LINE, np.uint8)
     offset = -raw.ctypes.data % LINE
@@ -21,7 +21,7 @@ def aligned(size: int, dtype: Any) -> NDArray[Any]:
 
 
 class Buffers:
-    """Named scratch arrays that grow and are never given back while the owner lives.
+    """Keeps named scratch arrays, which grow and are freed only with their owner.
 
     Pages that no kernel writes are never backed by memory, so growing by half costs nothing.
     """
@@ -30,7 +30,7 @@ class Buffers:
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def take(self, name: str, size: int, dtype: Any) -> NDArray[Any]:
-        """The array of that name, exactly `size` elements; its contents are those of the last use."""
+        """Returns the array of that name, exactly `size` elements, with the contents of its last use."""
         array = self._arrays.get(name)
         if array is None or array.size < size:
             array = aligned(max(size + size // 2, LINE), dtype)
@@ -39,7 +39,7 @@ class Buffers:
 
 
 def _references(arrays: list[NDArray[Any]], i: int) -> int:
-    """How many hold the array, as this function sees it."""
+    """Returns how many references to the array there are, this function's included."""
     return sys.getrefcount(arrays[i])
 
 
@@ -47,22 +47,22 @@ _UNUSED = _references([np.empty(1)], 0)
 
 
 class Lender:
-    """Arrays that belong to whoever was given them, and are given again once nobody holds them.
+    """Lends arrays to callers and lends them again once nobody holds them.
 
-    Fresh memory for a picture costs as much as blending it: the system clears every page. Arrays own their
-    data, so that a slice counts as a holder too.
+    Fresh memory for a picture costs as much as blending it, because the system clears every page. Arrays own their
+    data, so that a slice counts as a reference too.
     """
 
     def __init__(self) -> None:
         self._arrays: list[NDArray[Any]] = []
 
     def give(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """An uninitialised float32 array."""
+        """Returns an uninitialised float32 array."""
         unused = [i for i in range(len(self._arrays)) if _references(self._arrays, i) == _UNUSED]
         for i in unused:
             if self._arrays[i].shape == shape:
                 return self._arrays[i]
-        for i in reversed(unused[: max(0, len(unused) - IDLE_ARRAYS)]):  # of sizes no longer asked for
+        for i in reversed(unused[: max(0, len(unused) - IDLE_ARRAYS)]):  # arrays of sizes no longer asked for
             del self._arrays[i]
         array = np.empty(shape, np.float32)
         self._arrays.append(array)
@@ -78,10 +78,10 @@ class _Writable:
 
 
 def writable(array: NDArray[Any]) -> NDArray[Any]:
-    """The same values as a float32 array that numba need not compile for anew; copied only if it has to be.
+    """Returns the same values as a float32 array for which numba need not compile again. Copies only if necessary.
 
-    numba has other types for read-only arrays (a mapped file) and for unaligned ones. Kernels do not write
-    to their input.
+    numba has other types for read-only arrays (a mapped file) and for unaligned ones. Kernels do not write to their
+    input.
     """
     array = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     return array if array.flags.writeable else np.asarray(_Writable(array))

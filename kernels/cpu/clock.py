@@ -1,6 +1,6 @@
-"""A clock that kernels can read: nanoseconds from the operating system, the same on all threads.
+"""Reads a clock inside kernels: nanoseconds from the operating system, the same on all threads.
 
-`HAS_CLOCK` is false where there is none that kernels can call; `now_ns` is 0 there. `blend.py` uses it.
+`HAS_CLOCK` is false if kernels can call no clock; `now_ns` is then 0. `blend.py` uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
 def _now_ns(typing_context: Any) -> Any:
-    """Nanoseconds since some moment."""
+    """Returns nanoseconds since a fixed moment."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not HAS_CLOCK:

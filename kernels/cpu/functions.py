@@ -1,7 +1,7 @@
-"""Elementary functions on lanes: exp2 and log2.
+"""Computes exp2 and log2 of lanes.
 
-Polynomials replace libm so that sixteen splats or pixels are computed at once. Errors are relative, in
-float32. Read `project.py` next.
+Polynomials replace libm, so that sixteen splats or pixels are computed at once. Errors are relative, in float32. Read
+`project.py` next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ E1, E2, E3, E4, E5 = (
 
 @inline
 def exp2(x):
-    """2^x for -126 < x < 127; any bits outside, so mask them."""
+    """Returns 2^x for -126 < x < 127. Other x give arbitrary bits, so mask them."""
     shifted = x + ROUND
     f = x - (shifted - ROUND)
     # Pairs of terms side by side (Estrin): half as deep as Horner's rule.
@@ -41,7 +41,7 @@ def exp2(x):
 
 @inline
 def log2(x):
-    """log2(x) for normal positive x: exponent plus the series of atanh about 1 in [1/sqrt 2, sqrt 2)."""
+    """Returns log2(x) for normal positive x: exponent plus the series of atanh about 1 in [1/sqrt 2, sqrt 2)."""
     exponent = (bits_of(x) - I32(0x3F3504F3)) >> I32(23)
     m = from_bits(bits_of(x) - (exponent << I32(23)))
     s = (m - F(1.0)) / (m + F(1.0))

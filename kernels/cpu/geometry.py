@@ -1,8 +1,8 @@
-"""The projection of sixteen splats at once, shared by the forward and the backward pass.
+"""Projects sixteen splats at once; shared by the forward and the backward pass.
 
-Camera values come packed (`records.py`). Means and everything derived from them are camera-relative, so
-scenes far from the origin lose nothing. Formulas: Zwicker et al. 2002 (EWA), x/z clamped inside the
-Jacobian only. Read `project.py` next.
+Camera values come packed (`records.py`). Means and everything derived from them are relative to the camera, so scenes
+far from the origin lose no precision. Formulas: Zwicker et al. 2002 (EWA), with x/z clamped inside the Jacobian only.
+Read `project.py` next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGEST_LOG_SCALE = F(88.0)  # exp beyond it is not a float32
 
 @inline
 def stage_columns(means, log_scales, quats, logits, first, count, scratch):
-    """Copies splats first ... first + count as columns: scratch[column * 16 + lane]. Fills up with the last."""
+    """Copies splats first ... first + count as columns: scratch[column * 16 + lane]. Fills up with the last splat."""
     if count == LANES:
         load_columns(means, first * 3, 3, scratch, 0)
         load_columns(log_scales, first * 3, 3, scratch, 3 * LANES)
@@ -56,13 +56,13 @@ def stage_columns(means, log_scales, quats, logits, first, count, scratch):
 
 @inline
 def column(scratch, k):
-    """Column k of the staged splats."""
+    """Returns column k of the staged splats."""
     return load(scratch, k * LANES)
 
 
 @inline
 def defects(scratch, first, end):
-    """0 where columns first ... end are finite, NaN elsewhere."""
+    """Returns 0 in lanes whose columns first ... end are finite, NaN in the others."""
     # x - x is 0 for finite x and NaN otherwise, so one comparison covers the sum of them all.
     defect = column(scratch, first) - column(scratch, first)
     for k in range(first + 1, end):
@@ -72,19 +72,22 @@ def defects(scratch, first, end):
 
 @inline
 def largest_log_scale(scratch):
-    """Of the three."""
+    """Returns the largest of the three log scales."""
     return maximum(maximum(column(scratch, 3), column(scratch, 4)), column(scratch, 5))
 
 
 @inline
 def placed_splats(scratch):
-    """Mask of the lanes whose position and scales are numbers."""
+    """Returns the mask of lanes whose position and scales are finite."""
     return (defects(scratch, 0, 6) >= F(0.0)) & (largest_log_scale(scratch) <= LARGEST_LOG_SCALE)
 
 
 @inline
 def usable_splats(scratch, count):
-    """Mask of the first `count` lanes whose values a splat can have. An infinite opacity logit is 0 or 1."""
+    """Returns the mask of those of the first `count` lanes whose values are usable.
+
+    An infinite opacity logit is usable: 0 or 1.
+    """
     qw, qx, qy, qz = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
     logit = column(scratch, 10)
     usable = placed_splats(scratch) & (defects(scratch, 6, 10) >= F(0.0)) & (logit <= F(np.inf))
@@ -94,7 +97,7 @@ def usable_splats(scratch, count):
 
 @inline
 def offset_from_camera(scratch, camera):
-    """Mean minus camera centre, world axes."""
+    """Returns mean minus camera centre, world axes."""
     return (
         column(scratch, 0) - at(camera, POSITION) - at(camera, POSITION_REST),
         column(scratch, 1) - at(camera, POSITION + 1) - at(camera, POSITION_REST + 1),
@@ -114,7 +117,7 @@ def to_view(camera, x, y, z):
 
 @inline
 def to_world(camera, x, y, z):
-    """The transpose of `to_view`: what gradients take."""
+    """Rotates camera axes into world axes, the transpose of `to_view`, for gradients."""
     return (
         x * at(camera, ROTATION) + y * at(camera, ROTATION + 3) + z * at(camera, ROTATION + 6),
         x * at(camera, ROTATION + 1) + y * at(camera, ROTATION + 4) + z * at(camera, ROTATION + 7),
@@ -124,7 +127,7 @@ def to_world(camera, x, y, z):
 
 @inline
 def held_ratios(camera, ratio_x, ratio_y):
-    """x/z and y/z as the Jacobian takes them: within the image plus a margin."""
+    """Returns x/z and y/z clamped to the image plus a margin, as the Jacobian uses them."""
     return (
         minimum(maximum(ratio_x, at(camera, HELD_LEFT)), at(camera, HELD_RIGHT)),
         minimum(maximum(ratio_y, at(camera, HELD_TOP)), at(camera, HELD_BOTTOM)),
@@ -133,7 +136,7 @@ def held_ratios(camera, ratio_x, ratio_y):
 
 @inline
 def splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z):
-    """Mask of the lanes whose sphere projects to a disc beside all tiles."""
+    """Returns the mask of lanes whose sphere projects to a disc outside all tiles."""
     sigma = exp2(minimum(largest_log_scale(scratch), LARGEST_LOG_SCALE) * LOG2_E) * inverse_z
     sigma = sigma * max(at(camera, FOCAL_X), at(camera, FOCAL_Y))
     variance = sigma * sigma * (held_x * held_x + held_y * held_y + F(1.0)) + F(DILATION)
@@ -146,7 +149,7 @@ def splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z):
 
 @inline
 def jacobian_rows(camera, held_x, held_y, inverse_z):
-    """Rows of d(pixel) / d(mean in world axes): three lanes values for x, three for y."""
+    """Returns the rows of d(pixel) / d(mean in world axes): three lanes values for x, three for y."""
     scale_x, scale_y = inverse_z * at(camera, FOCAL_X), inverse_z * at(camera, FOCAL_Y)
     x0, x1, x2 = at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2)
     y0, y1, y2 = at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5)
@@ -163,14 +166,14 @@ def jacobian_rows(camera, held_x, held_y, inverse_z):
 
 @inline
 def unit_direction(x, y, z):
-    """(x, y, z) / length, and 1 / length."""
+    """Returns (x, y, z) / length, and 1 / length."""
     inverse = F(1.0) / square_root(x * x + y * y + z * z)
     return x * inverse, y * inverse, z * inverse, inverse
 
 
 @inline
 def unit_quaternion(scratch):
-    """(w, x, y, z, 1 / length). The largest component is divided out first: squares cannot overflow."""
+    """Returns (w, x, y, z, 1 / length). Divides by the largest component first, so that squares cannot overflow."""
     w, x, y, z = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
     shrink = F(1.0) / maximum(maximum(absolute(w), absolute(x)), maximum(absolute(y), absolute(z)))
     w, x, y, z = w * shrink, x * shrink, y * shrink, z * shrink
@@ -180,7 +183,7 @@ def unit_quaternion(scratch):
 
 @inline
 def rotation_rows(w, x, y, z):
-    """The rotation matrix of a unit quaternion, nine lanes values row by row."""
+    """Returns the rotation matrix of a unit quaternion: nine lanes values, row by row."""
     two = F(2.0)
     return (
         F(1.0) - (y * y + z * z) * two,
@@ -197,7 +200,7 @@ def rotation_rows(w, x, y, z):
 
 @inline
 def scales_of(scratch):
-    """exp of the three log scales; below 1e-38 a scale is as good as zero."""
+    """Returns exp of the three log scales; a scale below 1e-38 counts as zero."""
     low = F(-125.0)
     return (
         exp2(maximum(column(scratch, 3) * LOG2_E, low)),
@@ -208,14 +211,14 @@ def scales_of(scratch):
 
 @inline
 def logit_tail(scratch):
-    """exp(-logit), so that opacity = 1 / (1 + tail); beyond 30 an opacity is 0 or 1 in float32."""
+    """Returns exp(-logit), so that opacity = 1 / (1 + tail). Beyond 30 an opacity is 0 or 1 in float32."""
     logit = minimum(maximum(column(scratch, 10), F(-30.0)), F(30.0))
     return exp2(logit * -LOG2_E)
 
 
 @inline
 def axes_px(jacobian, rotation, scales):
-    """The three axes of a splat in px, x and y in turn: covariance = axes axes^T + dilation."""
+    """Returns the three axes of a splat in px, x and y in turn: covariance = axes axes^T + dilation."""
     jx0, jx1, jx2, jy0, jy1, jy2 = jacobian
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation
     s0, s1, s2 = scales

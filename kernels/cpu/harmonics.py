@@ -1,7 +1,7 @@
-"""Colour from spherical harmonics for sixteen splats at once, and its derivative.
+"""Evaluates colours from spherical harmonics for sixteen splats at once, and their derivative.
 
-Rows of coefficients are copied for the splats that need them, turned into columns (one value of sixteen
-splats per vector) and back. Read `project.py` next.
+Rows of coefficients are copied for the splats that need them and turned into columns (one value of sixteen splats in a
+vector), and back. Read `project.py` next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCRATCH = BASIS + LANES * LANES
 
 @inline
 def copy_row(source, start, target, to, size):
-    """Copies `size` floats, in vectors where there is room for one."""
+    """Copies `size` floats, as vectors where there is room for one."""
     if size < LANES:
         for i in range(size):
             put(target, to + i, at(source, start + i))
@@ -35,10 +35,10 @@ def copy_row(source, start, target, to, size):
 
 @inline
 def stage_harmonics(sh, group, wanted, sh_rows, sh_used, scratch):
-    """Columns of the coefficients of splats group ... group + 15, of those whose bit is set."""
+    """Turns the coefficients of splats group ... group + 15 whose bit is set into columns."""
     size = 3 * sh_used
     if count_bits(wanted) > LANES // 2:
-        # Most of the scene is wanted here: ask for the rows of the next group.
+        # Most of the scene is wanted here, so the rows of the next group are prefetched.
         start = (group + LANES) * sh_rows * 3
         for i in range(start, start + LANES * sh_rows * 3, LANES):
             prefetch(sh, i)
@@ -56,7 +56,7 @@ def stage_harmonics(sh, group, wanted, sh_rows, sh_used, scratch):
 
 @inline
 def evaluate(scratch, sh_used):
-    """0.5 + the harmonics, three lanes values that may be negative; staged columns and basis."""
+    """Returns 0.5 + the harmonics: three lanes values, which may be negative. Takes staged columns and basis."""
     red = multiply_add(load(scratch, COLUMNS), F(SH_C0), F(0.5))
     green = multiply_add(load(scratch, COLUMNS + LANES), F(SH_C0), F(0.5))
     blue = multiply_add(load(scratch, COLUMNS + 2 * LANES), F(SH_C0), F(0.5))
@@ -70,7 +70,7 @@ def evaluate(scratch, sh_used):
 
 @inline
 def differentiate(scratch, sh_used, red, green, blue):
-    """From dL/d(colour): columns become dL/d(coefficient), the basis how much each harmonic pulls."""
+    """Turns dL/d(colour) into dL/d(coefficient) in the columns, and into the pull of each harmonic in the basis."""
     store(scratch, COLUMNS, red * F(SH_C0))
     store(scratch, COLUMNS + LANES, green * F(SH_C0))
     store(scratch, COLUMNS + 2 * LANES, blue * F(SH_C0))
@@ -89,7 +89,7 @@ def differentiate(scratch, sh_used, red, green, blue):
 
 @inline
 def write_gradient(scratch, group, count, seen, sh_rows, sh_used, out):
-    """Writes the columns to the rows of splats group ... group + count; zero where a splat was not seen."""
+    """Writes the columns to the rows of splats group ... group + count; zero for splats that were not seen."""
     size, row = 3 * sh_used, 3 * sh_rows
     if seen == ALL and row == ROW:
         for i in range(0, size, LANES):
@@ -112,7 +112,7 @@ def write_gradient(scratch, group, count, seen, sh_rows, sh_used, out):
 
 @inline
 def store_basis(x, y, z, scratch):
-    """The 15 harmonics of degree 1 to 3 at unit direction (x, y, z)."""
+    """Stores the 15 harmonics of degree 1 to 3 at unit direction (x, y, z)."""
     xx, yy, zz = x * x, y * y, z * z
     store(scratch, BASIS + LANES, y * F(-SH_C1))
     store(scratch, BASIS + 2 * LANES, z * F(SH_C1))
@@ -134,7 +134,7 @@ def store_basis(x, y, z, scratch):
 
 @inline
 def slopes(x, y, z, scratch):
-    """d(sum of pull[k] basis[k]) / d(x, y, z), with the pulls that `differentiate` left in the basis."""
+    """Returns d(sum of pull[k] basis[k]) / d(x, y, z), with the pulls that `differentiate` left in the basis."""
     xx, yy, zz, xy, yz, xz = x * x, y * y, z * z, x * y, y * z, x * z
     s1, s2, s3 = pull(scratch, 1), pull(scratch, 2), pull(scratch, 3)
     dx, dy, dz = s3 * F(-SH_C1), s1 * F(-SH_C1), s2 * F(SH_C1)
@@ -158,5 +158,5 @@ def slopes(x, y, z, scratch):
 
 @inline
 def pull(scratch, k):
-    """How much harmonic k pulls, as lanes."""
+    """Returns the pull of harmonic k, as lanes."""
     return load(scratch, BASIS + k * LANES)

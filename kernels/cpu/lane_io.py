@@ -1,8 +1,8 @@
-"""Lanes and scalars to and from arrays, and the rearrangements on the way.
+"""Moves lanes and scalars between registers and arrays, and rearranges them on the way.
 
-Arrays are addressed by flat element index and must be C-contiguous. Nothing is bounds-checked and a
-negative index does not wrap around: what numba adds for both costs more than the access. Elements may
-start anywhere; an unaligned load of aligned data costs nothing. Read `functions.py` next.
+Arrays are addressed by flat element index and must be C-contiguous. Nothing is bounds-checked, and a negative index
+does not wrap around: numba's code for both costs more than the access. Elements may start anywhere; an unaligned load
+of aligned data costs nothing. Read `functions.py` next.
 """
 
 from __future__ import annotations
@@ -21,34 +21,37 @@ _ALIGN = 4
 
 
 def _literal_operation(function: Callable[..., Any]) -> Any:
-    """An operation some of whose arguments are literal numbers."""
+    """Makes an operation of which some arguments are literal numbers."""
     return intrinsic(prefer_literal=True)(function)
 
 
 class _Places:
-    """Addresses into the arrays among an operation's arguments."""
+    """Computes addresses in the arrays among an operation's arguments."""
 
     def __init__(self, context: Any, builder: Any, sig: Any, args: Any) -> None:
         self.context, self.builder, self.types, self.args = context, builder, sig.args, args
 
     def index(self, i: int) -> Any:
-        """Argument i as a machine integer."""
+        """Returns argument i as a machine integer."""
         return self.context.cast(self.builder, self.args[i], self.types[i], types.intp)
 
     def element(self, i: int, index: Any) -> Any:
-        """Pointer to flat element `index` of the array that is argument i."""
+        """Returns a pointer to flat element `index` of the array that is argument i."""
         base = arrayobj.make_array(self.types[i])(self.context, self.builder, self.args[i]).data
         return self.builder.gep(base, [index])
 
     def row(self, i: int, number: int) -> Any:
-        """Pointer to sixteen elements of array i, `number` steps on; index and step are the next arguments."""
+        """Returns a pointer to sixteen elements of array i, `number` steps on.
+
+        Index and step are the next arguments.
+        """
         return self._wide(
             self.element(i, self.builder.add(self.index(i + 1), self.builder.mul(self.index(i + 2), I64(number)))),
             LANES,
         )
 
     def stretch(self, i: int, size: int) -> Any:
-        """Pointer to `size` elements of array i from the index that is the next argument."""
+        """Returns a pointer to `size` elements of array i, from the index that is the next argument."""
         return self._wide(self.element(i, self.index(i + 1)), size)
 
     def _wide(self, pointer: Any, size: int) -> Any:
@@ -56,7 +59,7 @@ class _Places:
 
 
 def _procedure(*arguments: Any, body: Callable[[Any, _Places], None]) -> Any:
-    """Signature and emitter of an operation that returns nothing."""
+    """Returns signature and emitter of an operation that returns nothing."""
 
     def emit(context, builder, sig, args):
         body(builder, _Places(context, builder, sig, args))
@@ -70,7 +73,7 @@ def _procedure(*arguments: Any, body: Callable[[Any, _Places], None]) -> Any:
 
 @operation
 def at(typing, array, index):
-    """Flat element `index`."""
+    """Returns flat element `index`."""
 
     def emit(context, builder, sig, args):
         places = _Places(context, builder, sig, args)
@@ -92,7 +95,10 @@ def put(typing, array, index, value):
 
 @operation
 def add_to(typing, array, index, amount):
-    """Adds to an int64 that several threads share and returns what it was; all memory before is visible after."""
+    """Adds to an int64 that several threads share and returns its old value.
+
+    Earlier writes are visible to others after it.
+    """
 
     def emit(context, builder, sig, args):
         places = _Places(context, builder, sig, args)
@@ -128,7 +134,7 @@ def prefetch(typing, array, index):
 
 @operation
 def load(typing, array, index):
-    """Sixteen elements of a float32 or int32 array from flat element `index` on."""
+    """Returns sixteen elements of a float32 or int32 array, from flat element `index` on."""
 
     def emit(context, builder, sig, args):
         return builder.load(_Places(context, builder, sig, args).stretch(0, LANES), align=_ALIGN)
@@ -138,7 +144,7 @@ def load(typing, array, index):
 
 @operation
 def load_spread(typing, array, index):
-    """The element at flat `index` of a float32 array in every lane."""
+    """Returns the element at flat `index` of a float32 array, in every lane."""
 
     def emit(context, builder, sig, args):
         places = _Places(context, builder, sig, args)
@@ -162,7 +168,7 @@ def store(typing, array, index, value):
 
 @operation
 def transpose(typing, source, index, step, target, to, to_step):
-    """Sixteen rows of sixteen floats become columns: target[to + j * to_step + i] = source[index + i * step + j]."""
+    """Turns sixteen rows of floats into columns: target[to + j * to_step + i] = source[index + i * step + j]."""
 
     def body(builder, places):
         rows = [builder.load(places.row(0, i), align=_ALIGN) for i in range(LANES)]
@@ -198,7 +204,7 @@ def load_columns(typing, source, index, width, target, to):
 
 @_literal_operation
 def store_columns(typing, source, index, width, target, to):
-    """The inverse of `load_columns`: target[to + i * width + k] = source[index + k * 16 + i]."""
+    """Undoes `load_columns`: target[to + i * width + k] = source[index + k * 16 + i]."""
     n = width.literal_value
     return _reordered([k * LANES + i for i in range(LANES) for k in range(n)], source, index, width, target, to)
 
@@ -210,7 +216,7 @@ _BLOCKS_FROM_ROWS = [(i // 4) * LANES + 4 * block + i % 4 for block in range(4) 
 
 @operation
 def blocks_to_rows(typing, source, index, target, to, step):
-    """Four blocks side by side at source[index ...] become four rows of 16 at target[to + r * step]."""
+    """Turns four neighbouring blocks at source[index ...] into four rows of 16 at target[to + r * step]."""
 
     def body(builder, places):
         blocks = builder.load(places.stretch(0, 4 * LANES), align=_ALIGN)
@@ -222,7 +228,7 @@ def blocks_to_rows(typing, source, index, target, to, step):
 
 @operation
 def rows_to_blocks(typing, source, index, step, target, to):
-    """The inverse of `blocks_to_rows`: rows at source[index + r * step] become blocks at target[to ...]."""
+    """Undoes `blocks_to_rows`: rows at source[index + r * step] become blocks at target[to ...]."""
 
     def body(builder, places):
         rows = [builder.load(places.row(0, r), align=_ALIGN) for r in range(4)]

@@ -1,10 +1,9 @@
-"""Sixteen numbers as one value inside numba kernels: numba has no vector type, this gives it one.
+"""Gives numba a vector type: sixteen numbers as one value inside kernels.
 
-Every operation becomes one LLVM vector instruction, so a kernel is as wide as the processor allows
-(one 512-bit register, two of 256, four of 128) without hoping for the auto-vectoriser. Three types:
-`floats` (16 x float32), `ints` (16 x int32) and `mask` (16 booleans). Arithmetic, comparisons, `&`
-and `|` work as written; a scalar on one side is spread over all lanes. `lane_io.py` moves lanes between
-arrays and registers; read it next.
+Every operation becomes one LLVM vector instruction. A kernel is therefore as wide as the processor allows (one 512-bit
+register, two of 256, four of 128) and does not depend on the auto-vectoriser. There are three types: `floats` (16 x
+float32), `ints` (16 x int32) and `mask` (16 booleans). Arithmetic, comparisons, `&` and `|` work as written; a scalar
+on one side is spread over all lanes. `lane_io.py` moves lanes between arrays and registers; read it next.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LANES = 16
 
 
 class LanesType(types.Type):
-    """The numba type of sixteen elements of one kind: "floats", "ints" or "mask"."""
+    """Is the numba type of sixteen elements of one kind: "floats", "ints" or "mask"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -51,14 +50,14 @@ def operation(function: Callable[..., Any]) -> Any:
 
 
 def spread_value(builder: Any, scalar: Any) -> Any:
-    """The scalar in every lane."""
+    """Returns the scalar in every lane."""
     vector = ir.VectorType(scalar.type, LANES)
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
     return shuffle(builder, first, [0] * LANES)
 
 
 def shuffle(builder: Any, x: Any, order: Sequence[int], y: Any = None) -> Any:
-    """Elements of x, or of x followed by y, in the given order."""
+    """Returns elements of x, or of x followed by y, in the given order."""
     indices = ir.Constant(ir.VectorType(I32, len(order)), [I32(i) for i in order])
     return builder.shuffle_vector(x, ir.Constant(x.type, ir.Undefined) if y is None else y, indices)
 
@@ -70,7 +69,7 @@ def call_llvm(builder: Any, name: str, result: Any, *args: Any) -> Any:
 
 
 def _as_floats(context: Any, builder: Any, sig: Any, args: Any) -> list[Any]:
-    """The arguments as lanes of floats, scalars spread."""
+    """Returns the arguments as lanes of floats, with scalars spread."""
     return [
         arg if type_ == floats else spread_value(builder, context.cast(builder, arg, type_, types.float32))
         for type_, arg in zip(sig.args, args, strict=True)
@@ -125,13 +124,13 @@ _operator(operator.or_, mask, types.boolean, mask, lambda b, x, y: b.or_(x, y))
 
 @operation
 def spread(typing, value):
-    """`value` in every lane, as floats."""
+    """Returns `value` in every lane, as floats."""
     return floats(value), lambda context, builder, sig, args: _as_floats(context, builder, sig, args)[0]
 
 
 @operation
 def spread_int(typing, value):
-    """`value` in every lane, as ints."""
+    """Returns `value` in every lane, as ints."""
 
     def emit(context, builder, sig, args):
         return spread_value(builder, context.cast(builder, args[0], sig.args[0], types.int32))
@@ -141,19 +140,19 @@ def spread_int(typing, value):
 
 @operation
 def lane_numbers(typing):
-    """0, 1, ... 15 as ints."""
+    """Returns 0, 1, ... 15 as ints."""
     return ints(), lambda context, builder, sig, args: ir.Constant(INTS, [I32(i) for i in range(LANES)])
 
 
 @operation
 def select(typing, where, x, y):
-    """x in the lanes where the mask is true, else y."""
+    """Returns x in lanes whose mask is true, y in the others."""
     return x(where, x, y), lambda context, builder, sig, args: builder.select(*args)
 
 
 @operation
 def mask_bits(typing, x):
-    """A mask as an int64 whose bit i is lane i."""
+    """Returns a mask as an int64 whose bit i is lane i."""
 
     def emit(context, builder, sig, args):
         return builder.zext(builder.bitcast(args[0], ir.IntType(LANES)), I64)
@@ -163,7 +162,7 @@ def mask_bits(typing, x):
 
 @operation
 def bits_mask(typing, bits):
-    """The mask whose lane i is bit i of an int64."""
+    """Returns the mask whose lane i is bit i of an int64."""
 
     def emit(context, builder, sig, args):
         return builder.bitcast(builder.trunc(args[0], ir.IntType(LANES)), ir.VectorType(I1, LANES))
@@ -206,13 +205,13 @@ maximum = _extreme(">", "The larger of two; the second where either is NaN.")
 
 @operation
 def negative(typing, x):
-    """-x."""
+    """Returns -x."""
     return floats(floats), lambda context, builder, sig, args: builder.fneg(args[0])
 
 
 @operation
 def multiply_add(typing, x, y, z):
-    """x * y + z, fused where the processor can; any of them may be a scalar."""
+    """Returns x * y + z, fused if the processor can; any of them may be a scalar."""
 
     def emit(context, builder, sig, args):
         return call_llvm(builder, "llvm.fmuladd.v16f32", FLOATS, *_as_floats(context, builder, sig, args))
@@ -222,25 +221,25 @@ def multiply_add(typing, x, y, z):
 
 @operation
 def bits_of(typing, x):
-    """The bit patterns of floats, as ints."""
+    """Returns the bit patterns of floats, as ints."""
     return ints(floats), lambda context, builder, sig, args: builder.bitcast(args[0], INTS)
 
 
 @operation
 def from_bits(typing, x):
-    """Floats with the given bit patterns."""
+    """Returns floats with the given bit patterns."""
     return floats(ints), lambda context, builder, sig, args: builder.bitcast(args[0], FLOATS)
 
 
 @operation
 def to_floats(typing, x):
-    """Ints converted to floats."""
+    """Converts ints to floats."""
     return floats(ints), lambda context, builder, sig, args: builder.sitofp(args[0], FLOATS)
 
 
 @operation
 def to_ints(typing, x):
-    """Floats cut to ints; each must be within the range of an int32."""
+    """Cuts floats to ints; each must be in the range of an int32."""
     return ints(floats), lambda context, builder, sig, args: builder.fptosi(args[0], INTS)
 
 
@@ -249,7 +248,7 @@ def to_ints(typing, x):
 
 @operation
 def largest(typing, x):
-    """The largest of sixteen ints, as a scalar."""
+    """Returns the largest of sixteen ints, as a scalar."""
     return types.int32(ints), lambda context, builder, sig, args: call_llvm(
         builder, "llvm.vector.reduce.smax.v16i32", I32, args[0]
     )
@@ -257,7 +256,7 @@ def largest(typing, x):
 
 @operation
 def add_up(typing, x):
-    """The sum of sixteen ints, as an int64 scalar."""
+    """Returns the sum of sixteen ints, as an int64 scalar."""
 
     def emit(context, builder, sig, args):
         return builder.sext(call_llvm(builder, "llvm.vector.reduce.add.v16i32", I32, args[0]), I64)
@@ -267,24 +266,24 @@ def add_up(typing, x):
 
 @operation
 def totals(typing, v0, v1, v2, v3, v4, v5, v6, v7, v8):
-    """Lane i of the result is the sum over all lanes of v_i, i = 0 ... 8; the lanes above hold copies.
+    """Returns lanes whose lane i is the sum over all lanes of v_i, i = 0 ... 8; the lanes above hold copies.
 
-    Two vectors are halved into one at a time, so nine sums take 13 additions instead of 36. The order of
-    additions is fixed by the code, whatever the processor.
+    Halves two vectors into one at a time, so that nine sums take 13 additions, not 36. The code fixes the order of
+    additions, whatever the processor.
     """
 
     def emit(context, builder, sig, args):
         def fold(x, y, half):
-            """x in the lanes whose bit `half` is 0 and y in the others, each added to its lane across that bit."""
+            """Returns x in lanes whose bit `half` is 0, else y, each added to its partner across that bit."""
             low = [i if i & half == 0 else LANES + i - half for i in range(LANES)]
             high = [i + half if i & half == 0 else LANES + i for i in range(LANES)]
             return builder.fadd(shuffle(builder, x, low, y), shuffle(builder, x, high, y))
 
         def fold_alone(x, half):
-            """Each lane added to its lane across bit `half`."""
+            """Returns each lane added to its partner across bit `half`."""
             return builder.fadd(x, shuffle(builder, x, [i ^ half for i in range(LANES)]))
 
-        # Eight vectors meet over bits 4, 2, 1, so that v_i is in lanes i and i + 8; then over bit 8.
+        # Folds eight vectors over bits 4, 2 and 1, so that v_i is in lanes i and i + 8, and then over bit 8.
         vectors, last = list(args[:8]), args[8]
         for half in (4, 2, 1):
             middle = len(vectors) // 2
@@ -301,13 +300,13 @@ def totals(typing, v0, v1, v2, v3, v4, v5, v6, v7, v8):
 
 @operation
 def float_bits(typing, value):
-    """The bit pattern of a float32 as uint32."""
+    """Returns the bit pattern of a float32 as uint32."""
     return types.uint32(types.float32), lambda context, builder, sig, args: builder.bitcast(args[0], I32)
 
 
 @operation
 def first_bit(typing, word):
-    """Number of the lowest set bit of a non-zero int64."""
+    """Returns the number of the lowest set bit of a non-zero int64."""
     return types.int64(types.int64), lambda context, builder, sig, args: call_llvm(
         builder, "llvm.cttz.i64", I64, args[0], I1(1)
     )
@@ -315,7 +314,7 @@ def first_bit(typing, word):
 
 @operation
 def count_bits(typing, word):
-    """Number of set bits of an int64."""
+    """Returns the number of set bits of an int64."""
     return types.int64(types.int64), lambda context, builder, sig, args: call_llvm(
         builder, "llvm.ctpop.i64", I64, args[0]
     )

@@ -1,11 +1,12 @@
-"""L1 + D-SSIM on the CPU: the value and its exact image gradient, and SSIM alone for metrics.
+"""Computes L1 + D-SSIM on the CPU: the value and its exact image gradient, and SSIM alone for metrics.
 
-Two sweeps over the rows. The first filters the four local moments of (image, target) and turns them into
-SSIM and its derivatives by those moments; the second filters the derivatives back: the window is symmetric
-and padding is zero, so the filter is its own adjoint. Each row is summed by one thread and the row sums in
-order, so results do not depend on the number of threads. Formulas: Wang et al. 2004, equation 13.
-Colours stay interleaved: a row is 3 W numbers, and horizontal neighbours lie 3 apart.
-Knows nothing of splats; `backend.py` calls it between the two passes. Read `adam.py` next.
+Two sweeps over the rows. The first filters the four local moments of (image, target) and turns them into SSIM and its
+derivatives by those moments. The second filters the derivatives back: the window is symmetric and padding is zero, so
+the filter is its own adjoint. One thread sums each row, and row sums are added in order, so results do not depend on
+the number of threads. Formulas: Wang et al. 2004, equation 13.
+
+Colours stay interleaved: a row is 3 W numbers, and horizontal neighbours are 3 apart. `backend.py` calls this between
+the two passes. Read `adam.py` next.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ row_helper = numba.njit(**_FLAGS)
 
 @row_helper
 def filter_row(padded, out):
-    """Horizontal window: `padded` [3 W + 2 MARGIN] -> `out` [3 W]."""
+    """Filters a row by the horizontal window: `padded` [3 W + 2 MARGIN] -> `out` [3 W]."""
     p = padded
     for j in range(out.size):
         out[j] = (
@@ -53,13 +54,13 @@ def filter_row(padded, out):
 
 @row_helper
 def moments_of_columns(x, y, row, mean_x, mean_y, squares, product):
-    """Vertical window around `row` of x, y, x^2 + y^2 and x y; rows outside the image count as zero."""
+    """Filters x, y, x^2 + y^2 and x y by the vertical window around `row`; rows outside the image count as zero."""
     height = x.shape[0]
     mean_x[:] = mean_y[:] = squares[:] = product[:] = np.float32(0)
     for k in range(max(-RADIUS, -row), min(RADIUS + 1, height - row)):
         weight = WINDOW[k + RADIUS]
         xs, ys = x[row + k], y[row + k]
-        # Two loops: with four outputs in one, the aliasing checks are too many for the vectoriser.
+        # Two loops: with four outputs in one loop, the vectoriser gives up on the aliasing checks.
         for j in range(mean_x.size):
             mean_x[j] += weight * xs[j]
             mean_y[j] += weight * ys[j]
@@ -71,7 +72,7 @@ def moments_of_columns(x, y, row, mean_x, mean_y, squares, product):
 
 @row_helper
 def ssim_of_row(mean_x, mean_y, squares, product, by_mean, by_square, by_product):
-    """The sum of SSIM over a row; writes dSSIM / d(E[x], E[x^2], E[x y]) at each pixel."""
+    """Returns the sum of SSIM over a row; writes dSSIM / d(E[x], E[x^2], E[x y]) at each pixel."""
     total = np.float32(0)
     for j in range(mean_x.size):
         mx, my = mean_x[j], mean_y[j]
@@ -100,7 +101,7 @@ def absolute_difference(x, y):
 
 @kernel
 def ssim_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivatives, ssim_sums, l1_sums):
-    """x, y [H, 3 W] -> derivatives [3, H, 3 W], one sum of SSIM and one of |x - y| a row [H]."""
+    """Computes from x and y [H, 3 W] the derivatives [3, H, 3 W], and one sum of SSIM and one of |x - y| a row [H]."""
     height, width = x.shape
     padded, filtered = all_padded[worker], all_filtered[worker]
     # Four slices rather than one of two dimensions: numba knows only the former to be contiguous.
@@ -130,7 +131,7 @@ def ssim_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivatives
 
 @row_helper
 def derivatives_of_columns(derivatives, row, by_mean, by_square, by_product):
-    """Vertical window around `row` of the three derivative maps."""
+    """Filters the three derivative maps by the vertical window around `row`."""
     height = derivatives.shape[1]
     by_mean[:] = by_square[:] = by_product[:] = np.float32(0)
     for k in range(max(-RADIUS, -row), min(RADIUS + 1, height - row)):
@@ -144,7 +145,7 @@ def derivatives_of_columns(derivatives, row, by_mean, by_square, by_product):
 
 @row_helper
 def gradient_of_row(x, y, by_mean, by_square, by_product, l1_weight, ssim_weight, out):
-    """out = l1_weight sign(x - y) - ssim_weight dSSIM/dx, from the filtered derivatives."""
+    """Writes out = l1_weight sign(x - y) - ssim_weight dSSIM/dx, from the filtered derivatives."""
     for j in range(out.size):
         u, v = x[j], y[j]
         sign = ONE if u > v else (-ONE if u < v else np.float32(0))
@@ -153,7 +154,7 @@ def gradient_of_row(x, y, by_mean, by_square, by_product, l1_weight, ssim_weight
 
 @kernel
 def gradient_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivatives, l1_weight, ssim_weight, out):
-    """dL/dx [H, 3 W] from what `ssim_sweep` left."""
+    """Computes dL/dx [H, 3 W] from the results of `ssim_sweep`."""
     height, width = x.shape
     padded, filtered = all_padded[worker], all_filtered[worker]
     inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
@@ -172,10 +173,10 @@ def gradient_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivat
 
 
 def loss_and_gradient(image: Float32, target: Float32, dssim_weight: float) -> tuple[float, Float32]:
-    """(1 - w) mean |image - target| + w (1 - mean SSIM), and dL/d(image).
+    """Returns (1 - w) mean |image - target| + w (1 - mean SSIM), and dL/d(image).
 
-    `image` and `target` are float32 [H, W, 3] in [0, 1] (the image may leave that range), the window is
-    zero-padded, and the subgradient of |0| is 0. The gradient [H, W, 3] belongs to the caller.
+    `image` and `target` are float32 [H, W, 3] in [0, 1] (the image may leave that range). The window is zero-padded,
+    and the subgradient of |0| is 0. The gradient [H, W, 3] belongs to the caller.
     """
     x, y = _as_rows(image, target)
     rows = _worker_rows(x)
@@ -190,7 +191,7 @@ def loss_and_gradient(image: Float32, target: Float32, dssim_weight: float) -> t
 
 
 def mean_ssim(image: Float32, target: Float32) -> float:
-    """Mean SSIM over pixels and channels of two float32 images [H, W, 3] in [0, 1]."""
+    """Returns the mean SSIM over pixels and channels of two float32 images [H, W, 3] in [0, 1]."""
     x, y = _as_rows(image, target)
     return float(_sweep(x, y, _worker_rows(x))[1].sum(dtype=np.float64)) / x.size
 
@@ -208,13 +209,13 @@ def _turns(x: Float32) -> int:
 
 
 def _worker_rows(x: Float32) -> tuple[Float32, Float32]:
-    """What each worker needs: four rows whose margins stay zero, and their filtered versions."""
+    """Returns each worker's scratch: four rows whose margins stay zero, and their filtered versions."""
     workers, width = numba.get_num_threads(), x.shape[1]
     return np.zeros((workers, 4, width + 2 * MARGIN), np.float32), np.empty((workers, 4, width), np.float32)
 
 
 def _sweep(x: Float32, y: Float32, rows: tuple[Float32, Float32]) -> tuple[Float32, Float32, Float32]:
-    """(derivatives, SSIM sums, L1 sums) of `ssim_sweep`."""
+    """Runs `ssim_sweep`; returns derivatives, SSIM sums and L1 sums."""
     derivatives = np.empty((3, *x.shape), np.float32)
     ssim_sums, l1_sums = np.empty((2, x.shape[0]), np.float32)
     CREW.run(ssim_sweep, _turns(x), x, y, *rows, derivatives, ssim_sums, l1_sums)

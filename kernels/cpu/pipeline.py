@@ -1,7 +1,7 @@
-"""The stages as plain calls: each takes what earlier ones made and returns its own arrays.
+"""Runs the stages as plain calls: each takes the results of earlier stages and returns its own arrays.
 
-All arrays belong to the pipeline's buffers and hold until the same stage runs again, except the picture,
-which is new each time. No locking, timing or checking of input here. Read the stages' files next.
+All arrays belong to the pipeline's buffers and are valid until the same stage runs again, except the picture, which is
+new each time. This file does no locking, timing or checking of input. Read the stages' files next.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from splatscope.kernels.types import Camera, Float32, Gaussians, Int32
 
 _BOUNDS = {"row_span": project.ROW_SPAN, "aabb_o": project.BOX, "circle3s": project.CIRCLE}
 _DEFAULT_BLENDING = BlendPolicy()
-_BUDGET_BYTES = 8 << 30  # for everything that is kept per instance
-_LIST_BYTES, _ROW_BYTES = (12, 64)  # an instance in the lists; its row of sums in the backward pass
+_BUDGET_BYTES = 8 << 30  # for all arrays with an entry per instance
+_LIST_BYTES, _ROW_BYTES = (12, 64)  # of an instance: in the lists; its row of sums in the backward pass
 
 
 @dataclass(frozen=True, eq=False)
 class Projected:
-    """Visible splats by slot; a chunk's slots start at chunk * CHUNK."""
+    """Holds the visible splats by slot; a chunk's slots start at chunk * CHUNK."""
 
     camera: Float32  # packed
     sh_used: int
@@ -48,7 +48,7 @@ class Projected:
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """The visible splats, nearest first."""
+    """Holds the visible splats, nearest first."""
 
     slots: Int32  # [V]
     spans: NDArray[np.int64]  # [V]
@@ -56,17 +56,17 @@ class Ordered:
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Which slots each tile blends."""
+    """Holds the slots that each tile blends."""
 
     tile_start: NDArray[np.int64]  # [T + 1]
     tile_slots: Int32  # [I]
     tile_order: Int32  # [T] longest list first
-    places: Int32  # where each entry of `tiles` went; empty if nobody asked
+    places: Int32  # where each entry of `tiles` went; empty if not wanted
 
 
 @dataclass(frozen=True, eq=False)
 class Blended:
-    """The picture, and what the backward pass starts from."""
+    """Holds the picture, and the data that the backward pass starts from."""
 
     image: Float32  # [H, W, 3]
     depth: Float32  # [H, W]
@@ -74,7 +74,7 @@ class Blended:
     last_index: Int32  # [H, W]
     background: Float32  # [3]
     rule: Float32  # [2] see blend.blend
-    units: NDArray[np.int64]  # [T, 4] see blend.blend; [0, 4] if nobody asked
+    units: NDArray[np.int64]  # [T, 4] see blend.blend; [0, 4] if not wanted
 
 
 class Pipeline:
@@ -82,10 +82,10 @@ class Pipeline:
 
     def __init__(self) -> None:
         self._buffers, self._pictures = Buffers(), Lender()
-        self._room = 0  # entries of the list of tiles that were enough last time
+        self._room = 0  # entries that sufficed for the list of tiles last time
 
     def project(self, splats: Gaussians, camera: Camera, degree: int, bounds: str, filter: str = "plain") -> Projected:
-        """Records and tiles of the visible splats."""
+        """Returns records and tiles of the visible splats."""
         take, workers, count = self._buffers.take, numba.get_num_threads(), splats.count
         chunks = -(-count // binning.CHUNK)
         packed, sh_used = pack_camera(camera, filter), (min(degree, splats.sh_degree) + 1) ** 2
@@ -125,7 +125,7 @@ class Pipeline:
             _check_budget(total, _LIST_BYTES, camera)
             if next_free[0] <= tiles.size:
                 break
-            # Some lists had no room: once more with what was asked for and a quarter to grow.
+            # Some lists had no room. Runs again with the room asked for and a quarter more.
             self._room = int(next_free[0]) * 5 // 4 + workers * project.ROOM
         return Projected(
             packed,
@@ -142,7 +142,7 @@ class Pipeline:
         )
 
     def sort(self, projected: Projected) -> Ordered:
-        """The visible splats, nearest first."""
+        """Returns the visible splats, nearest first."""
         take, visible, chunk_visible = self._buffers.take, projected.visible, projected.chunk_visible
         ordered = Ordered(take("order", visible, np.int32), take("ordered_spans", visible, np.int64))
         if visible == 0:
@@ -179,7 +179,10 @@ class Pipeline:
         return ordered
 
     def bin(self, projected: Projected, ordered: Ordered, camera: Camera, keep_places: bool) -> Lists:
-        """Tile lists in depth order. `keep_places` also says where each instance went, for the backward pass."""
+        """Returns tile lists in depth order.
+
+        With `keep_places` also the place of each instance, for the backward pass.
+        """
         take, parts = self._buffers.take, 2 * numba.get_num_threads()
         tile_count = camera.tiles[0] * camera.tiles[1]
         tile_slots = take("tile_slots", projected.instances, np.int32)
@@ -206,7 +209,7 @@ class Pipeline:
         policy: BlendPolicy = _DEFAULT_BLENDING,
         record: bool = False,
     ) -> Blended:
-        """The picture; `record` also says when each tile was blended, and by which thread."""
+        """Returns the picture; with `record` also when each tile was blended, and by which thread."""
         workers, shape = numba.get_num_threads(), (camera.height, camera.width)
         blended = Blended(
             self._pictures.give((*shape, 3)),
@@ -245,7 +248,7 @@ class Pipeline:
         camera: Camera,
         absolute: bool = False,
     ) -> Float32:
-        """One row of sums for each instance, in list order; with sums of absolute values if asked for."""
+        """Returns one row of sums for each instance, in list order, with sums of absolute values if asked for."""
         from splatscope.kernels.cpu import blend_backward
 
         _check_budget(projected.instances, _LIST_BYTES + _ROW_BYTES, camera)
@@ -273,7 +276,7 @@ class Pipeline:
     def project_backward(
         self, splats: Gaussians, projected: Projected, lists: Lists, rows: Float32, absolute: bool = False
     ) -> tuple[NDArray[Any], ...]:
-        """The arrays of `Gradients`, in its order."""
+        """Returns the arrays of `Gradients`, in its order."""
         from splatscope.kernels.cpu import project_backward
 
         workers, count, sh_rows = (numba.get_num_threads(), splats.count, splats.sh.shape[1])
@@ -307,12 +310,12 @@ class Pipeline:
         return *gradients, visible.view(np.bool_)
 
     def _scratch(self, name: str, workers: int, size: int, dtype: Any) -> NDArray[Any]:
-        """Working memory [workers, size]."""
+        """Returns working memory [workers, size]."""
         return self._buffers.take(f"scratch_{name}", workers * size, dtype).reshape(workers, size)
 
 
 def _check_budget(instances: int, bytes_each: int, camera: Camera) -> None:
-    """Refuses lists that would not fit, before they are allocated."""
+    """Raises an error for lists that would not fit, before they are allocated."""
     limit = min(_BUDGET_BYTES // bytes_each, 2**31 - 1)
     if instances > limit:
         raise InputError(

@@ -1,9 +1,9 @@
-"""From raw parameters to records: culling, projection, colour. Forward only; see `project_backward.py`.
+"""Turns raw parameters into records: culling, projection, colour. Forward only; see `project_backward.py`.
 
-A worker takes chunks of the scene, sixteen splats at a time as lanes. A splat that is behind the near
-plane, too faint, off the image or not finite costs no colour: spherical harmonics are read only for
-splats listed in a tile. Slots of a chunk start at chunk * CHUNK, so nothing is compacted afterwards and
-the result does not depend on the number of workers. Read `sort.py` next.
+A worker takes chunks of the scene, sixteen splats at a time as lanes. Spherical harmonics are read only for splats
+listed in a tile, so a splat that is behind the near plane, too faint, outside the image or not finite costs no colour.
+A chunk's slots start at chunk * CHUNK, so no later pass compacts them, and the result does not depend on the number of
+workers. Read `sort.py` next.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ F = np.float32
 ROW_SPAN, BOX, CIRCLE = 0, 1, 2  # BinPolicy.bounds
 LOG2_ALPHA_MIN = F(math.log2(ALPHA_MIN))
 HALF_LOG2_E = F(0.5 * math.log2(math.e))
-ROUNDING = F(4.0 * 2.0**-23)  # of the determinant against the product of the variances
+ROUNDING = F(4.0 * 2.0**-23)  # error of the determinant relative to the product of the variances
 LARGEST = F(3.0e38)
-ROOM = 4096  # places in the list of tiles a worker takes at once
+ROOM = 4096  # places in the list of tiles that a worker takes at once
 # Scratch of a worker, in floats: columns of raw values, fields as columns, records as rows, directions.
 FIELDS, STAGED, DIRECTIONS = 16 * LANES, 32 * LANES, 48 * LANES
 SCRATCH = 52 * LANES
@@ -89,13 +89,13 @@ WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
 
 
 def scratch_ints(tile_rows: int) -> int:
-    """Int32 a worker needs: rows and tiles of sixteen splats, then the spans of their rows."""
+    """Returns how many int32 a worker needs: rows and tiles of sixteen splats, then the spans of their rows."""
     return 2 * LANES * (1 + tile_rows)
 
 
 @inline
 def covariance_px(camera, scratch, held_x, held_y, inverse_z):
-    """xx, xy, yy of the covariance on the image, widened, its determinant, and that before the widening."""
+    """Returns xx, xy, yy of the covariance on the image, widened, and its determinant after and before the widening."""
     qw, qx, qy, qz, _ = unit_quaternion(scratch)
     jacobian, rotation = jacobian_rows(camera, held_x, held_y, inverse_z), rotation_rows(qw, qx, qy, qz)
     ax0, ay0, ax1, ay1, ax2, ay2 = axes_px(jacobian, rotation, scales_of(scratch))
@@ -110,7 +110,7 @@ def covariance_px(camera, scratch, held_x, held_y, inverse_z):
 
 @inline
 def half_extent(xx, xy, yy, squared_reach, bounds):
-    """Half width and height in px of the box a splat is listed in at most."""
+    """Returns half width and height in px of the largest box in which a splat is listed."""
     if bounds == CIRCLE:
         half_trace, half_difference = (xx + yy) * F(0.5), (xx - yy) * F(0.5)
         largest = half_trace + square_root(half_difference * half_difference + xy * xy)
@@ -121,7 +121,10 @@ def half_extent(xx, xy, yy, squared_reach, bounds):
 
 @inline
 def project_lanes(scratch, count, camera, bounds):
-    """Projects the staged splats; fields and directions go to scratch. Returns bits of (seen, unusable) lanes."""
+    """Projects the staged splats into scratch (fields and directions).
+
+    Returns bits of lanes that are seen, and of unusable ones.
+    """
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -133,7 +136,7 @@ def project_lanes(scratch, count, camera, bounds):
     xx, xy, yy, determinant, thin = covariance_px(camera, scratch, held_x, held_y, inverse_z)
 
     power = F(0.0) - log2(logit_tail(scratch) + F(1.0))
-    if at(camera, COMPENSATES) != F(0.0):  # what a splat gains in area it loses in opacity
+    if at(camera, COMPENSATES) != F(0.0):  # a splat loses in opacity what it gains in area
         power += log2(maximum(thin / determinant, F(COMPENSATION_MIN * COMPENSATION_MIN))) * F(0.5)
     cutoff = maximum(power - LOG2_ALPHA_MIN, F(0.0))
     squared_reach = cutoff * (F(1.0) / HALF_LOG2_E)
@@ -162,7 +165,7 @@ def project_lanes(scratch, count, camera, bounds):
     finite = finite & (xx <= LARGEST) & (yy <= LARGEST) & (determinant <= LARGEST)
     front = z > at(camera, NEAR_Z)
     candidate = usable & front & (power >= LOG2_ALPHA_MIN)
-    # Counted are those that have no place or size, and those whose place and size bring them near the image.
+    # Counts splats without a finite place or size, and splats whose place and size bring them near the image.
     beside = splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z)
     counted = ~mask_bits(placed_splats(scratch)) | (mask_bits(front) & ~mask_bits(beside))
     unusable = ((np.int64(1) << count) - 1) & ~mask_bits(usable) & counted
@@ -171,7 +174,7 @@ def project_lanes(scratch, count, camera, bounds):
 
 @inline
 def shade(sh, group, listed, sh_used, scratch, colors):
-    """Stores the colours of the listed splats among the fields; returns the bits of those that are finite."""
+    """Stores the colours of the listed splats among the fields; returns bits of those that are finite."""
     stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
     store_basis(
         load(scratch, DIRECTIONS), load(scratch, DIRECTIONS + LANES), load(scratch, DIRECTIONS + 2 * LANES), colors

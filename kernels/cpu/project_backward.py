@@ -1,9 +1,9 @@
-"""From rows of sums to the gradient of every raw parameter, one worker per chunk of the scene.
+"""Turns rows of sums into the gradient of every raw parameter, one worker per chunk of the scene.
 
-Rows of a splat are added in the order of its tiles, then the chain rule runs backwards through
-`project.py` for sixteen neighbouring splats at once: colour and harmonics, mean on the image, covariance,
-Jacobian (with the exact derivative of its clamp), scales, rotation, opacity. Every row of the output is
-written, zeros for splats that were not seen. Read `backend.py` next.
+Adds the rows of a splat in the order of its tiles. Then runs the chain rule backwards through `project.py` for sixteen
+neighbouring splats at once: colour and harmonics, mean on the image, covariance, Jacobian (with the exact derivative of
+its clamp), scales, rotation, opacity. Writes every row of the output, zeros for splats that were not seen. Read
+`backend.py` next.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ SUM_ROWS, RECORD_ROWS, SUMS, RECORDS, RESULTS = (i * LANES for i in (16, 32, 48,
 MEAN, LOG_SCALE, QUAT, LOGIT, MEAN_PX, RESULT_COUNT = 0, 3, 6, 10, 11, 13
 SCRATCH = 96 * LANES
 WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
-AHEAD = 24  # instances between asking for a row and reading it
+AHEAD = 24  # instances between prefetching a row and reading it
 
 
 @inline
 def whiten_axis(scratch, widening, ax, ay, bx, by, cx, cy):
-    """(u, v) of the first of three axes of a splat in px; at most 1 in size.
+    """Returns (u, v) of the first of three axes of a splat in px; at most 1 in size.
 
-    u = A (ax - ay xy / yy) would cancel for the long axis of a needle, and with it the gradient. Written out
-    with xx, xy, yy as sums over the axes it is A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + widening ax).
+    u = A (ax - ay xy / yy) would cancel for the long axis of a needle, and lose its gradient. With xx, xy, yy as sums
+    over the axes, it is A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + widening ax).
     """
     a, c = load(scratch, RECORDS + A * LANES), load(scratch, RECORDS + C * LANES)
     yy = ay * ay + by * by + cy * cy + widening
@@ -85,10 +85,10 @@ def whiten_axis(scratch, widening, ax, ay, bx, by, cx, cy):
 
 @inline
 def compensation_gradient(scratch, camera, ax0, ay0, ax1, ay1, ax2, ay2):
-    """dL/d(axes) through the opacity that makes up for the widening: x and y of three axes in turn.
+    """Returns dL/d(axes) through the opacity that makes up for the widening: x and y of three axes in turn.
 
-    With rows x and y of the axes and n = x x y, the determinant is |n|^2 before the widening D and
-    |n|^2 + D (|x|^2 + |y|^2) + D^2 after it; in terms of n, nothing cancels for needles.
+    With rows x and y of the axes and n = x x y, the determinant is |n|^2 before the widening D and |n|^2 + D (|x|^2 +
+    |y|^2) + D^2 after it. In terms of n, nothing cancels for needles.
     """
     zero = spread(F(0.0))
     if at(camera, COMPENSATES) == F(0.0):
@@ -113,10 +113,10 @@ def compensation_gradient(scratch, camera, ax0, ay0, ax1, ay1, ax2, ay2):
 
 @inline
 def axis_gradient(scratch, u, v, ax, ay, more_x, more_y, result):
-    """From (u, v) of an axis: stores dL/d(its log scale) and returns dL/d(axis).
+    """Stores dL/d(log scale) of an axis, and returns dL/d(axis), from the axis's (u, v).
 
-    With covariance = axes axes^T + widening and moments M of the splat in (u, v), dL/d(axis) is
-    4 ln(2)^2 W^T M W axis; to it comes what the axis gets through its compensation.
+    With covariance = axes axes^T + widening and moments M of the splat in (u, v), dL/d(axis) is 4 ln(2)^2 W^T M W axis.
+    The axis's gradient through the compensation is added.
     """
     a, b, c = (
         load(scratch, RECORDS + A * LANES),
@@ -132,7 +132,7 @@ def axis_gradient(scratch, u, v, ax, ay, more_x, more_y, result):
 
 @inline
 def mean_px_gradient(scratch):
-    """dL/d(projected mean), per px."""
+    """Returns dL/d(projected mean), per px."""
     a, b, c = (
         load(scratch, RECORDS + A * LANES),
         load(scratch, RECORDS + B * LANES),
@@ -159,7 +159,7 @@ def quaternion_gradient(scratch, w, x, y, z, inverse_length, d):
 
 @inline
 def direction_gradient(colors, ox, oy, oz):
-    """dL/d(mean) through the direction in which the colour is looked up."""
+    """Returns dL/d(mean) through the direction in which the colour is evaluated."""
     x, y, z, inverse = unit_direction(ox, oy, oz)
     dx, dy, dz = slopes(x, y, z, colors)
     along = dx * x + dy * y + dz * z
@@ -168,8 +168,10 @@ def direction_gradient(colors, ox, oy, oz):
 
 @inline
 def chain_lanes(scratch, colors, camera, absolute):
-    """The chain rule for the staged splats: from sums to the thirteen results in scratch. `absolute`: those of the
-    mean in px are made of the sums of absolute values."""
+    """Runs the chain rule for the staged splats, from sums to the thirteen results in scratch.
+
+    With `absolute`, the gradient of the projected mean comes from the sums of absolute values.
+    """
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
     inverse_z = F(1.0) / z
@@ -204,7 +206,7 @@ def chain_lanes(scratch, colors, camera, absolute):
     )
     quaternion_gradient(scratch, qw, qx, qy, qz, inverse_length, rotation_gradient)
 
-    # Jacobian rows are focal / z (view row - held ratio * view z row): towards 1 / z and the held ratio.
+    # Jacobian rows are focal / z (view row - held ratio * view z row). Gradients by 1 / z and by the held ratio:
     gj0, gj1, gj2 = (
         r00 * gx0 + r01 * gx1 + r02 * gx2,
         r10 * gx0 + r11 * gx1 + r12 * gx2,
@@ -246,7 +248,7 @@ def gather_splat(rows, places, span, records, slot, scratch, lane):
     start = span >> COUNT_BITS
     sums = spread(F(0.0))
     for k in range(start, start + (span & COUNT_MASK)):
-        # Rows lie in list order, at random for a splat. Spans follow each other, so the next ones are known;
+        # Rows are in list order, scattered for a splat. Spans follow each other, so the next ones are known;
         # past the last, whatever lies there is asked for in vain.
         if k + AHEAD < places.size:
             prefetch(rows, np.int64(at(places, k + AHEAD)) * ROW)
@@ -257,7 +259,7 @@ def gather_splat(rows, places, span, records, slot, scratch, lane):
 
 @inline
 def color_gradient(scratch, seen, channel):
-    """dL/d(colour) of one channel, zero where it was clamped at 0 or the splat not seen."""
+    """Returns dL/d(colour) of one channel, zero if it was clamped at 0 or the splat not seen."""
     free = (load(scratch, RECORDS + (RED + channel) * LANES) > F(0.0)) & bits_mask(seen)
     return select(free, load(scratch, SUMS + (SUM_RED + channel) * LANES), spread(F(0.0)))
 
@@ -290,7 +292,7 @@ def write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g
 
 @inline
 def clear_rows(group, count, sh_size, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d):
-    """Zero gradients for splats group ... group + count."""
+    """Writes zero gradients for splats group ... group + count."""
     for i in range(group * 3, (group + count) * 3):
         put(g_means, i, F(0.0))
         put(g_log_scales, i, F(0.0))
@@ -321,7 +323,7 @@ def project_backward(
     spans,  # [slots]
     places,  # row of each listed tile
     rows,  # [I * ROW]
-    absolute,  # whether they have the sums of absolute values, and g_means2d is made of those
+    absolute,  # true if rows have sums of absolute values, from which g_means2d is computed
     chunk_visible,  # [chunks]
     scratches,  # [workers, WORKER_SCRATCH]
     g_means,  # out, as in Gradients
@@ -332,7 +334,7 @@ def project_backward(
     g_means2d,
     visible,
 ):
-    """Fills the gradients of every splat."""
+    """Writes the gradients of every splat."""
     sh_rows, done = sh.shape[1], 0
     scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
     while True:

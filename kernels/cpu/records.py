@@ -1,9 +1,9 @@
-"""The numbers stages hand to each other: the record of a projected splat, and the packed camera.
+"""Names the numbers that stages pass to each other: the record of a projected splat, and the packed camera.
 
-A record is sixteen float32, one cache line, addressed as `slot * RECORD + field`. The falloff is kept
-whitened: with d = pixel - mean, u = A dx + B dy and v = C dy, alpha = 2^(POWER - u^2 - v^2). That form has
-no cancellation for needles and gives the gradient of the covariance without an inverse. A visible splat
-has a slot; slots follow scene order. Nothing here is code. Read `project.py` next.
+A record is sixteen float32, one cache line, addressed as `slot * RECORD + field`. The falloff is kept whitened: with d
+= pixel - mean, u = A dx + B dy and v = C dy, alpha = 2^(POWER - u^2 - v^2). This form does not cancel for needles and
+gives the gradient of the covariance without an inverse. Each visible splat has a slot; slots follow scene order. Read
+`project.py` next.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ POWER = 3  # log2(opacity)
 RED, GREEN, BLUE = 4, 5, 6
 DEPTH = 7  # camera z, world units
 MEAN_X, MEAN_Y = 8, 9  # px
-CUTOFF = 10  # largest u^2 + v^2 at which alpha reaches 1/255, widened by what rounding can lose
+CUTOFF = 10  # largest u^2 + v^2 at which alpha reaches 1/255, plus the possible rounding error
 HALF_WIDTH, HALF_HEIGHT = 11, 12  # px, of the box the tiles are taken from
 EXTREME = 13  # px, height above the mean of the ellipse's rightmost point
 SLOPE = 14  # d(centre of a row) / d(height) of the ellipse
 REACH = 15  # px, 1 / A
 OFFSET_U, OFFSET_V = 11, 12  # in a staged copy: u and v at the centre of the tile
 
-# Packed camera, and what the filter makes of it: float32 so that no kernel computes in double by accident.
+# The packed camera and filter: float32, so that no kernel computes in double precision by accident.
 ROTATION = 0  # 9 values, rows of view_from_world
 POSITION, POSITION_REST = (9, 12)  # 3 + 3 values: the camera centre as a sum of two float32
 FOCAL_X, FOCAL_Y, CENTER_X, CENTER_Y, NEAR_Z = 15, 16, 17, 18, 19
 HELD_LEFT, HELD_RIGHT, HELD_TOP, HELD_BOTTOM = (20, 21, 22, 23)  # limits of x/z and y/z inside the Jacobian
 FAR_X, FAR_Y = 24, 25  # px, where the tiles end
-WIDENING = 26  # px^2, by the filter
+WIDENING = 26  # px^2, of the filter
 COMPENSATES = 27  # not 0: opacity makes up for the widening
 CAMERA_SIZE = 28
 
 
 def pack_camera(camera: Camera, filter: str = "plain") -> Float32:
-    """The camera and a filter of `ProjectPolicy` as float32 [28].
+    """Packs the camera and a filter of `ProjectPolicy` as float32 [28].
 
-    Subtracting POSITION and then POSITION_REST keeps far-off scenes sharp.
+    Subtracting POSITION and then POSITION_REST keeps scenes far from the origin sharp.
     """
     packed = np.zeros(CAMERA_SIZE, np.float32)
     packed[ROTATION : ROTATION + 9] = camera.matrix[:3, :3].ravel()

@@ -1,9 +1,9 @@
-"""One depth sort of the visible splats: stable, so equal depths keep scene order.
+"""Sorts the visible splats by depth; the sort is stable, so equal depths keep scene order.
 
-A least-significant-digit radix sort of (depth bits, slot) packed in 64 bits. Positive floats order like
-their bits; the smallest is subtracted first, so that only digits that differ are sorted. Stretches of the
-array are counted and moved side by side: where each one puts its pairs is fixed in between, so the order
-does not depend on who works. Read `bin.py` next.
+A radix sort, least significant digit first, of (depth bits, slot) packed in 64 bits. Positive floats order like their
+bits. The smallest depth is subtracted first, so that only digits that differ are sorted. Several workers count and move
+stretches of the array. Where each stretch puts its pairs is fixed between counting and moving, so the order does not
+depend on which worker takes which. Read `bin.py` next.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.lane_io import at, put
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
-DIGIT = 11  # bits a pass at most: 2048 counters stay in the first-level cache
-STRETCH = 8192  # pairs that are worth a turn of their own
+DIGIT = 11  # most bits of a pass: 2048 counters stay in the first-level cache
+STRETCH = 8192  # least number of pairs in a turn
 
 
 @kernel
@@ -50,7 +50,7 @@ def collect_pairs(
 
 @inline
 def digit_of(pair, low, shift, buckets):
-    """The digit sorted by in this pass."""
+    """Returns the digit that this pass sorts by."""
     return (((pair >> 32) - low) >> shift) & (buckets - 1)
 
 
@@ -90,13 +90,13 @@ def move_pairs(
     pairs,  # [V]
     low,
     shift,
-    histogram,  # [turns, buckets] places; moved on
+    histogram,  # [turns, buckets] places; advanced while moving
     moved,  # out [V], empty in the last pass
     spans,  # [N] by slot
     order,  # out in the last pass [V]: slots
     ordered_spans,  # out in the last pass [V]
 ):
-    """Moves each stretch of pairs to its places; in the last pass unpacks the slots and takes their spans along."""
+    """Moves each stretch of pairs to its places. The last pass also unpacks the slots and moves their spans."""
     buckets, done = histogram.shape[1], 0
     while True:
         turn = draw_turn(board)

@@ -1,10 +1,10 @@
-"""Threads that share the work of a kernel turn by turn.
+"""Shares the work of a kernel among threads, turn by turn.
 
-A kernel written for the crew takes (board, turns, worker, ...): it draws turn numbers from the board until
-none are left and then reports how many it did. The calling thread is worker 0 and works like the others.
-It waits for turns that were drawn, never for a helper that has not started: on a busy machine, where a
-barrier of OpenMP costs tens of milliseconds, a picture then takes no longer than on one thread. Helpers are
-Python threads; kernels run without the interpreter's lock. Read `project.py` for a kernel.
+A kernel for the pool takes (board, turns, worker, ...). It draws turn numbers from the board until none are left, and
+then reports how many it did. The calling thread is worker 0 and works like the others. It waits for turns that were
+drawn, never for a helper that has not started. On a busy machine, where a barrier of OpenMP costs tens of milliseconds,
+a picture then takes no longer than on one thread. Helpers are Python threads; kernels run without the interpreter's
+lock. Read `project.py` for an example of a kernel.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.lane_io import add_to, read_shared
 
-NEXT, DONE, BOARD = 0, 16, 32  # int64 on the board; counters lie a cache line apart
-SPINS = 20_000  # looks at the board, some 20 microseconds, before the caller sleeps
+NEXT, DONE, BOARD = 0, 16, 32  # places of int64 on the board; counters are a cache line apart
+SPINS = 20_000  # reads of the board, some 20 microseconds, before the caller sleeps
 NAP = 50e-6  # s
 
 
 @inline
 def draw_turn(board):
-    """The next turn; all are given out once it is not below the number of turns."""
+    """Draws the next turn. All are drawn once it is not below the number of turns."""
     return add_to(board, NEXT, 1)
 
 
@@ -39,7 +39,7 @@ def report_turns(board, count):
 
 @kernel
 def turns_are_done(board, turns, looks):
-    """Looks at the board for a while; true once every turn is done."""
+    """Watches the board for a while; returns true once every turn is done."""
     while read_shared(board, DONE) < turns:
         looks -= 1
         if looks == 0:
@@ -48,7 +48,10 @@ def turns_are_done(board, turns, looks):
 
 
 class ThreadPool:
-    """Helper threads, started when first needed and kept. One kernel at a time: callers hold the backend's lock."""
+    """Keeps helper threads, started when first needed.
+
+    It runs one kernel at a time: callers hold the backend's lock.
+    """
 
     def __init__(self) -> None:
         self._tasks: list[SimpleQueue[Any]] = []
@@ -56,12 +59,12 @@ class ThreadPool:
 
     def run(self, kernel: Any, turns: int, *args: Any) -> None:
         """Calls kernel(board, turns, worker, *args) on as many threads as numba is set to use, and waits."""
-        board = np.zeros(BOARD, np.int64)  # new each time: who comes late finds all turns of its own kernel drawn
+        board = np.zeros(BOARD, np.int64)  # new each time: a late helper finds all turns of its own kernel drawn
         helpers = max(0, min(numba.get_num_threads(), turns) - 1)
         while len(self._tasks) < helpers:
             self._start_helper()
         for number, tasks in enumerate(self._tasks[:helpers], 1):
-            if tasks.empty():  # else it has not come to the last one yet, and will not to this one
+            if tasks.empty():  # else it has not started the last kernel yet, and would not reach this one
                 tasks.put((kernel, (board, turns, number, *args)))
         kernel(board, turns, 0, *args)
         while not turns_are_done(board, turns, SPINS):

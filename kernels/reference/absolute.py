@@ -1,6 +1,6 @@
-"""The definition of what AbsGrad adds up (Ye et al. 2024), float64: |dL/d(projected mean)| of each pixel by itself.
+"""Defines the sums of AbsGrad (Ye et al. 2024) in float64: |dL/d(projected mean)| of each pixel, added up.
 
-Each pixel gets a mean of its own to be differentiated by; that is all. The picture is `picture.py`'s.
+Each pixel gets its own copy of the means, by which it is differentiated. The picture is that of `picture.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from splatscope.kernels.reference.picture import BlendRule, blend_weights
 
 
 def absolute_pull(saved: Any, image_gradient: Tensor) -> Tensor:
-    """[M, 2] sums over the pixels of the absolute values of dL/dx and dL/dy, from dL/d(image) [H, W, 3]; `saved` is the
-    reference's."""
+    """Returns the sums [M, 2] over pixels of |dL/dx| and |dL/dy| from dL/d(image) [H, W, 3]; `saved` is the
+    reference's.
+    """
     stages, rule = saved.stages, BlendRule.of(saved.policy.blend)
     p, lists, columns = stages.projected, stages.lists, stages.lists.counts.shape[1]
     shape = torch.cat((p.covariance, p.determinant[:, None], p.opacity[:, None]), 1).detach()  # [M, 5]

@@ -1,13 +1,13 @@
-"""The definition of the picture: float64 torch, no tricks, differentiated by autograd.
+"""Defines the picture: float64 torch, no tricks, differentiated by autograd.
 
-Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend) and each
-stage is one function that returns what it made, so that faster backends can be compared stage by stage.
-`ReferenceBackend` at the end wraps them in the protocol of `backend.py`. Speed is not a goal: a few thousand splats at
-320x240 take seconds. Tile lists: `tiles.py`; loss and optimiser: `training.py`.
+Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend). Each stage is one
+function that returns its result, so that faster backends can be compared stage by stage. `backend.py` next to it wraps
+them in the protocol. Speed is not a goal: a few thousand splats at 320x240 take seconds. Tile lists: `tiles.py`; loss
+and optimiser: `training.py`.
 
-Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs,
-P pixels, n splats of one tile. World and view lengths in world units, everything named `_px` in pixels.
-Sources: Kerbl, Kopanas et al. 2023 (splatting, the two thresholds); Zwicker et al. 2002 (the projection).
+Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs, P pixels, n
+splats of one tile. Lengths in world and view space are in world units; everything named `_px` is in pixels. Sources:
+Kerbl, Kopanas et al. 2023 (splatting, the two thresholds); Zwicker et al. 2002 (the projection).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from splatscope.kernels.policy import BlendPolicy, Policy
 from splatscope.kernels.reference.tiles import TileLists, keep_splats, list_tiles
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 
-# Bounds memory, not the result: (splat, pixel) pairs of one tile that are held at once.
+# How many (splat, pixel) pairs of a tile are held at once. Limits memory; does not change the result.
 PAIRS_AT_ONCE = 2_000_000
 Float64 = NDArray[np.float64]
 DEFAULT_SETTINGS, DEFAULT_POLICY = RenderSettings(), Policy()
@@ -63,7 +63,7 @@ class StageClock:
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """Raw parameters as float64 tensors; shapes as in `Gaussians`."""
+    """Holds raw parameters as float64 tensors; shapes as in `Gaussians`."""
 
     means: Tensor  # [N, 3]
     log_scales: Tensor  # [N, 3]
@@ -78,17 +78,17 @@ class Parameters:
         return Parameters(*(torch.tensor(a, dtype=torch.float64, requires_grad=differentiable) for a in arrays))
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors in the order they are declared."""
+        """Returns all tensors in the order they are declared."""
         return tuple(getattr(self, f.name) for f in fields(self))
 
     def rows(self, index: Tensor) -> Parameters:
-        """The splats `index` [M] names."""
+        """Returns the splats with numbers `index` [M]."""
         return Parameters(*(t[index] for t in self.tensors()))
 
 
 @dataclass(frozen=True, eq=False)
 class Projected:
-    """Splats on the image plane, nearest first once `depth_order` was applied."""
+    """Holds splats on the image plane, nearest first after `depth_order`."""
 
     index: Tensor  # [M] row in the scene
     mean_px: Tensor  # [M, 2]
@@ -98,24 +98,24 @@ class Projected:
     opacity: Tensor  # [M]
 
     def rows(self, index: Tensor) -> Projected:
-        """The splats `index` [m] names, in that order."""
+        """Returns the splats with numbers `index` [m], in that order."""
         return Projected(*(getattr(self, f.name)[index] for f in fields(self)))
 
     def footprint(self) -> tuple[Float64, Float64, Float64, Float64]:
-        """What the tile lists are made from, without gradients."""
+        """Returns the arrays from which tile lists are made, without gradients."""
         mean_px, covariance = self.mean_px.detach(), self.covariance.detach()
         return mean_px.numpy(), covariance.numpy(), self.determinant.detach().numpy(), self.opacity.detach().numpy()
 
     @property
     def conic(self) -> Tensor:
-        """[M, 3] A, B, C of A dx^2 + 2 B dx dy + C dy^2: the inverse of the covariance."""
+        """Returns [M, 3] A, B, C of A dx^2 + 2 B dx dy + C dy^2: the inverse of the covariance."""
         xx, xy, yy = self.covariance.unbind(1)
         return torch.stack((yy, -xy, xx), 1) / self.determinant[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class Blended:
-    """What the pixels hold."""
+    """Holds the arrays of the picture."""
 
     image: Tensor  # [H, W, 3]
     transmittance: Tensor  # [H, W]
@@ -124,7 +124,7 @@ class Blended:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """A render with everything on the way to it; each array is in the order of `projected`."""
+    """Holds a picture and the results of all stages; each array is in the order of `projected`."""
 
     projected: Projected  # splats that reach a tile, in depth order
     colors: Tensor  # [M, 3]
@@ -135,7 +135,7 @@ class Stages:
 
 
 def render(parameters: Parameters, camera: Camera, settings: RenderSettings, policy: Policy) -> Stages:
-    """The picture. Splats that cannot be used are dropped and counted; nothing else is an error."""
+    """Draws the picture. Splats that cannot be used are dropped and counted; nothing else is an error."""
     clock = StageClock()
     projected, skipped = project(parameters, camera, policy.project.filter)
     clock.lap("project")
@@ -144,7 +144,7 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
     lists = list_tiles(*projected.footprint(), camera.tiles, policy.bin.bounds)
     clock.lap("bin")
 
-    # Colour is asked for only where a tile lists the splat; what is not finite there is dropped too.
+    # Colours are computed only for listed splats. Splats whose colour is not finite are dropped too.
     listed = torch.from_numpy(np.bincount(lists.splat, minlength=len(projected.index)) > 0)
     with torch.no_grad():
         radiance = evaluate_sh(parameters.rows(projected.index), camera, settings.sh_degree)
@@ -165,11 +165,11 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
 
 
 def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tuple[Projected, int]:
-    """Splats in front of the near plane that can reach 1/255, in scene order, and how many were unusable.
+    """Returns the splats in front of the near plane that can reach 1/255, in scene order, and how many were unusable.
 
-    Of those with values no splat can have, the ones are counted that have no place or size, and those whose place
-    and size would bring them near the image. Rows to keep are chosen without gradients and evaluated again with
-    them, so that a value which is not finite cannot leak into the gradient of anything.
+    Two kinds of unusable splats are counted: those without a finite place or size, and others whose place and size
+    would bring them near the image. Rows to keep are chosen without gradients and evaluated again with them, so that a
+    value that is not finite cannot leak into any gradient.
     """
     with torch.no_grad():
         everything = _to_image_plane(parameters, torch.arange(len(parameters.means)), camera, filter)
@@ -183,7 +183,7 @@ def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tu
 
 
 def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -> Tensor:
-    """[N] false for splats behind the near plane, or whose sphere projects to a disc beside the tiles."""
+    """Returns [N], false for splats behind the near plane or whose sphere projects to a disc outside the tiles."""
     focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
     ratio = (projected.mean_px - torch.tensor([camera.cx, camera.cy], dtype=torch.float64)) / focal
     spread = 1 + held_ratio(ratio, focal, camera).square().sum(1)
@@ -195,7 +195,9 @@ def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -
 
 
 def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filter: str) -> Projected:
-    """Perspective for the mean, its first-order approximation (EWA) for the covariance, widened by the filter."""
+    """Projects the mean by perspective, and the covariance by its first-order approximation (EWA), widened by the
+    filter.
+    """
     rotation = torch.from_numpy(camera.matrix[:3, :3])
     translation = torch.from_numpy(camera.matrix[:3, 3])
     focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
@@ -210,23 +212,23 @@ def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filte
     row_x, row_y = axes[:, 0], axes[:, 1]
 
     xx, xy, yy = (row_x * row_x).sum(1), (row_x * row_y).sum(1), (row_y * row_y).sum(1)
-    # xx yy - xy^2 = |row_x x row_y|^2 (Lagrange): positive for the thinnest needle, nothing cancels.
+    # xx yy - xy^2 = |row_x x row_y|^2 (Lagrange): nothing cancels, so it is positive for the thinnest needle.
     area = torch.linalg.cross(row_x, row_y).square().sum(1)
     dilation = MIP_DILATION if filter == "mip" else DILATION
     determinant = area + dilation * (xx + yy) + dilation * dilation
     covariance = torch.stack((xx + dilation, xy, yy + dilation), 1)
     opacity = torch.sigmoid(parameters.logit_opacities)
     if filter != "plain":
-        # What a splat gains in area it loses in opacity (Yu et al. 2024, "Mip-Splatting").
+        # A splat loses in opacity what it gains in area (Yu et al. 2024, "Mip-Splatting").
         opacity = opacity * torch.sqrt(torch.clamp(area / determinant, min=COMPENSATION_MIN * COMPENSATION_MIN))
     return Projected(index, ratio * focal + center, covariance, determinant, depth, opacity)
 
 
 def _jacobian(ratio: Tensor, depth: Tensor, focal: Tensor, camera: Camera) -> Tensor:
-    """d(pixel) / d(mean_in_view), [M, 2, 3].
+    """Returns d(pixel) / d(mean_in_view), [M, 2, 3].
 
-    Far outside the image the linear approximation explodes, so here, and only here, x/z and y/z are held
-    within the image plus a margin; outside it the derivative of the clamp is zero.
+    Far outside the image the linear approximation explodes. Here, and only here, x/z and y/z are clamped to the image
+    plus a margin. Outside it the derivative of the clamp is zero.
     """
     held = held_ratio(ratio, focal, camera)
     diagonal = torch.diag_embed(focal / depth[:, None])  # [M, 2, 2]
@@ -234,7 +236,7 @@ def _jacobian(ratio: Tensor, depth: Tensor, focal: Tensor, camera: Camera) -> Te
 
 
 def held_ratio(ratio: Tensor, focal: Tensor, camera: Camera) -> Tensor:
-    """x/z and y/z [M, 2] held within the image plus a margin."""
+    """Returns x/z and y/z [M, 2] clamped to the image plus a margin."""
     size = torch.tensor([camera.width, camera.height], dtype=torch.float64)
     center = torch.tensor([camera.cx, camera.cy], dtype=torch.float64)
     margin = JACOBIAN_MARGIN * 0.5 * size / focal
@@ -242,7 +244,7 @@ def held_ratio(ratio: Tensor, focal: Tensor, camera: Camera) -> Tensor:
 
 
 def rotation_matrices(quats: Tensor) -> Tensor:
-    """[M, 3, 3] from (w, x, y, z) of any length but zero."""
+    """Returns [M, 3, 3] from (w, x, y, z) of any length but zero."""
     w, x, y, z = (quats / quats.norm(dim=1, keepdim=True)).unbind(1)
     rows = (
         (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
@@ -253,23 +255,23 @@ def rotation_matrices(quats: Tensor) -> Tensor:
 
 
 def _is_usable(parameters: Parameters) -> Tensor:
-    """[N] false for values no splat can have. An infinite opacity logit is an opacity of 0 or 1: usable."""
+    """Returns [N], false for unusable values. An infinite opacity logit is usable: an opacity of 0 or 1."""
     has_rotation = _finite(parameters.quats) & (parameters.quats != 0).any(1)
     return _has_place(parameters) & has_rotation & ~parameters.logit_opacities.isnan()
 
 
 def _has_place(parameters: Parameters) -> Tensor:
-    """[N] true where position and scales are numbers."""
+    """Returns [N], true if position and scales are finite."""
     return _finite(parameters.means) & _finite(parameters.log_scales) & _finite(torch.exp(parameters.log_scales))
 
 
 def _finite(values: Tensor) -> Tensor:
-    """[M] true where every value of a row is finite in single precision, in which results are stored."""
+    """Returns [M], true if every value of a row is finite in single precision, in which results are stored."""
     return values.float().isfinite().flatten(1).all(1)
 
 
 def depth_order(depth: Tensor) -> Tensor:
-    """[M] positions by increasing camera z; equal depths keep the order of the scene."""
+    """Returns positions [M] by increasing camera z; equal depths keep the order of the scene."""
     return torch.argsort(depth.detach(), stable=True)
 
 
@@ -277,12 +279,12 @@ def depth_order(depth: Tensor) -> Tensor:
 
 
 def shade(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
-    """[M, 3] colour seen from the camera, clamped at 0 channel by channel; a clamped channel has no gradient."""
+    """Returns the colour [M, 3] seen from the camera, each channel clamped at 0. A clamped channel has no gradient."""
     return torch.clamp(evaluate_sh(parameters, camera, degree), min=0.0)
 
 
 def evaluate_sh(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
-    """[M, 3] 0.5 + the harmonics towards each splat, up to `degree` or what the scene has. May be negative."""
+    """Returns [M, 3]: 0.5 + the harmonics towards each splat, up to `degree` or the scene's own. May be negative."""
     offset = parameters.means - torch.from_numpy(camera.position)
     basis = sh_basis(offset / offset.norm(dim=1, keepdim=True))
     used = (min(degree, SH_COEFFICIENTS[parameters.sh.shape[1]]) + 1) ** 2
@@ -290,7 +292,7 @@ def evaluate_sh(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
 
 
 def sh_basis(direction: Tensor) -> Tensor:
-    """[M, 16] real spherical harmonics of degree 0 to 3 for unit vectors [M, 3]."""
+    """Returns the real spherical harmonics [M, 16] of degree 0 to 3 for unit vectors [M, 3]."""
     x, y, z = direction.unbind(1)
     xx, yy, zz = x * x, y * y, z * z
     rows = (
@@ -313,14 +315,14 @@ def sh_basis(direction: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BlendRule:
-    """The two toggles that decide what a pixel is: the largest alpha, and which splat is the last."""
+    """Holds the two toggles that decide a pixel: the largest alpha, and which splat is the last."""
 
     alpha_cap: float = ALPHA_CAP
     is_inclusive: bool = False
 
     @staticmethod
     def of(policy: BlendPolicy) -> BlendRule:
-        """What the toggles of a policy say."""
+        """Reads the rule from the toggles of a policy."""
         return BlendRule(ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive")
 
 
@@ -349,7 +351,7 @@ def blend(
         for part in pixels.split(max(1, PAIRS_AT_ONCE // len(per_tile[tile]))):
             centers = torch.stack((part % width, part // width), 1) + 0.5
             places.append(part)
-            # Recomputed for the gradient rather than kept: memory stays that of one tile.
+            # Recomputed for the gradient, not kept, so that memory is needed for one tile only.
             results.append(checkpoint(blend_pixels, per_tile[tile], centers, rule, use_reentrant=False))
 
     untouched = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64).expand(height * width, 6)
@@ -360,7 +362,7 @@ def blend(
 
 
 def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> Tensor:
-    """[P, 6] sum of weight times colour, transmittance, sum of weight, sum of weight times depth.
+    """Returns [P, 6]: sum of weight times colour, transmittance, sum of weight, sum of weight times depth.
 
     `records` [n, 11] holds the splats of a tile nearest first, `centers` [P, 2] pixel centres in px.
     """
@@ -372,10 +374,10 @@ def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RUL
 
 
 def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> tuple[Tensor, Tensor]:
-    """Share of each pixel taken by each splat, [n, P], and what is left for the background, [P].
+    """Returns the weight of each splat at each pixel, [n, P], and the transmittance left for the background, [P].
 
-    A splat below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance
-    under 1e-4, or with an inclusive stop after it: nothing further is blended.
+    A splat below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance under 1e-4, or
+    with an inclusive stop after it. Nothing is blended behind the stop.
     """
     alpha = splat_alpha(records, centers, rule.alpha_cap)
     alpha = torch.where(alpha >= ALPHA_MIN, alpha, 0.0)
@@ -389,7 +391,7 @@ def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RU
 
 
 def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP) -> Tensor:
-    """[n, P] alpha = min(cap, opacity exp(-q / 2)); the gradient ignores the cap.
+    """Returns alpha [n, P] = min(cap, opacity exp(-q / 2)). The gradient ignores the cap.
 
     q = d^T covariance^-1 d is written as the y marginal plus x given y, which stays exact for needles.
     """

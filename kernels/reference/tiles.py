@@ -1,7 +1,7 @@
-"""The definition of the tile lists: which splats each tile blends, in float64 NumPy.
+"""Defines the tile lists: which splats each tile blends, in float64 NumPy.
 
-Every bound has a defined picture: a pixel sees the splats its tile lists and no other. Choosing the
-splats and their depth order is done before, in `picture.py`; blending them after, there too.
+Every bound has a defined picture: a pixel sees the splats that its tile lists, and no others. `picture.py` chooses the
+splats and their depth order before, and blends them after.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from splatscope.kernels.constants import ALPHA_MIN, TILE
 
 @dataclass(frozen=True, eq=False)
 class TileLists:
-    """Which splats each tile blends, nearest first."""
+    """Holds the splats that each tile blends, nearest first."""
 
     splat: NDArray[np.int64]  # [I] position in `Projected`, tile by tile in row-major order
     counts: NDArray[np.int64]  # [Ty, Tx]
@@ -32,10 +32,11 @@ def list_tiles(
 ) -> TileLists:
     """Lists each splat in the tiles its bound covers; a tile reaches from its first to its last pixel centre.
 
-    `row_span` intersects the ellipse alpha >= 1/255, q <= r^2 = 2 ln(255 opacity), with the slab between
-    the first and the last pixel-centre row of each tile row. `aabb_o` takes the box around that ellipse:
-    more pairs, the same picture. `circle3s` takes the square around ceil(3 sigma_max) whatever the
-    opacity: tails outside its tiles are cut, as in 2023.
+    - `row_span` intersects the ellipse alpha >= 1/255, q <= r^2 = 2 ln(255 opacity), with each tile row, from its first
+      to its last row of pixel centres.
+    - `aabb_o` takes the box around that ellipse: more pairs, the same picture.
+    - `circle3s` takes the square around ceil(3 sigma_max) whatever the opacity: tails outside its tiles are cut, as in
+      2023.
     """
     xx, xy, yy = covariance.T
     cutoff = np.maximum(0.0, 2 * np.log(opacity / ALPHA_MIN))  # [M] r^2
@@ -68,10 +69,10 @@ def _row_span(
     top: NDArray[np.float64],  # [R] first pixel-centre row, px from the mean
     bottom: NDArray[np.float64],  # [R] last pixel-centre row
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leftmost and rightmost x of the ellipse between two heights, px from the mean, [R] each.
+    """Returns leftmost and rightmost x of the ellipse between two heights, px from the mean, [R] each.
 
-    At height v the ellipse covers x = v xy/yy ± sqrt((r^2 - v^2/yy) det/yy). The span widens towards the
-    height of the ellipse's extreme point, so the best height is that one clamped into the slab.
+    At height v the ellipse covers x = v xy/yy ± sqrt((r^2 - v^2/yy) det/yy). The span widens towards the height of the
+    ellipse's extreme point, so the widest height is that height clamped to the two.
     """
     xx, xy, yy = covariance.T
     top, bottom = np.maximum(top, -half_height), np.minimum(bottom, half_height)
@@ -87,14 +88,14 @@ def _row_span(
 def _tile_range(
     low: NDArray[np.float64], high: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and one past the last of `count` tiles whose pixel centres, first to last, meet [low, high] px."""
+    """Returns first and one past the last of `count` tiles with a pixel centre in [low, high] px."""
     first = np.clip(np.ceil((low - (TILE - 0.5)) / TILE), 0, count)
     end = np.clip(np.floor((high - 0.5) / TILE) + 1, 0, count)
     return first.astype(np.int64), end.astype(np.int64)
 
 
 def _expand(first: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every integer of every range [first, end) with the position of its range."""
+    """Returns every integer of every range [first, end), with the position of its range."""
     lengths = np.maximum(0, end - first)
     position = np.repeat(np.arange(len(first)), lengths)
     offset = np.arange(len(position)) - (np.cumsum(lengths) - lengths)[position]
@@ -102,7 +103,7 @@ def _expand(first: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[NDArray[n
 
 
 def keep_splats(lists: TileLists, keep: NDArray[np.bool_]) -> TileLists:
-    """The lists without the splats for which `keep` [M] is false, renumbered to the rest."""
+    """Returns the lists without the splats for which `keep` [M] is false, renumbered."""
     tile = np.repeat(np.arange(lists.counts.size), lists.counts.ravel())
     kept = keep[lists.splat]
     counts = np.bincount(tile[kept], minlength=lists.counts.size).reshape(lists.counts.shape)

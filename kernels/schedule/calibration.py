@@ -1,7 +1,7 @@
-"""What one GPU told about the cost of splats and chunks, kept on disk, and what is assumed of a GPU that was not asked.
+"""Keeps the measured costs of splats and chunks of a GPU on disk, with defaults for a GPU that was not measured.
 
-`splatscope bench --calibrate` measures and stores (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads when it
-makes a plan. The model these numbers belong to: `rules.py`.
+`splatscope bench --calibrate` measures and stores them (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads them
+when it makes a plan. `rules.py` has the model these numbers belong to.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ RANGES = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """Costs in units of one splat in one tile. The defaults are an H200's, rounded."""
+    """Holds costs in units of one splat in one tile. The defaults are an H200's, rounded."""
 
-    saturating_warps: float = 12.0  # of a multiprocessor: with more resident, each is slower
-    start: float = 30.0  # to begin a tile that lists anything: its range, its first splats
-    chunk: float = 42.0  # lambda: to begin a chunk, and to write and add up its pixels
-    tail: float = 0.0  # beta: what the longest unit adds, as a share of it
-    second_walk: float = 1.0  # of a chunk's splats with an exact stop, beyond the first walk
-    training_walk: float = 1.0  # likewise, where the lists of the backward pass are written
+    saturating_warps: float = 12.0  # resident warps of a multiprocessor above which each is slower
+    start: float = 30.0  # cost of beginning a tile that is not empty: its range, its first splats
+    chunk: float = 42.0  # lambda: cost of beginning a chunk and of writing and adding up its pixels
+    tail: float = 0.0  # beta: cost that the longest unit adds, as a share of its own
+    second_walk: float = 1.0  # cost of a chunk's splat in the second walk of an exact stop
+    training_walk: float = 1.0  # the same in training, which writes the lists of the backward pass
 
     def clamped(self) -> Calibration:
-        """Each number within what can be: a measurement that was disturbed does little harm."""
+        """Limits each number to its possible range, so that a disturbed measurement does little harm."""
         values = {name: min(max(getattr(self, name), low), high) for name, (low, high) in RANGES.items()}
         return Calibration(**values)
 
 
 def calibration_path(gpu: str) -> Path:
-    """Where the numbers of a GPU of that name are kept."""
+    """Returns where the numbers of a GPU of that name are kept."""
     stem = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
     return cache_path() / "schedule" / f"{stem}.json"
 
 
 def store_calibration(gpu: str, calibration: Calibration) -> Path:
-    """Writes the numbers; plans made from then on use them. Returns where."""
+    """Writes the numbers, which later plans use. Returns the path."""
     path = calibration_path(gpu)
     try:
         cache_folder("schedule")
@@ -62,7 +62,7 @@ def store_calibration(gpu: str, calibration: Calibration) -> Path:
 
 @cache
 def stored_calibration(gpu: str) -> Calibration:
-    """The numbers of a GPU of that name; the defaults where there are none, or none that can be read."""
+    """Returns the numbers of a GPU of that name, or the defaults if there are none that can be read."""
     try:
         values = json.loads(calibration_path(gpu).read_text(encoding="utf-8"))
         return Calibration(**{name: float(values[name]) for name in RANGES}).clamped()

@@ -1,8 +1,12 @@
-"""Which blocks of work a frame's tiles become and in what order, and how unbalanced they are. Plain NumPy, no GPU.
+"""Decides which units of work a frame's tiles become and in what order, and measures how unbalanced they are.
 
-Tile counts in, figures and units of work out: the imbalance of a frame, the order in which tiles are handed out, which
-tiles are split into chunks of depth, and the two per-frame policies that decide it. The kernels decide the same on the
-GPU (cuda/source/schedule.cuh); tests hold the two together. What the units take on a machine: `simulator.py`.
+Takes tile counts; plain NumPy, no GPU. Computes
+- the imbalance of a frame;
+- the order in which tiles are handed out;
+- which tiles are split into chunks of depth, by fixed rules or by two rules with a cost model.
+
+The kernels decide the same on the GPU (cuda/source/schedule.cuh); tests compare the two. `simulator.py` estimates how
+long the units take on a machine.
 
 Ryu and Yoo, "Mitigating SM-level load imbalance in 3D Gaussian splatting on GPUs" (2026); Graham (1969) for the order.
 """
@@ -20,10 +24,11 @@ from splatscope.kernels.errors import InputError
 Int64 = NDArray[np.int64]
 
 BINS_PER_OCTAVE, BINS = 8, 256
-CHUNK_STEP = 32  # splats; lengths of chunks are multiples
-SEED_CHUNKS = (2, 4, 8, 16)  # what the published policy tries
-LEAST_CUT = 1024  # splats, where a bin ends: below, waiting for each other costs chunks more than they gain
-ORDER_GAIN = 0.03  # of a frame, by the model, which gives orders more than they are worth: of 10% in it half came
+CHUNK_STEP = 32  # splats; lengths of chunks are multiples of this
+SEED_CHUNKS = (2, 4, 8, 16)  # numbers of chunks that the published model tries
+LEAST_CUT = 1024  # splats, the end of a bin; below it, chunks cost more by waiting than they gain
+# The share of a frame that another order must gain by the model. The model overrates orders: of 10%, half was measured.
+ORDER_GAIN = 0.03
 ORDERS = ("grid", "lpt", "lpt_binned", "lpt_reverse")
 VARIANTS = ("grid", "lpt", "lpt_binned", "lpt_reverse", "all", "fixed", "catgs", "seed", "length")
 
@@ -33,12 +38,12 @@ VARIANTS = ("grid", "lpt", "lpt_binned", "lpt_reverse", "all", "fixed", "catgs",
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU as a scheduler sees it."""
+    """Describes a GPU as a scheduler sees it."""
 
     multiprocessors: int
-    blocks_each: int = 8  # resident on a multiprocessor: what registers and shared memory of the kernel leave room for
-    # Blocks that keep a multiprocessor busy: with fewer resident ones each runs at full speed, with more they share.
-    # None: as many as fit, so that each of them runs at its own speed (the model of the paper).
+    blocks_each: int = 8  # resident blocks of a multiprocessor, limited by the kernel's registers and shared memory
+    # How many blocks keep a multiprocessor busy. With fewer resident blocks each runs at full speed; with more they
+    # share. None: as many as fit, so that each always runs at full speed (the model of the paper).
     saturated_by: float | None = None
 
     def __post_init__(self) -> None:
@@ -50,17 +55,17 @@ class Machine:
 
     @property
     def workers(self) -> int:
-        """K: blocks that run at once."""
+        """Returns K: how many blocks run at once."""
         return self.multiprocessors * self.blocks_each
 
     @property
     def pace(self) -> float:
-        """Speed of a block on a full multiprocessor, over that of one alone."""
+        """Returns the speed of a block on a full multiprocessor, relative to a block alone."""
         return min(1.0, (self.saturated_by or self.blocks_each) / self.blocks_each)
 
     @property
     def speed(self) -> float:
-        """Work that all of it does in a unit of time, in which a block alone does 1."""
+        """Returns the work of the whole machine in the time in which a block alone does 1."""
         return self.workers * self.pace
 
 
@@ -74,14 +79,14 @@ MACHINES = {
 
 @dataclass(frozen=True)
 class CostModel:
-    """Costs in units of one splat in one tile."""
+    """Holds costs in units of one splat in one tile."""
 
-    chunk: float = 32.0  # lambda: to write and reduce one chunk's partial pixels
-    tail: float = 0.1  # beta: what the longest unit adds, as a share of it
-    least_gain: float = 0.1  # epsilon: below this share nothing is split
-    second_pass: float = 0.0  # of a split tile, over what it costs whole; an exact stop costs up to 1
-    start: float = 0.0  # of a whole tile that lists anything; of a chunk it is part of `chunk`
-    least_cut: int = LEAST_CUT  # splats: `length` leaves lighter tiles whole
+    chunk: float = 32.0  # lambda: cost of writing and adding up a chunk's pixels
+    tail: float = 0.1  # beta: cost that the longest unit adds, as a share of its own
+    least_gain: float = 0.1  # epsilon: nothing is split for a smaller share of the frame
+    second_pass: float = 0.0  # extra cost of a split tile, as a share of its own; an exact stop costs up to 1
+    start: float = 0.0  # cost of beginning a whole tile that is not empty; for a chunk it is part of `chunk`
+    least_cut: int = LEAST_CUT  # splats; `length` leaves lighter tiles whole
 
 
 # ---- Figures of a frame ----------------------------------------------------------------------------------------------
@@ -89,19 +94,19 @@ class CostModel:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """How uneven the tiles of a frame are. All 0 for a frame without splats."""
+    """Measures how uneven the tiles of a frame are. All numbers are 0 for a frame without splats."""
 
     total: int  # N_total, splats over all tiles
     heaviest: int  # N_1
-    share: float  # N_total / K, what each block would get at best
-    ratio: float  # N_1 over that share: above 1 the heaviest tile outlasts the rest
+    share: float  # N_total / K, an even share for each block
+    ratio: float  # N_1 over the share; above 1 the heaviest tile outlasts the rest
     max_over_mean: float
-    gini: float  # 0 all alike … 1 all in one tile
+    gini: float  # 0: all tiles alike … 1: all splats in one tile
     idle_area: float  # share of the machine's time that stays idle in the best order of whole tiles
 
 
 def imbalance(counts: Any, machine: Machine) -> Imbalance:
-    """The figures of tile counts [T] or [Ty, Tx]. Raises InputError for what cannot be counts."""
+    """Returns the imbalance of tile counts [T] or [Ty, Tx]. Raises InputError for values that cannot be counts."""
     counts = _checked(counts)
     total, heaviest, workers = int(counts.sum()), int(counts.max(initial=0)), machine.workers
     if total == 0:
@@ -130,13 +135,13 @@ def _checked(counts: Any) -> Int64:
 
 
 def work_bin(counts: Any) -> Int64:
-    """Logarithmic bin of each count, eight an octave, 0 for an empty tile; as the GPU has it."""
+    """Returns the logarithmic bin of each count, eight an octave, 0 for an empty tile; as on the GPU."""
     bits = np.asarray(counts, np.float32).view(np.int32).astype(np.int64)
     return np.where(bits == 0, 0, np.minimum((bits >> 20) - 127 * BINS_PER_OCTAVE + 1, BINS - 2))
 
 
 def tile_order(counts: Any, order: str) -> Int64:
-    """Tile numbers [T] as they are handed out. Equal ones keep the order of the grid."""
+    """Returns tile numbers [T] in the order they are handed out. Tiles of equal count keep the order of the grid."""
     counts = _checked(counts)
     if order == "grid":
         return np.arange(counts.size)
@@ -154,25 +159,25 @@ def tile_order(counts: Any, order: str) -> Int64:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """How many chunks each tile becomes, and what the model says of it."""
+    """Holds how many chunks each tile becomes, and the model's cost."""
 
     chunks: Int64  # [T] 1 for a tile that stays whole
-    cost: float  # by the model, in splats
+    cost: float  # of the frame by the model, in splats
     cost_whole: float  # of the frame without chunks
 
     @property
     def tiles(self) -> int:
-        """h: how many tiles are split."""
+        """Returns h: how many tiles are split."""
         return int((self.chunks > 1).sum())
 
 
 def chunk_length(count: int, chunks: int) -> int:
-    """Splats of each chunk but the last of a tile of `count` in `chunks` parts."""
+    """Returns the splats of each chunk but the last of a tile of `count` splats in `chunks` parts."""
     return CHUNK_STEP * -(-count // (chunks * CHUNK_STEP))
 
 
 def _cost(total: Any, longest: Any, workers: float, pace: float, model: CostModel) -> Any:
-    """What a frame takes: all blocks busy, and then those that are left, which are faster by then.
+    """Returns the cost of a frame: first all blocks are busy, then only those left, which run faster.
 
     With a pace of 1 this is the paper's equation 6, max(total / K, longest) + beta longest.
     """
@@ -181,18 +186,18 @@ def _cost(total: Any, longest: Any, workers: float, pace: float, model: CostMode
 
 
 def unsplit(counts: Any, machine: Machine, model: CostModel) -> Split:
-    """All tiles whole."""
+    """Returns a split in which all tiles stay whole."""
     counts = _checked(counts)
     cost = float(_cost(counts.sum(), counts.max(initial=0), machine.workers, machine.pace, model))
     return Split(np.ones_like(counts), cost, cost)
 
 
 def seed_policy(counts: Any, machine: Machine, model: CostModel, tries: tuple[int, ...] = SEED_CHUNKS) -> Split:
-    """The h heaviest tiles in k chunks each, by the published cost model; none where it gains less than epsilon."""
+    """Splits the h heaviest tiles into k chunks each by the published cost model; none if the gain is below epsilon."""
     counts, machine = _checked(counts), replace(machine, saturated_by=None)
     whole = unsplit(counts, machine, model)
     order = np.argsort(-counts, kind="stable")
-    ranked = np.append(counts[order], 0)  # N_1 >= N_2 >= …, and nothing after the last
+    ranked = np.append(counts[order], 0)  # N_1 >= N_2 >= …, and 0 after the last
     best_cost, best = whole.cost, (0, 1)
     split = np.arange(counts.size + 1)
     for k in tries:
@@ -210,11 +215,12 @@ def seed_policy(counts: Any, machine: Machine, model: CostModel, tries: tuple[in
 
 
 def length_policy(counts: Any, machine: Machine, model: CostModel, room: int = 1 << 31) -> Split:
-    """All tiles above a cut in chunks of one length, the cut by the same cost model; at most `room` chunks.
+    """Splits all tiles above a cut into chunks of one length, into at most `room` chunks. The same cost model finds the
+    cut.
 
-    A number of chunks for all does not do on a large GPU where one tile holds far more than the next: the length does.
-    A chunk that is walked twice is that much shorter, so that it takes no longer than the tiles that stay whole. Cuts
-    are where logarithmic bins end, so that a histogram is all that need be known.
+    One number of chunks for all tiles is not enough on a large GPU if one tile holds far more than the next; one length
+    is. A chunk that is walked twice is shorter in proportion, so that it takes no longer than the tiles that stay
+    whole. Cuts are the ends of logarithmic bins, so that a histogram is all the data needed.
     """
     counts = _checked(counts)
     whole, share = unsplit(counts, machine, model), counts.sum() / machine.workers
@@ -236,10 +242,11 @@ def length_policy(counts: Any, machine: Machine, model: CostModel, room: int = 1
 
 
 def keeps_grid(counts: Any, machine: Machine, model: CostModel) -> bool:
-    """Whether `length` leaves a frame as it lies: nothing can be split, and no order gains `ORDER_GAIN` of it.
+    """Returns true if `length` keeps the grid order: nothing can be split, and no order gains `ORDER_GAIN` of the
+    frame.
 
-    As they lie, each tile is taken to begin when an even share of those before it is done. No order ends before the
-    heaviest tile does, nor before all have had their share.
+    In grid order, each tile is assumed to begin when an even share of the tiles before it is done. No order ends
+    before its heaviest tile, nor before every worker has done an even share.
     """
     counts, workers = _checked(counts), machine.workers
     total, heaviest = int(counts.sum()), int(counts.max(initial=0))
@@ -251,13 +258,13 @@ def keeps_grid(counts: Any, machine: Machine, model: CostModel) -> bool:
 
 
 def bin_ends() -> list[float]:
-    """The least count that is beyond each bin, from bin 1 on."""
+    """Returns the least count above each bin, from bin 1 on."""
     bits = ((127 * BINS_PER_OCTAVE + np.arange(1, BINS - 1)) << 20).astype(np.int32)
     return bits.view(np.float32).astype(np.float64).tolist()
 
 
 def cut_length(cut: float, model: CostModel) -> int:
-    """Splats of a chunk that takes as long as a whole tile of `cut`."""
+    """Returns the splats of a chunk that takes as long as a whole tile of `cut` splats."""
     return max(CHUNK_STEP, int(cut / (1 + model.second_pass)) // CHUNK_STEP * CHUNK_STEP)
 
 
@@ -266,7 +273,7 @@ def cut_length(cut: float, model: CostModel) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What blocks of a GPU take, in the order they are handed out."""
+    """Holds the units that blocks of a GPU take, in the order they are handed out."""
 
     tile: Int64  # [U]
     chunk: Int64  # [U] number within its tile, from the front
@@ -277,7 +284,7 @@ class Units:
 
 
 def units_of(counts: Any, split: Split, order: str, model: CostModel, chunks_last: bool = False) -> Units:
-    """Units of tiles of which some are split: first the first chunks of all, then the second ones, then whole tiles."""
+    """Returns the units of split tiles and then of whole tiles: all first chunks, then all second chunks, and so on."""
     counts = _checked(counts)
     whole = tile_order(counts, order)
     whole = whole[split.chunks[whole] <= 1]
@@ -303,12 +310,12 @@ def units_of(counts: Any, split: Split, order: str, model: CostModel, chunks_las
 def variant(
     name: str, counts: Any, machine: Machine, model: CostModel | None = None, h: int = 16, k: int = 16
 ) -> Units:
-    """The units of a named way to schedule; `all` and `fixed` take k chunks, `fixed` of the h heaviest tiles."""
+    """Returns the units of a named schedule. `all` and `fixed` take k chunks; `fixed` splits the h heaviest tiles."""
     counts, model = _checked(counts), model or CostModel()
     whole = unsplit(counts, machine, model)
     if name in ORDERS:
         return units_of(counts, whole, name, model)
-    if name == "catgs":  # tiles above twice the mean in chunks of the mean, after the others (Zhang et al. 2026)
+    if name == "catgs":  # tiles above twice the mean, in chunks of the mean, after the others (Zhang et al. 2026)
         mean = max(counts.mean() if counts.size else 0.0, 1.0)
         chunks = np.where(counts > 2 * mean, np.ceil(counts / mean).astype(np.int64), 1)
         return units_of(counts, Split(chunks, whole.cost, whole.cost), "grid", model, chunks_last=True)

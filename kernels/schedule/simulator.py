@@ -1,8 +1,8 @@
-"""Runs units of work on a model of a GPU: makespan, who is busy when, and the least it could take.
+"""Runs units of work on a model of a GPU: the makespan, which multiprocessor is busy when, and a lower bound.
 
-List scheduling: units are handed out in their order, each to the next place that is free. Time is in the units of
-work: one splat in one tile by a block at full speed. A model: it knows nothing of caches, of early stops, or of what
-one splat costs more than another. Units and policies: `rules.py`.
+List scheduling: each unit in turn goes to the next free place. The unit of time is that of work: one splat in one tile
+by a block at full speed. The model ignores caches, early stops and differences in the cost of splats. `rules.py` makes
+the units.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SimulatedSchedule:
-    """When each unit ran, and on which multiprocessor."""
+    """Holds when each unit ran, and on which multiprocessor."""
 
     machine: Machine
     start: Float64  # [U]
@@ -31,31 +31,31 @@ class SimulatedSchedule:
 
     @property
     def makespan(self) -> float:
-        """When the last unit ends."""
+        """Returns when the last unit ends."""
         return float(self.end.max(initial=0.0))
 
     @property
     def lower_bound(self) -> float:
-        """No order of these units takes less than the longest of them, nor than all of them at the machine's speed."""
+        """Returns the least time of any order: the longest unit, or all units at the machine's full speed."""
         return max(float(self.work.max(initial=0.0)), float(self.work.sum()) / self.machine.speed)
 
     @property
     def idle_area(self) -> float:
-        """Share of what the machine could have done until the makespan that it did not."""
+        """Returns the unused share of the machine's capacity until the makespan."""
         return 1 - float(self.work.sum()) / (self.machine.speed * self.makespan) if self.makespan else 0.0
 
     @property
     def sm_activity(self) -> float:
-        """Share of the time in which a multiprocessor has at least one block, mean over all of them (the paper's)."""
+        """Returns the share of time in which a multiprocessor has a block, mean over all (the paper's definition)."""
         spans = self._busy_spans()
         busy = float((spans[1] - spans[0]).sum())
         return busy / (self.machine.multiprocessors * self.makespan) if self.makespan else 0.0
 
     def activity(self, bins: int = 100) -> Float64:
-        """Share of multiprocessors that have a block, over `bins` equal parts of the makespan. [bins]"""
+        """Returns the share of multiprocessors that have a block, over `bins` equal parts of the makespan. [bins]"""
         edges = np.linspace(0.0, self.makespan or 1.0, bins + 1)
         starts, ends = self._busy_spans()
-        # Busy time before each edge: spans that began before it, less what they go on beyond it.
+        # Busy time before each edge: spans that began before it, minus their parts behind it.
         busy = np.zeros(bins + 1)
         for edges_of, sign in ((np.sort(starts), 1.0), (np.sort(ends), -1.0)):
             before = np.searchsorted(edges_of, edges)
@@ -64,9 +64,9 @@ class SimulatedSchedule:
         return np.diff(busy) / np.diff(edges) / self.machine.multiprocessors
 
     def _busy_spans(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """(starts, ends) of the spans in which some multiprocessor has a block."""
+        """Returns (starts, ends) of the spans in which a multiprocessor has a block."""
         order = np.lexsort((self.start, self.multiprocessor))
-        # Multiprocessors one after the other on one axis: a span never reaches into the next one's.
+        # Puts the multiprocessors one after the other on one axis, where spans of one never reach the next.
         shift = self.multiprocessor[order] * (self.makespan + 1.0)
         starts, ends = self.start[order] + shift, np.maximum.accumulate(self.end[order] + shift)
         opens = np.ones(len(order), bool)
@@ -86,8 +86,8 @@ def simulate(work: Any, machine: Machine) -> SimulatedSchedule:
 
 
 def _hand_out(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:
-    """K equal workers."""
-    # Of those free at the same time the first; blocks go round the multiprocessors as the hardware deals them.
+    """Hands out units to K equal workers."""
+    # Of workers free at the same time the first is next. Blocks go round the multiprocessors, as on the hardware.
     free = [(0.0, worker) for worker in range(min(machine.workers, len(work)))]
     for unit, amount in enumerate(work.tolist()):
         now, worker = free[0]
@@ -96,11 +96,11 @@ def _hand_out(work: Float64, machine: Machine, start: Float64, end: Float64, pla
 
 
 def _hand_out_shared(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:
-    """Blocks of a multiprocessor share what it can do once more than `saturated_by` are resident."""
+    """Hands out units to multiprocessors whose blocks share its speed once more than `saturated_by` are resident."""
     saturated, count = machine.saturated_by or 1.0, machine.multiprocessors
-    served = [0.0] * count  # what each resident block of it has got since time 0
-    since = [0.0] * count  # when that was
-    resident: list[list[tuple[float, int]]] = [[] for _ in range(count)]  # (served at its end, unit)
+    served = [0.0] * count  # work done by each of its resident blocks since time 0
+    since = [0.0] * count  # the time of `served`
+    resident: list[list[tuple[float, int]]] = [[] for _ in range(count)]  # (`served` at the unit's end, unit)
     events: list[tuple[float, int]] = []  # (next end, multiprocessor)
     amounts = work.tolist()
 

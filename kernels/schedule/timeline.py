@@ -1,9 +1,8 @@
-"""What really ran when: the units of one frame as its kernels recorded them, and what follows from that.
+"""Keeps what ran when: the units of one frame as its kernels recorded them, and figures computed from them.
 
-A `Recording` is made from what blocks of a GPU wrote (cuda/source/dispatch.cuh, `UnitRecord`) or from what the threads
-of the CPU backend did. From it: SM activity as the paper defines it, the idle tail, figures of each tile, and how far
-the simulator is from what happened. Plain NumPy; nothing is launched here. The model it is held against:
-`simulator.py`. Files of it: app/engine/schedule_view.py.
+A `Recording` is made from the `UnitRecord`s of a GPU (cuda/source/dispatch.cuh) or from the records of the CPU
+backend's threads. It gives SM activity as the paper defines it, the idle tail, figures of each tile, and the errors of
+the simulator (`simulator.py`). Plain NumPy; launches nothing. app/engine/schedule_view.py writes it to files.
 """
 
 from __future__ import annotations
@@ -19,67 +18,67 @@ from splatscope.kernels.schedule.rules import CostModel, Int64, Machine
 from splatscope.kernels.schedule.simulator import Float64, SimulatedSchedule, simulate
 
 MULTIPROCESSOR, THREAD = "SM", "thread"
-RECORDED = ("multiprocessor", "block", "listed", "walked", "again")  # as `UnitRecord` has them, too
+RECORDED = ("multiprocessor", "block", "listed", "walked", "again")  # named as in `UnitRecord`
 TileFigure = Literal["listed", "walked", "depth", "time", "chunks"]
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One frame. Units in the order in which they began; a unit is a whole tile, or a chunk of one."""
+    """Holds one frame: its units in the order in which they began. A unit is a whole tile, or a chunk of one."""
 
-    machine: Machine  # that ran it; threads count as multiprocessors with a block each
-    place: str  # what a multiprocessor is called: SM or thread
-    clock: str  # what `cycles` are: cycles of an SM's clock, or ns
+    machine: Machine  # that drew the frame; threads count as multiprocessors with one block
+    place: str  # name of a multiprocessor: SM or thread
+    clock: str  # unit of `cycles`: cycles of an SM's clock, or ns
     tiles: tuple[int, int]  # (Ty, Tx)
     tile: Int64  # [U]
     chunk: Int64  # [U] number within its tile, from the front
     parts: Int64  # [U] chunks of its tile, 1 for a whole one
     multiprocessor: Int64  # [U]
-    block: Int64  # [U] which of the launch
-    start: Float64  # [U] ns after the first
+    block: Int64  # [U] block of the launch
+    start: Float64  # [U] ns after the first start
     end: Float64  # [U] ns
     cycles: Float64  # [U] from beginning to end
-    listed: Int64  # [U] splats of its list
-    walked: Int64  # [U] of them gone through before all pixels had ended; whole batches
-    again: Int64  # [U] gone through a second time, for an exact stop
+    listed: Int64  # [U] splats in its list
+    walked: Int64  # [U] splats visited until all pixels had ended; whole batches
+    again: Int64  # [U] splats visited a second time, for an exact stop
 
     def __len__(self) -> int:
         return len(self.tile)
 
     @cached_property
     def timeline(self) -> SimulatedSchedule:
-        """As the simulator has it: SM activity, makespan."""
+        """Returns the recording as a simulated schedule, with SM activity and makespan."""
         return SimulatedSchedule(self.machine, self.start, self.end, self.multiprocessor, self.end - self.start)
 
     @cached_property
     def activity(self) -> float:
-        """Share of the time in which a multiprocessor has at least one block, mean over all of them."""
+        """Returns the share of the time in which a multiprocessor has at least one block, mean over all of them."""
         return self.timeline.sm_activity
 
     @cached_property
     def last_ends(self) -> Float64:
-        """When each multiprocessor has nothing more to do, ns; 0 for one that never had. [multiprocessors]"""
+        """Returns when each multiprocessor's last unit ends, ns; 0 for one without units. [multiprocessors]"""
         ends = np.zeros(self.machine.multiprocessors)
         np.maximum.at(ends, self.multiprocessor, self.end)
         return ends
 
     @property
     def tail_begins(self) -> float:
-        """When the first multiprocessor has run out of work, ns."""
+        """Returns when the first multiprocessor has run out of work, ns."""
         return float(self.last_ends.min())
 
     @property
     def idle_tail(self) -> float:
-        """Share of all multiprocessors' time that comes after their own last unit."""
+        """Returns the share of all multiprocessors' time after their own last unit."""
         makespan = self.timeline.makespan
         return float((makespan - self.last_ends).mean() / makespan) if makespan else 0.0
 
     @cached_property
     def hand_over(self) -> float:
-        """How long a place for a block stands empty between two units while there are more, mean, ns.
+        """Returns how long a place for a block stays empty between two units while more are waiting: mean, ns.
 
-        The k-th unit to begin on a multiprocessor, beyond those that it has places for, takes the place of the first
-        that is not taken yet.
+        The first units of a multiprocessor fill its places. Each later unit takes the place that became free first and
+        is not taken yet.
         """
         places, gaps = self.machine.blocks_each, [np.zeros(0)]
         for own in np.split(np.argsort(self.multiprocessor, kind="stable"), self._borders):
@@ -90,11 +89,14 @@ class Recording:
 
     @property
     def _borders(self) -> Int64:
-        """Where units sorted by multiprocessor change it."""
+        """Returns where units sorted by multiprocessor change to another one."""
         return np.flatnonzero(np.diff(np.sort(self.multiprocessor))) + 1
 
     def per_tile(self, figure: TileFigure) -> NDArray[np.int32]:
-        """A figure of each tile, [Ty, Tx]; chunks of a tile add up. `depth` is the share gone through, in percent."""
+        """Returns a figure of each tile, [Ty, Tx]; chunks of a tile are added up.
+
+        `depth` is the share of the list that was visited, in percent.
+        """
         if figure not in self._per_tile:
             self._per_tile[figure] = self._figure(figure)
         return self._per_tile[figure]
@@ -122,9 +124,9 @@ class Recording:
 def recording_of_gpu(
     records: NDArray[Any], chunks: NDArray[Any], epoch: int, tiles: tuple[int, int], machine: Machine
 ) -> Recording:
-    """Decodes `UnitRecord`s: those of tiles, then those of chunks [T + C]; `chunks` are `Chunk`s [C].
+    """Decodes `UnitRecord`s [T + C], of tiles and then of chunks; `chunks` are `Chunk`s [C].
 
-    Units that did not run in this frame carry another epoch.
+    Records of units that did not run in this frame have another epoch.
     """
     tile_count = tiles[0] * tiles[1]
     places = np.flatnonzero(records["epoch"] == epoch)
@@ -138,7 +140,7 @@ def recording_of_gpu(
     clocks = np.stack([records["clock_start"], records["clock_end"]]).astype(np.int64)
     stamps = np.stack([records["ns_start"], records["ns_end"]]).astype(np.int64)
     sms = columns["multiprocessor"]
-    if sms.size and sms.max() >= machine.multiprocessors:  # ids may have gaps where some are switched off
+    if sms.size and sms.max() >= machine.multiprocessors:  # ids may have gaps if some are switched off
         machine = replace(machine, multiprocessors=int(sms.max()) + 1)
     start, end = common_time(clocks, stamps, sms)
     order = np.argsort(start, kind="stable")
@@ -157,10 +159,11 @@ def recording_of_gpu(
 
 
 def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Float64]:
-    """(starts, ends) [U] in ns after the first start, of clocks that are each multiprocessor's own.
+    """Returns (starts, ends) [U] in ns after the first start, from clocks of which each multiprocessor has its own.
 
-    `clocks` [2, U] count cycles from some beginning of each `place`; `stamps` [2, U] are a timer that all share but
-    that moves in coarse steps. One rate and an offset for each place are fitted; durations are the clocks'.
+    `clocks` [2, U] count cycles from an unknown start for each `place`. `stamps` [2, U] are of a timer that all share,
+    but that moves in coarse steps. One rate, and an offset for each place, are fitted. Durations are those of the
+    clocks.
     """
     if clocks.shape[1] == 0:
         return np.zeros(0), np.zeros(0)
@@ -168,7 +171,7 @@ def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Fl
     stamps = stamps - stamps.min()
     first = np.full(len(places), np.iinfo(np.int64).max)
     np.minimum.at(first, index, clocks.min(axis=0))
-    cycles = (clocks - first[index]).astype(np.float64)  # small numbers before they become floats
+    cycles = (clocks - first[index]).astype(np.float64)  # made small before they become floats
     own = cycles * _rate(cycles, stamps.astype(np.float64), index, len(places))
     # A stamp is the true time rounded down by up to a step, so each bounds the offset of its place from both sides.
     steps = np.diff(np.unique(stamps))
@@ -183,7 +186,7 @@ def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Fl
 
 
 def _rate(cycles: Float64, stamps: Float64, index: Int64, places: int) -> float:
-    """ns per cycle: one slope through the points of all places, each about its own middle."""
+    """Returns ns per cycle: one slope through the points of all places, each about its own mean."""
     counts = 2.0 * np.bincount(index, minlength=places)
     x, y = (
         values - (np.bincount(index, values.sum(axis=0), places) / counts)[index][None] for values in (cycles, stamps)
@@ -194,7 +197,7 @@ def _rate(cycles: Float64, stamps: Float64, index: Int64, places: int) -> float:
 
 
 def recording_of_threads(units: Int64, listed: Int64, tiles: tuple[int, int], threads: int) -> Recording:
-    """Of the CPU backend: `units` [T, 4] are beginning and end in ns, thread, entries gone through."""
+    """Makes the recording of the CPU backend. `units` [T, 4] are start and end in ns, thread, entries visited."""
     tile = np.argsort(units[:, 0], kind="stable")
     start, end, place, walked = units[tile].T
     start, end = ((values - start[0]).astype(np.float64) for values in (start, end))
@@ -209,21 +212,22 @@ def recording_of_threads(units: Int64, listed: Int64, tiles: tuple[int, int], th
 
 @dataclass(frozen=True)
 class Check:
-    """One way of predicting a recorded frame, and how far it was off."""
+    """Holds one prediction of a recorded frame, and its errors."""
 
     name: str
-    makespan_error: float  # predicted over recorded, less 1
+    makespan_error: float  # predicted over recorded, minus 1
     activity: float  # predicted
-    activity_error: float  # predicted less recorded
+    activity_error: float  # predicted minus recorded
 
 
 def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check, ...]:
-    """The simulator against what happened, given three kinds of work for units in the order in which they began.
+    """Compares the simulator with the recording, for three kinds of work; units in the order in which they began.
 
-    `durations`: what each unit took, so that only the handing out is checked. `walked` and `listed`: splats gone
-    through, or of the lists as the policy sees them, and what `costs` says that beginning a tile or a chunk takes; a
-    splat then costs what makes all blocks busy for as long as they were. A place stands empty for `hand_over` after
-    each unit, as it did.
+    - `durations`: each unit's recorded time, so that only the handing out is checked.
+    - `walked` and `listed`: splats visited, or splats listed as the rules see them, plus the `costs` of beginning a
+      tile or a chunk. The cost of a splat is fitted, so that all blocks are busy for as long as they were.
+
+    A place stays empty for `hand_over` after each unit, as recorded.
     """
     machine, real = recording.machine, recording.timeline
     if not len(recording) or not real.makespan:
@@ -245,9 +249,11 @@ def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check,
 
 
 def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[SimulatedSchedule, float]:
-    """(units of `work` on a machine, ns that one of it stands for), such that places are taken as long as they were.
+    """Returns units of `work` on a machine, and how many ns one of work is, so that places are taken as long as they
+    were.
 
-    The time between two units is part of the first one, in units of work, and so is found together with the scale.
+    The time between two units counts as part of the first one, in units of work, so it is found together with the
+    scale.
     """
     taken = float((recording.end - recording.start + recording.hand_over).sum())
     model, scale = simulate(work, machine), 0.0
@@ -256,13 +262,13 @@ def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[Simu
         scale = taken / busy if busy else 0.0
         if not scale or not recording.hand_over:
             break
-        pace = float(work.sum()) / busy  # of a unit among others
+        pace = float(work.sum()) / busy  # speed of a unit among others
         model = simulate(work + recording.hand_over / scale * pace, machine)
     return model, scale
 
 
 def lanes(recording: Recording) -> Int64:
-    """A row for each unit among those of its multiprocessor, so that no two in a row overlap. [U]"""
+    """Returns a row for each unit among those of its multiprocessor, so that no two units in a row overlap. [U]"""
     rows = np.zeros(len(recording), np.int64)
     free: dict[int, list[float]] = {}
     for unit, (place, start, end) in enumerate(

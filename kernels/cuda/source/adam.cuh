@@ -1,21 +1,24 @@
-// Adam (Kingma and Ba 2015) over all parameters of all Gaussians in one launch, and the statistics of density control.
+// Steps Adam (Kingma and Ba 2015) over all parameters of all Gaussians in one launch, and collects the statistics of
+// density control.
 //
 // The arithmetic is that of kernels/cpu/adam.py: no weight decay, and a Gaussian that was not seen moves by its
-// momentum. A number whose gradient is not finite stays as it was, its moments too, and is counted. Nothing happens in
-// a step that was refused (step.cuh).
+// momentum. A number whose gradient is not finite keeps its value and its moments, and is counted. Nothing happens in a
+// step that was refused (step.cuh).
 //
-// `adam` takes gradients from arrays: 256 threads a block, ADAM_QUADS times four numbers a thread; blocks are dealt out
-// to the arrays, harmonics first, and the last ones to the statistics, a Gaussian a thread. No shared memory. It moves
-// 28 bytes a number: parameter, both moments, and the gradient read. Rows of harmonics above the degree in use have no
-// gradient and no moments yet, so that they would not move, and are left out. Harmonics and their gradients are in
-// sh_dtype (sh_words.cuh). Without arrays of gradients project_backward_adam.cuh calls `adam_quad` and its like itself:
-// read it next.
+// `adam` takes gradients from arrays. 256 threads a block, ADAM_QUADS times four numbers a thread. Blocks are divided
+// over the arrays, harmonics first; the last blocks collect the statistics, a thread a Gaussian. No shared memory. It
+// moves 28 bytes for each number: parameter, both moments, and the gradient, which is only read. Rows of harmonics
+// above the degree in use are left out: they have no gradient and no moments yet, so they would not move. Harmonics and
+// their gradients are stored as sh_dtype says (sh_words.cuh).
+//
+// Where no arrays hold the gradients, project_backward_adam.cuh calls `adam_quad` and its siblings itself: read it
+// next.
 #pragma once
 #include "lazy.cuh"
 #include "sh_words.cuh"
 
 constexpr int ADAM_THREADS = 256;
-constexpr unsigned ADAM_QUADS = 1;  // that a thread has under way
+constexpr unsigned ADAM_QUADS = 1;  // quads that a thread works on at the same time
 constexpr unsigned ADAM_CHUNK = ADAM_THREADS * ADAM_QUADS;
 
 struct AdamArgs {
@@ -53,15 +56,16 @@ struct AdamArgs {
 
 struct AdamConstants {
     float first_gain, beta2, second_gain, second_scale, epsilon;
-    float first_scale;  // to be multiplied into a rate
+    float first_scale;  // the caller multiplies it into the learning rate
 };
 __device__ __forceinline__ AdamConstants adam_constants(const StepInputs& inputs, const StepState& state) {
     return {float(1.0 - inputs.beta1), float(inputs.beta2), float(1.0 - inputs.beta2), state.second_scale,
             inputs.epsilon, state.first_scale};
 }
 
-// Returns whether the gradient was finite. `rate` is the learning rate times first_scale. Root and reciprocal are one
-// instruction each, 3 ulp together; below 1e-38 the root is 0, where epsilon is all that counts.
+// Steps one number. Returns true if its gradient was finite. `rate` is the learning rate times first_scale. Root and
+// reciprocal are one instruction each, with an error of 3 ulp together. Below 1e-38 the root is 0; there only epsilon
+// matters.
 __device__ __forceinline__ bool adam_number(float& value, float& first, float& second, float gradient, float rate,
                                             const AdamConstants& c) {
     const float m = fmaf(gradient - first, c.first_gain, first);
@@ -74,7 +78,8 @@ __device__ __forceinline__ bool adam_number(float& value, float& first, float& s
     return is_good;
 }
 
-// Four numbers. Returns how many had a gradient that was not finite. `rate` is of the last, `first_rate` of the others.
+// Steps four numbers. Returns how many gradients were not finite. `rate` is for the last number, `first_rate` for the
+// first three.
 __device__ __forceinline__ unsigned adam_quad(float4& value, float4& first, float4& second, float4 gradient,
                                               float first_rate, float rate, const AdamConstants& c) {
     unsigned bad = !adam_number(value.x, first.x, second.x, gradient.x, first_rate, c);
@@ -86,7 +91,7 @@ __device__ __forceinline__ unsigned adam_quad(float4& value, float4& first, floa
 
 // ---- Penalties ------------------------------------------------------------------------------------------------------
 
-// Gradients of penalties on the opacities and on the half axes, by the raw parameters.
+// Gradients of the penalties on opacities and on half axes, by the raw parameters.
 __device__ __forceinline__ float opacity_pull(float logit, float penalty) {
     const float opacity = quotient_approx(1.0f, 1.0f + exp2_approx(-LOG2_E * clamped(logit, -80.0f, 80.0f)));
     return penalty * opacity * (1.0f - opacity);
@@ -95,7 +100,7 @@ __device__ __forceinline__ float scale_pull(float log_scale, float penalty) { re
 
 // ---- Statistics -----------------------------------------------------------------------------------------------------
 
-// Adds a visible Gaussian's pull. NDC units, so that it does not depend on the size of the image.
+// Adds to the pull of a visible Gaussian, in NDC units, so that it does not depend on the size of the image.
 __device__ __forceinline__ void add_statistics(const Frame& frame, float* pull, int* seen, size_t n, float2 mean2d) {
     const float x = 0.5f * float(frame.width) * mean2d.x, y = 0.5f * float(frame.height) * mean2d.y;
     pull[n] += sqrtf(fmaf(x, x, y * y));
@@ -104,13 +109,13 @@ __device__ __forceinline__ void add_statistics(const Frame& frame, float* pull, 
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
-// What a block works on: an array of `length` numbers in rows of 48, of which the first 4 `columns` are gone through.
-// Arrays without harmonics are taken as such rows, too, all columns in use.
+// The array a block works on: `length` numbers in rows of 48, of which the first 4 `columns` are stepped. Arrays
+// without harmonics are treated as such rows too, with all columns in use.
 struct AdamArray {
     float *value, *first, *second;
     const float* gradient;
     unsigned gaussians, columns, length_per_gaussian;
-    float first_rate, rate;  // of the first three numbers of a row, and of the others
+    float first_rate, rate;  // for the first three numbers of a row, and for the others
     AdamArrayName name;
     float penalty;
 };
@@ -120,7 +125,7 @@ __device__ __forceinline__ float with_penalty(const AdamArray& a, float gradient
 }
 __device__ __forceinline__ unsigned chunks_of(unsigned quads) { return ceil_div(quads, ADAM_CHUNK); }
 
-// One chunk. The last quad of an array may stick out over its end.
+// Steps one chunk. The last quad of an array may reach beyond its end.
 __device__ __forceinline__ void adam_chunk(const AdamArray& a, unsigned chunk, StepState& state,
                                            const AdamConstants& c) {
     float4 value[ADAM_QUADS], first[ADAM_QUADS], second[ADAM_QUADS], gradient[ADAM_QUADS];
@@ -162,10 +167,10 @@ __device__ __forceinline__ void adam_chunk(const AdamArray& a, unsigned chunk, S
             }
         }
     }
-    if (bad) atomicAdd(&state.skipped[int(a.name)], bad);  // hardly ever
+    if (bad) atomicAdd(&state.skipped[int(a.name)], bad);  // rare
 }
 
-// One chunk of harmonics that are kept in halves; rows have no loose ends.
+// Steps one chunk of harmonics that are kept in halves. Their rows are whole quads.
 template <ShDtype D>
 __device__ __forceinline__ void adam_halves(const AdamArgs& args, unsigned chunk, unsigned columns) {
     static_assert(ADAM_QUADS == 1);
@@ -189,7 +194,7 @@ __device__ __forceinline__ void adam_halves(const AdamArgs& args, unsigned chunk
     if (bad) atomicAdd(&args.state->skipped[int(AdamArrayName::sh)], bad);
 }
 
-// Six blocks on a multiprocessor; with halves to take apart, as many would spill on Ampere.
+// Six blocks on a multiprocessor, except for harmonics in halves, which would spill registers on Ampere with six.
 template <ShDtype D>
 __global__ void __launch_bounds__(ADAM_THREADS, IS_NARROW<D> ? 5 : 6) adam(AdamArgs args) {
     const Frame& frame = *args.frame;

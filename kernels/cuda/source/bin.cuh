@@ -1,21 +1,25 @@
-// From splats in depth order to the list of each tile.
+// Lists splats by tile: makes a (tile, slot) pair for every tile of every splat, in depth order.
 //
-// Every (splat, tile) pair gets a place, splat after splat in depth order: its tile is a sort key there, and the
-// splat's slot the payload. Splats differ by thousands in how many tiles they have, and the largest stand together at
-// the front, so work is shared by places, not by splats:
-// `offsets` sums the tile counts, which project.cuh made, over all splats before (look-back, scan.cuh), puts what emit
-// needs to know of splats side by side in depth order, and notes for every CHUNK places the splat that has the first of
-// them. 256 threads a block, a part of 8 × 256 splats each, by ticket. Shared: 48 bytes.
-// `emit` fills a chunk at a time: 256 threads a block, blocks take chunks in turns. Threads take splats that have
-// places in the chunk: a thread turns the bits of its splat into tiles, or the warp together those of one with many;
-// the tiles of a splat without bits are found again, with the function that counted them (tiles.cuh), by the warp, a
-// lane a tile row. Tiles and slots are gathered in shared memory and written side by side. Blocks also count the digits
-// of the keys, so that the sort (sort.cuh) needs no histogram of its own. Shared: 8 KB, and 1 KB a byte of the key.
+// Each pair gets a place in an array, splat after splat in depth order. The tile is the pair's sort key and the splat's
+// slot its payload. Splats differ by a factor of thousands in their number of tiles, and the largest are next to each
+// other at the front. Work is therefore divided by places, not by splats.
 //
-// Where the pairs do not fit the capacity, the flag is set, the frame has 0 pairs and the wanted number stands in it.
+// `offsets` sums the tile counts (from project.cuh) over all preceding splats by look-back (scan.cuh). It writes the
+// data that `emit` needs of each splat side by side in depth order, and notes for every CHUNK places which splat has
+// the first of them. 256 threads a block, which takes a part of 8 × 256 splats by ticket. Shared memory: 48 bytes.
 //
-// Policy: bounds, as in project.cuh; key_bytes, 2 up to 65,536 tiles, 4 beyond, 8 for keys tile << 32 | depth bits
-// of splats that were not sorted before (`order` is then null: slot order). Read ranges.cuh next.
+// `emit` fills a chunk of places at a time. 256 threads a block; blocks take chunks in turns. Each thread takes a splat
+// that has places in the chunk.
+// - Footprints with few bits: the thread turns them into tiles. With many bits, the whole warp does, a lane a bit.
+// - Without bits: the warp computes the tiles again, a lane a tile row, with the function that counted them
+//   (tiles.cuh).
+// Tiles and slots are collected in shared memory and written side by side. Blocks also count the digits of the keys, so
+// that the sort (sort.cuh) needs no histogram of its own. Shared memory: 8 KB, and 1 KB for each byte of the key.
+//
+// If the pairs exceed the capacity, `offsets` sets the overflow bit and the wanted number, and the frame has 0 pairs.
+//
+// Policy: bounds, as in project.cuh; key_bytes: 2 up to 65,536 tiles, 4 beyond, 8 for keys tile << 32 | depth bits, if
+// splats were not sorted before (then `order` is null and splats come in slot order). Read ranges.cuh next.
 #pragma once
 #include "frame.cuh"
 #include "sort.cuh"
@@ -31,9 +35,9 @@ struct OffsetsPolicy {
     int each = 8;  // splats a thread
 };
 
-// What emit needs to know of most splats, 16 bytes, side by side in depth order.
+// The 16 bytes that `emit` needs of each splat, side by side in depth order.
 struct alignas(16) Placed {
-    unsigned place;  // of its first pair
+    unsigned place;  // of the splat's first pair
     unsigned slot;
     Footprint footprint;
 };
@@ -41,14 +45,14 @@ struct alignas(16) Placed {
 struct OffsetsArgs {
     Frame* frame;
     const Footprint* __restrict__ footprints;  // of splats in order
-    const unsigned* __restrict__ order;        // slots, nearest first; null: as they come
+    const unsigned* __restrict__ order;        // slots, nearest first; null: slot order
     Placed* placed;                            // out [visible_capacity] splats in order
-    unsigned* chunk_splats;                    // out [ceil(instance_capacity / CHUNK)] splat at its first place
+    unsigned* chunk_splats;                    // out [ceil(instance_capacity / CHUNK)] splat at the chunk's first place
     unsigned long long* look_back;             // [ceil(visible_capacity / (256 × 8))]
     unsigned ticket;                           // which of Frame::tickets counts parts
 };
 
-// For the thread that knows the number of all pairs.
+// Stores the number of pairs, or 0 and the overflow bit. Called by the one thread that knows the number.
 __device__ __forceinline__ void finish_count(Frame& frame, unsigned long long wanted) {
     const bool fits = wanted <= frame.instance_capacity;
     frame.instances_wanted = wanted;
@@ -127,7 +131,7 @@ struct EmitArgs {
     Frame* frame;
     const Extent* __restrict__ extents;         // by slot, of splats without bits
     const Placed* __restrict__ placed;          // splats in order
-    const unsigned* __restrict__ chunk_splats;  // [ceil(I / CHUNK)] splat in order at its first place
+    const unsigned* __restrict__ chunk_splats;  // [ceil(I / CHUNK)] splat in order at the chunk's first place
     const unsigned* __restrict__ depth_bits;    // by slot; for key_bytes 8 only
     void* keys;                                 // out [instance_capacity]
     unsigned* slots;                            // out [instance_capacity]
@@ -136,25 +140,27 @@ struct EmitArgs {
     unsigned digit_bits;                        // of each pass, at most 8
 };
 
-// A chunk in the making, in shared memory.
+// The pairs of a chunk, collected in shared memory.
 struct Chunk {
     unsigned tiles[CHUNK], slots[CHUNK];
 };
 
-// Writes a pair. Its place is from the chunk's first, modulo 2^32: places before the chunk are beyond its end too.
+// Writes a pair if its place is in the chunk. `place` counts from the chunk's first, modulo 2^32, so that places before
+// the chunk are above CHUNK too.
 __device__ __forceinline__ void put(Chunk& chunk, unsigned place, unsigned tile, unsigned slot) {
     if (place >= CHUNK) return;
     chunk.tiles[place] = tile;
     chunk.slots[place] = slot;
 }
 
-// The tile that bit `bit` of a footprint stands for.
+// Returns the tile of bit `bit` of a footprint.
 __device__ __forceinline__ unsigned tile_of(unsigned corner, unsigned bit, int tile_columns) {
     const unsigned row = (corner & 0xffffu) + bit / FOOTPRINT_COLUMNS;
     return row * static_cast<unsigned>(tile_columns) + (corner >> 16) + bit % FOOTPRINT_COLUMNS;
 }
 
-// The pairs of splats with bits: of one with few by its own lane, of one with more by the whole warp, a bit a lane.
+// Writes the pairs of splats whose footprint has bits: its lane alone if there are few, else the whole warp, a lane a
+// bit.
 __device__ __forceinline__ void place_bits(Chunk& chunk, const Placed& mine, unsigned place, int tile_columns) {
     constexpr int FEW = 6;
     const bool has_few = __popc(mine.footprint.bits) <= FEW;
@@ -174,12 +180,12 @@ __device__ __forceinline__ void place_bits(Chunk& chunk, const Placed& mine, uns
     }
 }
 
-// The pairs of all lanes' splats by the whole warp: a lane a tile row. One without a splat has no rows.
+// Writes the pairs of all lanes' splats with the whole warp, a lane a tile row. A lane without a splat has no rows.
 template <Bounds B>
 __device__ __forceinline__ void place_rows(Chunk& chunk, const Extent& mine, unsigned tiles, unsigned slot,
                                            unsigned place, int tile_columns) {
     const unsigned row_count = length_of(mine.rows), rows_end = inclusive_warp_sum(row_count);
-    // From the number of a pair among those of the warp to its place.
+    // Add this to a pair's number among the warp's pairs to get its place.
     const unsigned to_place = place - (inclusive_warp_sum(tiles) - tiles);
     unsigned before = 0;
     visit_rows<B>(mine, rows_end, row_count, tile_columns, [&](unsigned, unsigned owner, int row, unsigned columns) {
@@ -187,21 +193,21 @@ __device__ __forceinline__ void place_rows(Chunk& chunk, const Extent& mine, uns
         const unsigned begin = __shfl_sync(FULL_WARP, to_place, static_cast<int>(owner)) + before + end - pairs;
         const unsigned its_slot = __shfl_sync(FULL_WARP, slot, static_cast<int>(owner));
         const unsigned tile = static_cast<unsigned>(row * tile_columns + first_of(columns));
-        // Those before the chunk are passed over, and so is all that begins behind it.
+        // Skips pairs before the chunk and pairs behind it.
         for (unsigned k = begin < CHUNK ? 0 : min(pairs, 0u - begin); k < pairs && begin + k < CHUNK; k++)
             put(chunk, begin + k, tile + k, its_slot);
         before += __shfl_sync(FULL_WARP, end, 31);
     });
 }
 
-// Splat number i in order; beyond the last, one without tiles.
+// Loads splat number i in order; beyond the last, returns a splat without tiles.
 __device__ __forceinline__ Placed load_placed(const EmitArgs& args, unsigned i, unsigned last) {
     if (i > last) return {};
     const uint4 word = reinterpret_cast<const uint4*>(args.placed)[i];
     return {word.x, word.y, {word.z, word.w}};
 }
 
-// A splat for each lane, into the chunk that begins at place `first`; the whole warp calls.
+// Writes the pairs of a splat for each lane into the chunk that begins at place `first`. The whole warp calls.
 template <Bounds B>
 __device__ __forceinline__ void place_pairs(Chunk& chunk, const EmitArgs& args, const Placed& mine, unsigned first,
                                             int tile_columns) {
@@ -226,10 +232,10 @@ __global__ void __launch_bounds__(EMIT_THREADS, 4) emit(EmitArgs args) {
     for (unsigned i = threadIdx.x; i < args.passes * BINS; i += EMIT_THREADS) shared_bins[i] = 0;
     for (size_t first = size_t(blockIdx.x) * CHUNK; first < pairs; first += size_t(gridDim.x) * CHUNK) {
         const unsigned number = static_cast<unsigned>(first / CHUNK), held = min(pairs - unsigned(first), CHUNK);
-        // The last splat of the chunk is the one that the next chunk begins with, or one before.
+        // The chunk's last splat is at most the splat at the first place of the next chunk.
         const unsigned begin = args.chunk_splats[number];
         const unsigned last = first + CHUNK < pairs ? args.chunk_splats[number + 1] : listed - 1;
-        // The next splats are on their way while those at hand are placed.
+        // Loads the next splats while the present ones are placed.
         Placed placed = load_placed(args, begin + threadIdx.x, last);
         for (unsigned base = begin; base <= last; base += EMIT_THREADS) {
             const Placed next = load_placed(args, base + EMIT_THREADS + threadIdx.x, last);

@@ -1,9 +1,12 @@
-// Blends each tile's list of splats front to back, and for training leaves what the backward pass needs.
+// Blends each tile's list of splats front to back; in training it also leaves what the backward pass needs.
 //
-// A block a tile, 256 or 128 threads. A warp owns 8×4 pixels, one a thread, or 8×8, two a thread one above the
-// other; lane % 8 is the column, lane / 8 the row or pair of rows. Shared memory: that of `blend_range`, which does a
-// stretch of a list and may be called as often as a block likes: a kernel that takes tiles from a queue, or cuts lists
-// in pieces, needs nothing else. Not here: the order of tiles, the lists. Read blend_backward.cuh next.
+// A block takes one tile, with 256 or 128 threads. A warp owns 8×4 pixels, one a thread, or 8×8 pixels, two a thread,
+// one above the other. lane % 8 is the column, lane / 8 the row or pair of rows. Shared memory: as `blend_range`
+// (blend_range.cuh) needs.
+//
+// `blend_range` blends a part of a list, and a block may call it any number of times. Kernels that take tiles from a
+// queue or split lists (blend_queue.cuh) are built from it. Not here: the order of tiles, and their lists. Read
+// blend_backward.cuh next.
 #pragma once
 #include "blend_range.cuh"
 
@@ -33,7 +36,7 @@ __device__ __forceinline__ void write_pixels(const BlendArgs& args, int tile_x, 
         args.image[3 * i + 1] = fmaf(left, frame.background[1], pixel.green);
         args.image[3 * i + 2] = fmaf(left, frame.background[2], pixel.blue);
         args.transmittance[i] = left;
-        // The weights add up to what the background lost; 0 / 0 is the NaN of an empty pixel.
+        // The weights add up to 1 − transmittance. An empty pixel gives 0 / 0, which is the NaN we want.
         if constexpr (P.wants_depth) args.depth[i] = pixel.depth / (1.0f - left);
         if constexpr (P.training) args.last[i] = pixel.last;
     }

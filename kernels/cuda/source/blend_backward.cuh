@@ -1,15 +1,16 @@
-// The derivative of blending: for every visible splat nine sums over the pixels it was blended into.
+// Computes the derivative of blending: nine sums for every visible splat over the pixels it was blended into.
 //
-// A block a tile; warps and pixels as in staged.cuh. The list is walked back to front; T before each splat is
-// restored by division, and `behind` is the light that arrives from behind it, by default projected on the image
-// gradient (Kerbl and Kopanas et al. 2023). What happens to a splat on the way: blend_sums.cuh.
+// A block takes one tile; warps and pixels as in staged.cuh. The list is walked back to front. The transmittance T
+// before each splat is restored by division. `behind` is the light that arrives from behind the splat, by default as
+// its product with the image gradient (Kerbl and Kopanas et al. 2023). blend_sums.cuh does the work for each splat.
 //
-// Shared memory: with a block-wide walk 48 bytes for each of as many splats as there are threads, and 1 byte of warp
-// bits; with a walk of each warp for itself 48 bytes for 32 splats and 64 waiting entries a warp, and no barrier;
-// `transposed` needs 4,320 bytes a warp more.
+// Shared memory:
+// - walk of the whole block: 48 bytes and 1 byte of warp bits for each of as many splats as there are threads;
+// - walk of each warp alone, without barriers: 48 bytes for each of 32 splats, and 64 waiting entries, a warp;
+// - `transposed`: 4,320 bytes a warp more.
 //
-// `walk_range` does a stretch of a list and may be called as often as a block likes, with pixels that start where
-// the stretch ends: a kernel that takes tiles from a queue, or cuts lists in pieces, needs nothing else.
+// `walk_range` walks a part of a list, and a block may call it any number of times, with pixels that start behind that
+// part. Kernels that take tiles from a queue or split lists are built from it.
 #pragma once
 #include "blend_sums.cuh"
 
@@ -22,10 +23,10 @@ template <BlendBackwardPolicy P>
 struct BackwardShared {
     static constexpr int WARPS = warps_of(backward_map(P.map)), BATCH = 32 * WARPS;
     static constexpr bool BY_WARP = P.bwd_sync == Walk::warp, IS_TRANSPOSED = P.reduce == Reduce::transposed;
-    Staged staged[BATCH + 1];                         // by block: and an empty one. By warp: 32 a warp
+    Staged staged[BATCH + 1];                         // by block: the last is empty. By warp: 32 a warp
     unsigned char reached[BY_WARP ? 1 : BATCH];       // by block
     unsigned lasts[BY_WARP ? 1 : WARPS];              // by block
-    uint2 waiting[BY_WARP ? WARPS : 1][64];           // by warp: entry and place in the list, nearest to the back first
+    uint2 waiting[BY_WARP ? WARPS : 1][64];           // by warp: entry and its place in the list, from the back
     float4 transposed[IS_TRANSPOSED ? WARPS : 1][IS_TRANSPOSED ? TRANSPOSED_FLOATS / 4 : 1];
 };
 
@@ -40,7 +41,8 @@ __device__ __forceinline__ float* transposed_of(BackwardShared<P>& shared) {
     return reinterpret_cast<float*>(shared.transposed[P.reduce == Reduce::transposed ? warp_index() : 0]);
 }
 
-// The block stages from the back; each warp goes through what may have reached it, of the entries before `warp_last`.
+// Walks with the whole block, which stages splats from the back. Each warp visits the splats that may have reached it,
+// of the entries before `warp_last`.
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, BackwardShared<P>& shared,
                                               const ListRange& range, PixelsBackward<P>& pixels, unsigned warp_last,
@@ -50,7 +52,7 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Bac
     Staged* nothing = staged + BATCH;
     const Spot spot = spot_of(place_in_tile<backward_map(P.map)>());
     const int thread = int(threadIdx.x), lane = int(lane_index()), warp = int(warp_index());
-    __syncthreads();  // others may still read what an earlier range left
+    __syncthreads();  // other threads may still read what an earlier range left
     if (lane == 0) shared.lasts[warp] = warp_last;
     if (thread == 0) *nothing = empty_splat();
     __syncthreads();
@@ -96,7 +98,7 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Bac
     }
 }
 
-// Each warp collects the entries it blended, 32 at a time, and never waits for another warp.
+// Walks with each warp alone. A warp collects the entries it blended, 32 at a time, and never waits for another warp.
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, BackwardShared<P>& shared,
                                              const ListRange& range, PixelsBackward<P>& pixels, unsigned warp_last,
@@ -109,13 +111,13 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Back
     const Target target = own_target<P.reduce>();
     const unsigned lower_lanes = (1u << lane) - 1u, own_bit = 1u << (slot_bits(P.map) + warp);
 
-    // Entries not looked at. All lanes know it; the sum tells the compiler so.
+    // Entries not looked at yet. The same in all lanes; the sum over the warp tells the compiler so.
     int left = int(warp_add(lane == 0 ? min(warp_last, range.count) : 0u));
-    int ready = 0;  // entries waiting
+    int ready = 0;  // entries collected and not walked yet
     const auto entry_before = [&](int end) {
         return end > lane ? args.list[range.first + unsigned(end - 1 - lane)] : 0u;
     };
-    unsigned ahead = entry_before(left);  // read before it is looked at
+    unsigned ahead = entry_before(left);  // read one turn ahead
     while (left > 0 || ready > 0) {
         while (ready < SLICE && left > 0) {
             const unsigned entry = ahead, place = unsigned(left - 1 - lane);
@@ -153,7 +155,7 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Back
 
 // ---- A block and a stretch of a list --------------------------------------------------------------------------------
 
-// The pixels of a tile behind all that was blended into them.
+// Returns the pixels of a tile, behind all splats that were blended into them.
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ PixelsBackward<P> load_pixels(const BlendBackwardArgs& args, int tile_x, int tile_y) {
     const Frame& frame = *args.frame;
@@ -181,8 +183,9 @@ __device__ __forceinline__ PixelsBackward<P> load_pixels(const BlendBackwardArgs
     return pixels;
 }
 
-// Takes `pixels`, which are behind the range, to before it, and adds up the sums of its splats. `last` of a pixel
-// counts from the range's first entry. All threads of the block call it. A range in shared memory takes no registers.
+// Walks `pixels` from behind the range to in front of it, and adds up the sums of its splats. A pixel's `last` counts
+// from the range's first entry. All threads of the block call. The range is in shared memory because it then takes no
+// registers.
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ void walk_range(const BlendBackwardArgs& args, BackwardShared<P>& shared,
                                            const ListRange& range, PixelsBackward<P>& pixels) {
@@ -193,7 +196,7 @@ __device__ __forceinline__ void walk_range(const BlendBackwardArgs& args, Backwa
     Leftover leftover{0.0f, 0u};
     if constexpr (P.bwd_sync == Walk::warp) walk_as_warp<P>(args, shared, range, pixels, last, leftover);
     else walk_as_block<P>(args, shared, range, pixels, last, leftover);
-    // Never so, but the compiler does not know.
+    // Never true, but the compiler does not know that.
     if constexpr (P.ablate != Ablate::off)
         if (leftover.sum == 0x1.23456p99f || leftover.bits == 0x9e3779b9u) args.touched[0] = 2;
 }

@@ -1,9 +1,9 @@
-// The derivative of blending for whole tiles and chunks of tiles, in the order of the forward pass.
+// Computes the derivative of blending for whole tiles and chunks of tiles, in the order of the forward pass.
 //
-// Threads, pixels and shared memory as in blend_backward.cuh, whose walk this is. A chunk begins with what its pixels
-// had left behind it and with the light from behind it: what the picture has beyond the colours up to there, over what
-// is left. Each chunk has a compacted list and last indices of its own (blend_queue.cuh), so blocks need nothing from
-// each other.
+// Threads, pixels, shared memory and the walk are those of blend_backward.cuh. A chunk's pixels begin with the
+// transmittance behind the chunk and the light from behind it: the picture minus the colours up to and with the chunk,
+// divided by that transmittance. Each chunk has its own compacted list and last indices (blend_queue.cuh), so blocks
+// need nothing from each other.
 #pragma once
 #include "blend_backward.cuh"
 #include "dispatch.cuh"
@@ -15,7 +15,7 @@ struct BlendBackwardQueueArgs {
     const float* image;  // [H, W, 3] as the forward pass left it
 };
 
-// The pixels of a tile behind one of its chunks.
+// Returns the pixels of a tile, behind one of its chunks.
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ PixelsBackward<P> load_chunk_pixels(const BlendBackwardQueueArgs& args, unsigned number,
                                                                int tile_x, int tile_y) {

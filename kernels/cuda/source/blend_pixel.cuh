@@ -1,17 +1,17 @@
-// One pixel in the forward pass: what it carries, and how a splat is blended into it. Four ways to say that a pixel is
-// done, two rules of when it is, three caps on alpha.
+// Keeps one pixel of the forward pass and blends a splat into it.
 //
-// Not here: alpha (staged.cuh), the walk over a list (blend.cuh).
+// Variants: four ways to mark a pixel as done, two rules for when it is done, three caps on alpha. Not here: how alpha
+// is computed (staged.cuh), and the walk over a list (blend_range.cuh).
 #pragma once
 #include "staged.cuh"
 
 enum class Stop : int {
     exclusive,  // the splat that would take T below 1e-4 is not blended
-    inclusive,  // it is, as the last one
+    inclusive,  // that splat is blended, as the last one
 };
 enum class SubtileList : int {
-    ballot,     // a warp goes through the bits of 32 staged splats at a time
-    compacted,  // a warp lists what it will go through, a batch at a time
+    ballot,     // a warp visits the set bits of 32 staged splats at a time
+    compacted,  // a warp first lists the splats it will visit, a batch at a time
 };
 
 struct BlendPolicy {
@@ -24,26 +24,26 @@ struct BlendPolicy {
     AlphaCap alpha_cap = AlphaCap::cap99;
     Stop stop = Stop::exclusive;
     bool log2_opacity = true;  // opacity enters the exponent instead of being multiplied
-    bool branchless = true;    // pixels that are not hit go through the motions with alpha 0
-    bool sign_T = false;       // the sign of T says that the pixel is done
-    bool running_T = true;     // T runs on below the stop; a weight is what the T that is left lost
+    bool branchless = true;    // pixels that a splat misses blend it with alpha 0, without a branch
+    bool sign_T = false;       // a negative T marks a pixel as done
+    bool running_T = true;     // T goes on below the stop; a splat's weight is the decrease of `left`
     bool training = false;     // writes last and entry_counts
     bool compaction = false;   // training: the list keeps only splats that were blended somewhere in the tile
-    bool cmask = false;        // and each entry says in its top bits by which warps
+    bool cmask = false;        // the top bits of each list entry name the warps that blended it
     bool wants_depth = false;
 };
 
 struct Pixel {
-    float T;     // left for what is behind; with sign_T negative once the pixel is done
-    float left;  // running_T: what T was at the end, or is
+    float T;     // transmittance; with sign_T negative once the pixel is done
+    float left;  // running_T: T, which stays as it was once the pixel is done
     float red, green, blue;
-    float depth;       // sum, only if wanted
-    bool is_done;      // with neither sign_T nor running_T
-    unsigned blended;  // training: bits of up to 32 splats, see `note`
-    unsigned last;     // training
+    float depth;       // weighted sum of depths, if depth is wanted
+    bool is_done;      // used with neither sign_T nor running_T
+    unsigned blended;  // training: a bit for each of up to 32 splats, see `note`
+    unsigned last;     // training: entries up to and with the last splat blended
 };
 
-// Nothing blended yet. A pixel outside the image is done from the start.
+// Returns a pixel with nothing blended. A pixel outside the image is done from the start.
 template <BlendPolicy P>
 __device__ __forceinline__ Pixel new_pixel(bool is_outside) {
     const float T = !is_outside ? 1.0f : P.running_T ? 0.0f : P.sign_T ? -1.0f : 1.0f;
@@ -54,7 +54,7 @@ __device__ __forceinline__ bool is_going_on(const Pixel& pixel) {
     if constexpr (P.running_T) return pixel.T >= TRANSMITTANCE_STOP;
     return P.sign_T ? pixel.T > 0.0f : !pixel.is_done;
 }
-// What is left for the background, negative once the pixel is done.
+// Returns the transmittance, negative once the pixel is done.
 template <BlendPolicy P>
 __device__ __forceinline__ float signed_T(const Pixel& pixel) {
     const float left = P.running_T ? pixel.left : fabsf(pixel.T);
@@ -69,8 +69,8 @@ __device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, floa
     if constexpr (P.wants_depth) pixel.depth = fmaf(weight, s.depth, pixel.depth);
 }
 
-// Training: keeps whether a splat was blended, which the sign bit of `blended` says. By ballot, `bit` stands for the
-// splat; in a list of the warp's own the word moves up by one for each splat, so that the newest is bit 0.
+// Training: notes whether a splat was blended; the argument's sign bit tells. With `ballot`, `bit` is the splat's bit.
+// With `compacted`, the word moves up by one for each splat, so that the newest is bit 0.
 template <BlendPolicy P>
 __device__ __forceinline__ void note(Pixel& pixel, unsigned blended, unsigned bit) {
     if constexpr (!P.training) return;
@@ -80,13 +80,13 @@ __device__ __forceinline__ void note(Pixel& pixel, unsigned blended, unsigned bi
 }
 constexpr unsigned SIGN_BIT = 1u << 31;
 
-// Blends one splat into one pixel, or goes through the motions.
+// Blends one splat into one pixel; if branchless, a splat that misses the pixel is blended with alpha 0.
 template <BlendPolicy P>
 __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float uncapped, unsigned bit) {
     constexpr bool IS_INCLUSIVE = P.stop == Stop::inclusive;
     constexpr float CAP = cap_of(P.alpha_cap);
     if constexpr (P.running_T) {
-        // T never rises, so once it is below the stop it stays there. While a pixel goes on, T and left are the same.
+        // T never rises, so once below the stop it stays there. Until then, T and left are the same.
         const float before = pixel.T;
         if (uncapped >= ALPHA_MIN) pixel.T = __fmaf_rn(-before, fminf(uncapped, CAP), before);
         const bool goes_on = (IS_INCLUSIVE ? before : pixel.T) >= TRANSMITTANCE_STOP;
@@ -98,7 +98,8 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
         return;
     }
     if constexpr (P.sign_T) {
-        // Alpha 0 leaves T as it is, and T < 0 stays below the stop: a pixel that is done never blends again.
+        // Alpha 0 leaves T unchanged, and a negative T stays below the stop, so a pixel that is done never blends
+        // again.
         const bool is_hit = uncapped >= ALPHA_MIN;
         const float alpha = is_hit ? fminf(uncapped, CAP) : 0.0f;
         const float after = __fmaf_rn(-pixel.T, alpha, pixel.T);

@@ -1,16 +1,20 @@
-// Blends whole tiles and chunks of tiles, as `plan` ordered them; the blending itself is blend.cuh's.
+// Blends whole tiles and chunks of tiles in the order of `plan`, with the blending of blend.cuh.
 //
-// Threads, pixels and shared memory as there. A tile's chunks are blended by different blocks, each from
-// transmittance 1; the block that comes through last adds them up, front to back, and writes the picture.
+// Threads, pixels and shared memory as in blend.cuh. Different blocks blend the chunks of a tile, each from
+// transmittance 1. The block that finishes last adds the chunks up, front to back, and writes the picture.
 //
-// What a pixel blends must not depend on the cut. A chunk alone does not know what is left of a pixel before it, so it
-// goes on where the pixel has ended already, and may not see that it ends here. With `exact_stop` each chunk tells the
-// others its own transmittance, waits for those before it, and so knows what is left: what it adds to a pixel that
-// does not end in it is what it has, times that; pixels that do end go through its splats again, from there. So stops,
-// lists and last indices are those of one walk, up to the rounding of a product. In training all pixels of a chunk go
-// again if any has ended, because its list is theirs together: of what the first walk kept, which from less than 1 is
-// all that can be blended. Without `exact_stop` a chunk goes through its splats once, and the sum stops at the first
-// chunk that ended the pixel by itself or took it below the stop (Ryu and Yoo 2026).
+// With `exact_stop`, splitting a tile must not change what a pixel blends. A chunk alone does not know how much
+// transmittance is left before it. It would go on for pixels that have ended already, and would miss that a pixel ends
+// in it. Each chunk therefore publishes its own transmittance and waits for that of the chunks before it. Then:
+// - A pixel that does not end in the chunk gets what the chunk computed, times the transmittance before the chunk.
+// - A pixel that ends in the chunk is walked a second time, from the transmittance before the chunk.
+// Stops, lists and last indices are then those of an unsplit tile, up to the rounding of a product.
+//
+// In training, if any pixel ends, the whole chunk is walked again, because all its pixels share one compacted list. The
+// second walk visits only what the first one kept: with less transmittance nothing else can contribute.
+//
+// Without `exact_stop`, a chunk visits its splats once. The sum stops at the first chunk that ended the pixel by itself
+// or took it below the stop (Ryu and Yoo 2026).
 #pragma once
 #include "blend.cuh"
 #include "dispatch.cuh"
@@ -21,18 +25,18 @@ struct BlendQueueArgs {
     UnitArgs units;
 };
 
-// What a block is at stands here too, so that it takes no registers while the block blends: one value too many would
-// make the compiler short of registers in all walks, those of whole tiles included.
+// The block's present unit is kept in shared memory, so that it takes no registers while the block blends. One value
+// too many would make the compiler spill registers in all walks, also of whole tiles.
 template <BlendPolicy P>
 struct QueueShared {
     BlendShared<P> blend;
-    ListRange range;  // of the walk
-    unsigned number;  // of the tile or chunk
+    ListRange range;  // the part of the list that the present walk visits
+    unsigned number;  // of the present tile or chunk
     Chunk chunk;
-    bool is_again;    // it goes through its splats for the second time
-    unsigned walked;  // splats of its first walk
+    bool is_again;    // this is the chunk's second walk
+    unsigned walked;  // splats visited in the chunk's first walk
 };
-// For the next walk: of the chunk, from `first` on, at most so many. The whole block calls it, and knows it afterwards.
+// Sets the range of the next walk: the chunk's splats from `first` on, at most `most`. The whole block calls.
 template <BlendPolicy P>
 __device__ __forceinline__ void set_stretch(const BlendArgs& args, QueueShared<P>& shared, unsigned first,
                                             unsigned most, bool is_again = false) {
@@ -48,7 +52,7 @@ __device__ __forceinline__ void set_stretch(const BlendArgs& args, QueueShared<P
 
 // ---- Pixels that begin within a list -------------------------------------------------------------------------------
 
-// A pixel with so much left, negative if it is done.
+// Returns a pixel with nothing blended and the given transmittance left, negative if the pixel is done.
 template <BlendPolicy P>
 __device__ __forceinline__ Pixel begun_pixel(float signed_left) {
     Pixel pixel = new_pixel<P>(signed_left < 0.0f);
@@ -82,7 +86,7 @@ __device__ __forceinline__ void publish_alone(const UnitArgs& args, const Chunk&
     if (threadIdx.x == 0) store_release(args.ready + number, 1u);
 }
 
-// Returns false, perhaps without waiting, if an earlier chunk has ended all pixels.
+// Waits for all earlier chunks of the tile. Returns false, perhaps at once, if one of them has ended all pixels.
 template <DispatchPolicy D>
 __device__ __forceinline__ bool wait_for_earlier(const UnitArgs& args, const Chunk& chunk) {
     bool is_over = false;
@@ -95,7 +99,7 @@ __device__ __forceinline__ bool wait_for_earlier(const UnitArgs& args, const Chu
     return !__syncthreads_or(is_over);
 }
 
-// What is left of this thread's pixels before a chunk, negative where they have ended.
+// Computes the transmittance of this thread's pixels before a chunk, negative for pixels that have ended.
 template <BlendPolicy P>
 __device__ __forceinline__ void left_before(const UnitArgs& args, const Chunk& chunk, float (&left)[Pixels<P>::ROWS]) {
     constexpr unsigned AT_ONCE = 8;
@@ -161,7 +165,7 @@ __device__ __forceinline__ void add_up(const BlendQueueArgs& args, const Chunk& 
     write_pixels<P>(args.blend, tile_x, tile_y, pixels);
 }
 
-// Whether this block is the last one of its tile to come here. What the others wrote before is then there to be read.
+// Returns true in the last block of the tile to arrive here. What the other blocks wrote before is then readable.
 __device__ __forceinline__ bool arrives_last(const UnitArgs& args, const Chunk& chunk) {
     __shared__ bool is_last;
     __threadfence();
@@ -174,18 +178,18 @@ __device__ __forceinline__ bool arrives_last(const UnitArgs& args, const Chunk& 
 
 // ---- A chunk -------------------------------------------------------------------------------------------------------
 
-constexpr unsigned STRETCH = 256;       // splats between two looks at the flag: a batch. In training the whole chunk
-constexpr float GOES_AGAIN = 2.0f;  // in `ends`: the pixel goes through the chunk a second time
+constexpr unsigned STRETCH = 256;       // splats visited between two checks of `saturated`; in training the whole chunk
+constexpr float GOES_AGAIN = 2.0f;  // value of `ends`: the pixel needs a second walk
 
-// Whether an earlier chunk has ended all pixels. The whole block calls.
+// Returns true if an earlier chunk has ended all pixels. The whole block calls.
 template <DispatchPolicy D>
 __device__ __forceinline__ bool is_saturated(const UnitArgs& args, const Chunk& chunk) {
     if constexpr (!D.sat_flag) return false;
     return __syncthreads_or(threadIdx.x == 0 && load_relaxed(args.saturated + chunk.first) < chunk.number);
 }
 
-// After a stretch of the walk from transmittance 1. Whether another one follows, for which the range is then set; if
-// not, `is_over` says whether an earlier chunk has ended all pixels.
+// Decides, after a part of the first walk, whether another part follows. If so, sets its range and returns true. If
+// not, `is_over` becomes true if an earlier chunk has ended all pixels.
 template <BlendPolicy P, DispatchPolicy D>
 __device__ __forceinline__ bool goes_on_alone(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned walked,
                                               const Pixels<P>& pixels, bool& is_over) {
@@ -202,7 +206,7 @@ __device__ __forceinline__ bool goes_on_alone(const BlendQueueArgs& args, QueueS
     return true;
 }
 
-// A pixel of the chunk has become this, times `scale`.
+// Writes the chunk's result for a pixel, colours multiplied by `scale`.
 template <BlendPolicy P>
 __device__ __forceinline__ void write_chunk_pixel(const BlendQueueArgs& args, unsigned place, const Pixel& pixel,
                                                   float end, float scale) {
@@ -212,7 +216,7 @@ __device__ __forceinline__ void write_chunk_pixel(const BlendQueueArgs& args, un
     if constexpr (P.training) args.units.lasts[place] = end == 0.0f ? 0u : pixel.last;
 }
 
-// The range becomes what the first walk kept of the chunk's list, none of it if no pixel goes on.
+// Sets the range to the entries that the first walk kept, or to none if no pixel goes on.
 template <BlendPolicy P>
 __device__ __forceinline__ void keep_range(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned kept,
                                            bool some_go_on) {
@@ -224,8 +228,8 @@ __device__ __forceinline__ void keep_range(const BlendQueueArgs& args, QueueShar
     __syncthreads();
 }
 
-// After a walk of a chunk. Whether another one follows, for which range and pixels are then set. `kept` is what the
-// walk has left of the list, or, not in training, gone through.
+// Decides, after a walk of a chunk, whether another one follows. If so, sets its range and pixels and returns true.
+// `kept` is how many entries the walk left in the list or, without training, visited.
 template <BlendPolicy P, DispatchPolicy D>
 __device__ __forceinline__ bool walks_on(const BlendQueueArgs& args, QueueShared<P>& shared, unsigned kept,
                                          Pixels<P>& pixels) {
@@ -260,7 +264,7 @@ __device__ __forceinline__ bool walks_on(const BlendQueueArgs& args, QueueShared
 #pragma unroll
     for (int row = 0; row < ROWS; row++) before[row] = -1.0f;
     if (!is_over && wait_for_earlier<D>(args.units, chunk)) left_before<P>(args.units, chunk, before);
-    bool some_end = false;  // of those in the picture
+    bool some_end = false;  // pixels outside the picture do not count
     if constexpr (P.training) {
         const Pixels<P> fresh = new_pixels<P>(*args.frame, shared.range.tile_x, shared.range.tile_y);
 #pragma unroll
@@ -285,8 +289,8 @@ __device__ __forceinline__ bool walks_on(const BlendQueueArgs& args, QueueShared
 
 // ---- A unit --------------------------------------------------------------------------------------------------------
 
-// Sets the block to a whole tile, or to the beginning of a chunk. Whoever had another unit has met at a barrier since,
-// to count on.
+// Sets the block to a whole tile, or to the beginning of a chunk. Since the last unit the block has passed a barrier,
+// in `next_ticket`.
 template <BlendPolicy P, DispatchPolicy D>
 __device__ __forceinline__ void set_unit(const BlendQueueArgs& args, QueueShared<P>& shared, const Unit& unit) {
     if (threadIdx.x == 0) {
@@ -339,8 +343,9 @@ __device__ __forceinline__ void blend_unit(const BlendQueueArgs& args, QueueShar
 
 // ---- The kernel ----------------------------------------------------------------------------------------------------
 
-// As many blocks a multiprocessor as `blend` has; for viewing one less where there may be chunks, because with the
-// registers of that one whole tiles would spill beside them, and that cost 2 to 7% of blending where nothing is split.
+// Returns how many blocks should fit a multiprocessor: as many as for `blend`, but one fewer for viewing with chunks.
+// With one block more, the code for chunks would make whole tiles spill registers; that cost 2 to 7% of blending in
+// frames without chunks.
 template <BlendPolicy P, DispatchPolicy D>
 __device__ constexpr int queue_blocks() {
     return BlendShared<P>::BLOCKS - (D.chunks && D.part != Part::tiles && !P.training);

@@ -1,10 +1,14 @@
-// A stretch of a tile's list, blended by a block into the pixels it holds.
+// Blends a part of a tile's list into the pixels of a block.
 //
-// The block stages as many splats at a time as it has threads; each warp goes through those that may reach its pixels,
-// by the bits of 32 at a time or by a list of its own. With compaction, the front of the list then keeps what was
-// blended. Shared memory: 48 bytes a staged splat, 1 byte of warp bits, 4 bytes a warp and splat for lists of warps, and
-// for compaction two words a warp of the backward pass and 32 splats.
-// Not here: alpha (staged.cuh), pixels (blend_pixel.cuh), the kernel (blend.cuh).
+// The block stages as many splats at a time as it has threads. Each warp visits the staged splats that may reach its
+// pixels: by the bits of 32 splats at a time, or by a list of its own. With compaction, the front of the tile's list
+// then keeps the splats that were blended.
+//
+// Shared memory:
+// - 48 bytes and 1 byte of warp bits for each staged splat;
+// - for lists of warps, 4 bytes for each warp and splat;
+// - for compaction, two words for each warp of the backward pass and 32 splats.
+// Not here: how alpha is computed (staged.cuh), pixels (blend_pixel.cuh), the kernel (blend.cuh).
 #pragma once
 #include "blend_pixel.cuh"
 
@@ -13,17 +17,17 @@ struct BlendArgs {
     const Splat* splats;         // [V]
     const float* depths;         // [V] camera z, world units; read only for depth
     const unsigned* tile_start;  // [T + 1] into list
-    unsigned* list;              // [I] slots, nearest first; compaction rewrites the front of each tile's part
+    unsigned* list;              // [I] slots, nearest first; compaction rewrites the front of each tile's list
     unsigned* entry_counts;      // [T] out, training: entries of the list that the backward pass walks
     float* image;                // [H, W, 3] out, over the background
     float* transmittance;        // [H, W] out
-    float* depth;                // [H, W] out, if wanted: mean camera z of what was blended, NaN if nothing was
+    float* depth;                // [H, W] out, if wanted: mean camera z of the splats blended, NaN if there are none
     unsigned* last;              // [H, W] out, training: entries up to and with the last one blended
 };
 
 // ---- What a block works on ------------------------------------------------------------------------------------------
 
-// What a thread blends into; `last` counts from the range's first entry.
+// The pixels of a thread. `last` counts from the range's first entry.
 template <BlendPolicy P>
 struct Pixels {
     static constexpr int ROWS = rows_of(forward_map(P.map));
@@ -35,7 +39,7 @@ struct Pixels {
         return some;
     }
 };
-// Blocks on a multiprocessor if a thread has so many registers.
+// Returns how many blocks fit a multiprocessor if a thread has that many registers.
 __device__ constexpr int blocks_at_once(int warps, int registers) {
     const int by_registers = 65536 / 32 / registers / warps, by_threads = RESIDENT_THREADS / 32 / warps;
     return by_registers < by_threads ? by_registers : by_threads;
@@ -43,32 +47,33 @@ __device__ constexpr int blocks_at_once(int warps, int registers) {
 template <BlendPolicy P>
 struct BlendShared {
     static constexpr int WARPS = warps_of(forward_map(P.map)), BATCH = 32 * WARPS, CHUNKS = WARPS;
-    // Splats in flight in a warp that goes through a list of its own.
+    // Splats that a warp with a list of its own has in flight.
     static constexpr int AT_ONCE = 4;
     static constexpr bool HAS_LISTS = P.subtile_list == SubtileList::compacted;
-    // Registers of a thread, and blocks on a multiprocessor that they allow. With fewer, the compiler takes splats in
-    // flight one after the other, and the frame ends with warps of the longest tiles waiting alone.
+    // Registers of a thread, and the blocks on a multiprocessor that they allow. With fewer registers the compiler
+    // handles the splats in flight one after the other; the frame then ends with the longest tiles' warps, waiting
+    // alone.
     static constexpr int REGISTERS =
         HAS_LISTS && P.training ? 64 : Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
     static constexpr int BLOCKS = blocks_at_once(WARPS, REGISTERS);
-    Staged staged[BATCH + 1];  // and an empty one
-    // Bits of the warps that a staged splat may reach; of lane i all splats 32 chunk + i together.
+    Staged staged[BATCH + 1];  // the last one is empty
+    // For each staged splat the bits of the warps it may reach. Splats 32 chunk + i of a lane i are next to each other.
     alignas(8) unsigned char reached[32][CHUNKS];
-    // Addresses of the splats that a warp goes through, then of empty ones; four more are read ahead and not used.
+    // Addresses of the splats that a warp visits, then of the empty one. Four more are read ahead and not used.
     alignas(16) unsigned lists[HAS_LISTS ? WARPS : 1][HAS_LISTS ? BATCH + 2 * AT_ONCE : 4];
-    // Bits of blended splats, by the warps of the backward pass. Two: those of the next batch are cleared while this
-    // one is blended.
+    // Bits of blended splats, by the warps of the backward pass. Two sets: that of the next batch is cleared while the
+    // present batch is blended.
     static constexpr int MASKS = P.compaction ? warps_of(backward_map(P.map)) : 1;
     unsigned blended[2][MASKS][P.compaction ? CHUNKS : 1];
 };
 
 // ---- Compaction -----------------------------------------------------------------------------------------------------
 
-// Which of a batch's 32 CHUNKS splats were blended, and where they go: lane k of every warp knows chunk k.
+// Which of a batch's 32 CHUNKS splats were blended, and where they go. In every warp, lane k has chunk k.
 struct Kept {
     unsigned word;    // bits of the splats that any warp blended
-    unsigned before;  // how many there are in earlier chunks
-    unsigned total;   // in the batch; all lanes
+    unsigned before;  // blended splats in earlier chunks
+    unsigned total;   // blended splats in the batch; the same in all lanes
 };
 template <int MASKS, int CHUNKS>
 __device__ __forceinline__ Kept count_kept(const unsigned (&blended)[MASKS][CHUNKS]) {
@@ -85,7 +90,7 @@ __device__ __forceinline__ Kept count_kept(const unsigned (&blended)[MASKS][CHUN
     }
     return {word, through - own, __shfl_sync(FULL_WARP, through, CHUNKS - 1)};
 }
-// Place among the kept of the batch, counted from 1, of the last one up to splat `number` of it. All lanes call.
+// Returns how many splats of the batch are kept among those up to and with splat `number`. All lanes call.
 __device__ __forceinline__ unsigned kept_through(const Kept& kept, unsigned number) {
     const unsigned word = __shfl_sync(FULL_WARP, kept.word, int(number / 32u));
     const unsigned before = __shfl_sync(FULL_WARP, kept.before, int(number / 32u));
@@ -101,7 +106,7 @@ __device__ __forceinline__ unsigned contributor_mask(const unsigned (&blended)[M
 
 // ---- A warp and a batch ---------------------------------------------------------------------------------------------
 
-// Blends N splats into the pixels of a thread, in order. N alphas are worked out side by side.
+// Blends N splats into the pixels of a thread, in order. Computes the N alphas at the same time.
 template <BlendPolicy P, int N>
 __device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const Staged (&splats)[N],
                                              const unsigned (&bits)[N], const Spot& spot) {
@@ -115,15 +120,15 @@ __device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const Staged (&s
         for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels.of[row], splats[k], e[k].alpha[row], bits[k]);
 }
 
-// Which warp of the backward pass has this warp's pixels: with 8×4 pixels of its 8×8, the one that they are half of.
+// Returns the warp of the backward pass that has this warp's pixels. 8×4 pixels are half of that warp's 8×8.
 template <Map MAP>
 __device__ __forceinline__ int mask_of_warp() {
     const int warp = int(warp_index());
     return MAP == Map::mixed ? (warp & 1) | (warp >> 2 << 1) : warp;
 }
 
-// A warp takes one batch of so many, whose half of `BlendShared::blended` is `turn`; `newest` becomes the number in the
-// batch of the last splat each pixel blended, plus one.
+// Blends a batch of splats with one warp. `turn` selects the batch's half of `BlendShared::blended`. `newest` becomes,
+// for each pixel, the number in the batch of the last splat it blended, plus one.
 template <BlendPolicy P>
 __device__ __forceinline__ void blend_by_ballot(BlendShared<P>& shared, Pixels<P>& pixels,
                                                 const Spot& spot, unsigned count, int turn,
@@ -214,7 +219,7 @@ __device__ __forceinline__ void blend_by_list(BlendShared<P>& shared, Pixels<P>&
             unsigned blended = 0;
 #pragma unroll
             for (int row = 0; row < Pixels<P>::ROWS; row++) {
-                // Bit 0 is that of the splat before `past`.
+                // Bit 0 belongs to the splat before `past`.
                 const unsigned word = pixels.of[row].blended;
                 if (word) newest[row] = number_of(past - __ffs(int(word))) + 1u;
                 blended |= word;
@@ -232,7 +237,7 @@ __device__ __forceinline__ void blend_by_list(BlendShared<P>& shared, Pixels<P>&
 
 // ---- A block and a stretch of a list --------------------------------------------------------------------------------
 
-// Stages a thread's splat, the range's `number`-th.
+// Stages the thread's splat: number `number` of the range.
 template <BlendPolicy P>
 __device__ __forceinline__ void stage(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
                                       unsigned number) {
@@ -257,8 +262,8 @@ __device__ __forceinline__ void clear_blended(BlendShared<P>& shared, int turn) 
     const int thread = int(threadIdx.x);
     if (thread < BlendShared<P>::MASKS * CHUNKS) shared.blended[turn][thread / CHUNKS][thread % CHUNKS] = 0;
 }
-// Keeps of a batch what was blended, behind the `kept` of the batches before; returns how many there are now. Each
-// pixel's `last` moves to where its newest splat of the batch ended up.
+// Keeps the blended splats of a batch in the list, behind the `kept` ones of earlier batches. Returns how many are kept
+// now. Each pixel's `last` becomes the new place of its newest splat of the batch.
 template <BlendPolicy P>
 __device__ __forceinline__ unsigned keep_blended(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
                                                  int turn, const unsigned (&newest)[Pixels<P>::ROWS],
@@ -281,9 +286,9 @@ __device__ __forceinline__ unsigned keep_blended(const BlendArgs& args, BlendSha
     return kept + of_batch.total;
 }
 
-// Blends a stretch of a tile's list into `pixels`, which the caller began. Returns how many entries the list has
-// there afterwards, fewer with compaction; without training how many it went through. All threads of the block call
-// it; what it leaves in `shared` is of no use. A range in shared memory takes no registers.
+// Blends a part of a tile's list into `pixels`, which the caller has initialised. Returns how many entries that part of
+// the list has afterwards (fewer with compaction); without training, how many entries were visited. All threads of the
+// block call. `shared` is scratch. The range is in shared memory because it then takes no registers.
 template <BlendPolicy P>
 __device__ __forceinline__ unsigned blend_range(const BlendArgs& args, BlendShared<P>& shared, const ListRange& range,
                                                 Pixels<P>& pixels) {
@@ -293,7 +298,7 @@ __device__ __forceinline__ unsigned blend_range(const BlendArgs& args, BlendShar
     if constexpr (BlendShared<P>::HAS_LISTS)
         if (thread == 0) shared.staged[BATCH] = empty_splat();
     if constexpr (P.compaction) {
-        __syncthreads();  // some may still look at what an earlier range left
+        __syncthreads();  // other threads may still read what an earlier range left
         clear_blended<P>(shared, 0);
     }
     unsigned kept = 0;  // entries of the list after compaction

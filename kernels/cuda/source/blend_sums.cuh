@@ -1,10 +1,12 @@
-// What a group of staged splats does to the pixels of a warp on the way back, and what it adds to memory.
+// Walks a group of staged splats back through the pixels of a warp and adds the splats' sums to memory.
 //
-// With g = alpha dL/dalpha a splat's nine sums over its pixels are those of g, g u, g v, g u², g u v, g v² and of
-// weight times image gradient; u and v as in staged.cuh, which keeps needles exact. project_backward.cuh turns them
-// into gradients of parameters. With `absolute` two more, of what each pixel does to the projected mean, sign left out.
-// Atomics: one float a sum, splat and warp; `deterministic` adds integers, whose order
-// does not matter. Not here: which splats, and in which order: blend_backward.cuh.
+// With g = alpha dL/dalpha, a splat's nine sums over its pixels are those of g, g u, g v, g u², g u v, g v² and, for
+// each colour channel, weight times image gradient. u and v are defined in staged.cuh; with them, needle-shaped splats
+// stay exact. project_backward.cuh turns the sums into gradients of parameters. With `absolute` there are two more
+// sums, of the absolute values of each pixel's gradient of the projected mean.
+//
+// Atomics: one float for each sum, splat and warp. `deterministic` adds integers instead, whose order does not matter.
+// Not here: which splats are walked, and in which order (blend_backward.cuh).
 #pragma once
 #include "staged.cuh"
 #include "reduce.cuh"
@@ -15,28 +17,28 @@ enum class Reduce : int {
     atomic,         // every lane adds its own terms
     butterfly,      // nine sums in lane 0, which adds them one by one
     scatter,        // nine sums in nine lanes
-    pair,           // two splats in one go
-    deferred_pair,  // and u is multiplied in once a column
-    deferred_quad,  // four splats
-    transposed,     // five splats, each sum by one lane, through shared memory
+    pair,           // as scatter, two splats at a time
+    deferred_pair,  // as pair; u is multiplied in once a column, after the rows are added up
+    deferred_quad,  // as deferred_pair, four splats at a time
+    transposed,     // five splats at a time through shared memory; each sum is added up by one lane
     deterministic,  // scatter, then integer atomics
 };
 enum class Accumulate : int { rgb, projected };
 enum class Walk : int {
-    block,  // the block stages together, a barrier before and after
-    warp,   // each warp stages what cmask says it blended
+    block,  // the block stages splats together, with a barrier before and after
+    warp,   // each warp stages the splats that cmask says it blended
 };
 
-// What is left out to see what it costs; anything but `off` computes nonsense, of which little is written.
+// What is left out to measure what it costs. Every value but `off` gives wrong gradients and writes few of them.
 enum class Ablate : int {
     off,
-    no_atomics,     // sums end in registers
-    no_reductions,  // and each lane keeps its own terms
-    loop_floor,     // and does nothing with a splat but load it
+    no_atomics,     // sums stay in registers
+    no_reductions,  // as no_atomics; each lane also keeps its own terms
+    loop_floor,     // the loop only loads each splat
 };
 
 struct BlendBackwardPolicy {
-    // As the forward pass that wrote the list, which must have had the same values.
+    // Must have the values of the forward pass that wrote the list.
     Layout layout = Layout::packed48;
     Map map = Map::mixed;
     Subtile subtile = Subtile::ellipse;  // not used with cmask
@@ -46,12 +48,12 @@ struct BlendBackwardPolicy {
     bool log2_opacity = true;
     bool branchless = true;
     bool cmask = true;  // list entries say which warps blended them
-    // Its own.
+    // Of the backward pass alone.
     Reduce reduce = Reduce::deferred_quad;
     Accumulate accum = Accumulate::projected;
     Walk bwd_sync = Walk::warp;
-    bool row_combine = true;  // 8×8: the moments of both rows from one product each
-    bool touched = true;      // marks the splats that may have sums; few others once the list is compacted
+    bool row_combine = true;  // 8×8: the moments of a thread's two rows share their products
+    bool touched = true;      // marks all splats that have sums, and few others once the list is compacted
     Ablate ablate = Ablate::off;
     bool absolute = false;    // two more sums, of |dL/dx| and |dL/dy| of the projected mean (Ye et al. 2024)
 };
@@ -86,9 +88,9 @@ __device__ constexpr int terms_of(Reduce reduce) { return is_deferred(reduce) ? 
 // ---- Pixels ---------------------------------------------------------------------------------------------------------
 
 struct PixelBackward {
-    float T;              // behind the splat that comes next
+    float T;              // transmittance behind the next splat
     float by_red, by_green, by_blue;  // image gradient
-    float behind[3];      // light from behind, or in [0] its product with the image gradient
+    float behind[3];      // light from behind; `projected`: in [0] its product with the image gradient
     unsigned last;
 };
 
@@ -97,7 +99,7 @@ struct PixelTerms {
     float weight;  // dL/dcolour is weight times image gradient
 };
 
-// Moves the pixel to before the splat. The cap on alpha does not stop its gradient.
+// Moves the pixel from behind the splat to in front of it. Alpha has a gradient even where it is capped.
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ PixelTerms unblend_pixel(PixelBackward& pixel, const Staged& s, float uncapped) {
     const float alpha = fminf(uncapped, cap_of(P.alpha_cap));
@@ -117,13 +119,13 @@ __device__ __forceinline__ PixelTerms unblend_pixel(PixelBackward& pixel, const 
     return {uncapped * (pixel.T * gain), alpha * pixel.T};
 }
 
-// What a splat did to the pixels of a thread: moments of g down the rows, and what colours get from each row.
+// A splat's terms from the pixels of a thread: moments of g down the rows, and the weights of the colours.
 template <int ROWS>
 struct SplatTerms {
     float m0, v, vv;  // sums of g, g v, g v²
     float weights[ROWS];
     float u;
-    bool is_hit;  // any of them
+    bool is_hit;  // true if the splat hit any pixel
     float absolute_x, absolute_y;  // if wanted: sums of |g (a u + b v)| and |g c v|
 };
 template <BlendBackwardPolicy P, int ROWS>
@@ -185,8 +187,8 @@ __device__ __forceinline__ void spread_terms(const SplatTerms<ROWS>& t, const Pi
         terms[T_VV] = t.vv, terms[T_RED] = color.x, terms[T_GREEN] = color.y, terms[T_BLUE] = color.z;
     }
 }
-// Folds two splats as `fold` does. Of the colours, the lanes exchange what comes before the product with the gradient:
-// fewer numbers to choose from.
+// Folds two splats as `fold` does. For colours, the lanes exchange weights before they are multiplied by the gradient,
+// so that there are fewer numbers to select.
 template <int ROWS>
 __device__ __forceinline__ void fold_terms(const SplatTerms<ROWS>& a, const SplatTerms<ROWS>& b,
                                            const PixelBackward (&pixels)[ROWS], float (&terms)[DEFERRED_TERMS]) {
@@ -208,7 +210,7 @@ __device__ __forceinline__ void fold_terms(const SplatTerms<ROWS>& a, const Spla
 
 // ---- From terms to memory -------------------------------------------------------------------------------------------
 
-// Which of a group's splats this lane ends with, and where the first of its sums is in the splat's row.
+// Which of a group's splats this lane holds sums of in the end, and the place of its first sum in the splat's row.
 struct Target {
     int splat, count;
     unsigned place;
@@ -233,10 +235,10 @@ __device__ __forceinline__ auto* place_of(const BlendBackwardArgs& args, const T
     else return args.sums + place;
 }
 
-// A splat whose turn it is: where it is staged, and the lane that holds a copy with splat_fetch = shuffle.
+// The present splat: where it is staged, and, with splat_fetch = shuffle, the lane that holds a copy.
 struct Turn {
     const Staged* at;
-    int lane;  // below 0: none does
+    int lane;  // below 0: no lane does
 };
 template <BlendBackwardPolicy P>
 __device__ __forceinline__ Staged splat_of(const Turn& turn, const Staged& held) {
@@ -245,7 +247,7 @@ __device__ __forceinline__ Staged splat_of(const Turn& turn, const Staged& held)
     return *turn.at;
 }
 
-// Where ablated variants leave what they computed, so that the compiler cannot leave it out too.
+// Takes the results of ablated variants, so that the compiler cannot remove their computation.
 struct Leftover {
     float sum;
     unsigned bits;
@@ -264,12 +266,12 @@ __device__ __forceinline__ void mix_in(const Staged& s, Leftover& leftover) {
     for (int i = 0; i < 9; i++) leftover.bits ^= __float_as_uint(numbers[i]);
 }
 
-// Adds the sums of absolute values of a group, of which a lane holds at most one, to places that are spare otherwise.
+// Adds a group's sums of absolute values to places that are otherwise spare. A lane holds at most one of them.
 template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
 __device__ __forceinline__ void add_absolute(const BlendBackwardArgs& args, const SplatTerms<ROWS> (&of_splat)[GROUP],
                                              const Turn (&group)[GROUP], const bool (&is_hit)[GROUP],
                                              const Target& target, Leftover& leftover) {
-    // Twos and fours fold as above, odd splats to the upper lanes, so that a lane's splat is the same.
+    // Groups of two and four are folded as above, odd splats to the upper lanes, so that each lane has the same splat.
     constexpr int TERMS = 2 * GROUP, LANES = 32 / TERMS;
     constexpr bool FOLDS = GROUP * LANES * 2 == 32;
     float terms[TERMS];
@@ -349,11 +351,12 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
     if constexpr (P.reduce == Reduce::transposed) __syncwarp();
     if (!ALL_BLENDED && !is_any_hit) return;
 
-    // A warp that walks alone fills up with splats that add zeros to a row of its own; else nothing is added.
+    // A warp that walks alone fills a group up with splats that add zeros to the warp's own row. Otherwise nothing is
+    // added.
     const Staged* own = group[0].at;
     bool adds = ALL_BLENDED || is_hit[0];
     if constexpr (P.bwd_sync == Walk::warp) {
-        own += target.splat;  // such a group lies side by side
+        own += target.splat;  // the group's rows are next to each other
     } else {
 #pragma unroll
         for (int k = 1; k < GROUP; k++)
@@ -378,7 +381,7 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
         add_sum<P>(row, sum, adds, leftover);
     } else if constexpr (P.reduce == Reduce::deferred_quad) {
         float2 sum = reduce_folded_quad(terms[0], terms[1], __fmaf_rn(-own->a, spot.x, own->u0));
-        if constexpr (P.absolute) sum.y = target.count == 2 ? sum.y : 0.0f;  // or it might go to a spare place
+        if constexpr (P.absolute) sum.y = target.count == 2 ? sum.y : 0.0f;  // else it could reach a spare place
         if constexpr (P.ablate == Ablate::off) {
             if (adds) add_pair(row, sum, target.count == 2);
         } else {

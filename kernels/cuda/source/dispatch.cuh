@@ -1,50 +1,53 @@
-// How blocks of a blend kernel come by their work: whole tiles and chunks, in the order that `plan` left.
+// Hands out units, whole tiles and chunks, to blocks in the order that `plan` left (schedule.cuh).
 //
-// `for_each_unit` calls a function with one unit after the other. With `hardware` the hardware starts blocks in order,
-// as many as there are tiles, and at least as many as there may be chunks: whoever had a chunk takes one of the tiles
-// that are left behind the last block. So a frame without chunks has no block in vain. With `ticket` as many blocks as
-// fit stay, and all count on. A chunk may wait for those before it in its tile, so chunks are always handed out by
-// counting: whoever has an earlier one is already running.
+// `for_each_unit` calls a function with one unit after another.
+// - hardware: the hardware starts blocks in order, as many as there are tiles and at least as many as there may be
+//   chunks. A block that had a chunk then takes one of the tiles left beyond the last block. In a frame without chunks,
+//   no block starts in vain.
+// - ticket: only as many blocks start as fit the GPU. They stay, and count to get their next unit.
 //
-// Also here: what chunks leave for each other and for the backward pass. Read blend_queue.cuh next.
+// A chunk may wait for earlier chunks of its tile. Chunks are therefore always handed out by counting: the blocks with
+// the earlier chunks are then already running.
+//
+// Also here: the arrays by which chunks pass results to each other and to the backward pass. Read blend_queue.cuh next.
 #pragma once
 #include "schedule.cuh"
 
 enum class Taking : int {
-    hardware,  // a block a unit
+    hardware,  // a block for each unit
     ticket,    // blocks that stay
 };
 enum class Coexec : int {
     off,      // chunks in a launch of their own, before the tiles
-    streams,  // the same beside them, on a stream of its own
-    fused,    // some blocks begin with chunks, the others with tiles, and help each other out
-    queue,    // chunks, then tiles
+    streams,  // chunks in a launch of their own, at the same time, on another stream
+    fused,    // some blocks begin with chunks, the others with tiles; then each takes what is left of the other kind
+    queue,    // one queue: chunks, then tiles
 };
-enum class Part : int { both, chunks, tiles };  // of the units, of this launch
+enum class Part : int { both, chunks, tiles };  // which units this launch takes
 
 struct DispatchPolicy {
     Taking take = Taking::hardware;
     Coexec coexec = Coexec::queue;
     Part part = Part::both;
     bool chunks = false;       // there may be chunks
-    bool chunks_last = false;  // after the tiles
+    bool chunks_last = false;  // chunks come after the tiles
     bool is_sorted = false;    // whole tiles have an order of their own
-    bool exact_stop = true;    // pixels end where they would in one go; training always does so
+    bool exact_stop = true;    // pixels end where they would in an unsplit tile; always so in training
     bool sat_flag = true;      // a chunk stops when an earlier one has ended all pixels of the tile
-    bool records_work = false;  // leaves for each tile what it took
-    bool record = false;        // leaves a UnitRecord of each unit
+    bool records_work = false;  // writes the time of each tile
+    bool record = false;        // writes a UnitRecord of each unit
 };
 
 constexpr unsigned TILE_PIXELS = TILE * TILE;
 
-// What became of a unit. kernels/schedule/timeline.py fits one time to the clocks, which are each multiprocessor's own.
+// When and where a unit ran. Each multiprocessor has its own clock; kernels/schedule/timeline.py fits one time to all.
 struct UnitRecord {
     long long clock_start, clock_end;        // cycles
-    unsigned long long ns_start, ns_end;     // of the timer that all share
+    unsigned long long ns_start, ns_end;     // of the timer that all multiprocessors share
     unsigned multiprocessor, block;
-    unsigned listed, walked, again;          // splats of its list; gone through until all pixels ended, in training
-                                             // those that were blended; gone through a second time
-    unsigned epoch;                          // of the frame: older ones are of units that did not run
+    unsigned listed, walked, again;          // splats listed; splats visited until all pixels ended (in training:
+                                             // splats blended); splats visited a second time
+    unsigned epoch;                          // of the frame; a record of an older epoch: the unit did not run
 };
 
 struct UnitArgs {
@@ -52,13 +55,14 @@ struct UnitArgs {
     const unsigned* units;         // [T + chunk_capacity]
     const unsigned* sorted_tiles;  // [T] is_sorted: whole tiles
     const Chunk* chunks;           // [chunk_capacity]
-    unsigned* arrived;             // [chunk_capacity] by a tile's first chunk: chunks that are through
-    unsigned* ready;               // [chunk_capacity] 1 once `alone` holds
-    unsigned* saturated;           // [chunk_capacity] by a tile's first chunk: the first that ended all pixels
-    float* alone;    // [chunk_capacity, 256] by thread: transmittance of the chunk alone, negative where it ends
-    float* ends;     // [chunk_capacity, 256] by pixel: what is left behind the chunk, negative where the pixel ended
-                     // in it, 0 where it had ended before
-    float4* colors;  // [chunk_capacity, 256] by pixel: colour and depth sum it adds; after training all up to it
+    unsigned* arrived;             // [chunk_capacity] by a tile's first chunk: how many of its chunks have finished
+    unsigned* ready;               // [chunk_capacity] 1 once the chunk's `alone` is written
+    unsigned* saturated;           // [chunk_capacity] by a tile's first chunk: the first chunk that ended all pixels
+    float* alone;    // [chunk_capacity, 256] by thread: transmittance of the chunk alone, negative if a pixel ends
+    float* ends;     // [chunk_capacity, 256] by pixel: transmittance behind the chunk; negative if the pixel ended in
+                     // it, 0 if it had ended before
+    float4* colors;  // [chunk_capacity, 256] by pixel: colour and depth sum of the chunk; in training at last the sums
+                     // up to and with it
     unsigned* lasts;   // [chunk_capacity, 256] by pixel, training: entries up to and with the last one blended
     unsigned* counts;  // [chunk_capacity] training: entries that the backward pass walks
     unsigned* work;    // [T] records_work: clock cycles / 64
@@ -76,13 +80,13 @@ __device__ __forceinline__ Unit unit_of(unsigned word) { return {word & ~CHUNK_F
 __device__ __forceinline__ UnitRecord* record_of(const UnitArgs& args, const Unit& unit) {
     return args.records + (unit.is_chunk ? args.schedule->tiles : 0) + unit.number;
 }
-// Written at once, so that no thread carries it along.
+// Writes the start of a unit's record at once, which saves registers.
 __device__ __forceinline__ void record_start(UnitRecord* record, unsigned epoch) {
     if (threadIdx.x != 0) return;
     record->multiprocessor = sm_index(), record->block = blockIdx.x, record->epoch = epoch;
     record->ns_start = global_timer(), record->clock_start = clock64();
 }
-// When all threads of the block are here.
+// Writes the end of a unit's record, once all threads of the block have arrived.
 __device__ __forceinline__ void record_end(UnitRecord* record, unsigned listed, unsigned walked, unsigned again) {
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -90,7 +94,7 @@ __device__ __forceinline__ void record_end(UnitRecord* record, unsigned listed, 
     record->listed = listed, record->walked = walked, record->again = again;
 }
 
-// What stands at a place of this launch's order.
+// Returns the unit, as a word, at a place of this launch's order.
 template <DispatchPolicy D>
 __device__ __forceinline__ unsigned word_at(const UnitArgs& args, unsigned place) {
     constexpr bool TILES_ALONE = !D.chunks || D.part == Part::tiles;
@@ -109,10 +113,10 @@ __device__ __forceinline__ unsigned word_at(const UnitArgs& args, unsigned place
     return args.units[place];
 }
 
-// Counts on for the whole block. All threads call.
+// Draws the block's next ticket. All threads call and get it.
 __device__ __forceinline__ unsigned next_ticket(unsigned* next) {
     __shared__ unsigned ticket;
-    __syncthreads();  // others may still read the last one, or what the block shares
+    __syncthreads();  // other threads may still read the last ticket, or the block's shared memory
     if (threadIdx.x == 0) ticket = atomicAdd(next, 1u);
     __syncthreads();
     return ticket;
@@ -127,8 +131,8 @@ __device__ __forceinline__ unsigned unit_count(const UnitArgs& args) {
     return units;
 }
 
-// Calls work(unit). `next` are the counters of this launch, [2]: of chunks, and of places beyond the last block or,
-// fused, of tiles.
+// Calls work(unit) for each unit the block gets. `next` [2] are the counters of this launch: the first counts chunks,
+// the second places beyond the last block or, if fused, tiles.
 template <DispatchPolicy D, class Work>
 __device__ __forceinline__ void for_each_unit(const UnitArgs& args, unsigned* next, Work work) {
     constexpr bool MIXED = D.chunks && D.part == Part::both, STAYS = D.take == Taking::ticket;
@@ -153,8 +157,8 @@ __device__ __forceinline__ void for_each_unit(const UnitArgs& args, unsigned* ne
             work(Unit{word_at<D>(args, ticket) & ~CHUNK_FLAG, true});
         }
     } else {
-        // The first unit is that of the block's number: the hardware deals those out over all multiprocessors, so that
-        // the heaviest do not meet. A block with a whole tile is not to wait for more than its word.
+        // A block's first unit is the one at its own number. The hardware spreads consecutive blocks over all
+        // multiprocessors, so the heaviest units do not share one. A block with a whole tile waits for its word only.
         if constexpr (D.part == Part::tiles && D.chunks)
             if (blockIdx.x >= unit_count<D>(args)) return;
         unsigned word = word_at<D>(args, blockIdx.x);
@@ -173,7 +177,8 @@ __device__ __forceinline__ void for_each_unit(const UnitArgs& args, unsigned* ne
                 work(MIXED ? unit_of(word) : Unit{word, false});
             } while (goes_on());
         } else {
-            // As many blocks as there may be chunks: what is left beyond the last block are tiles, fewer than chunks.
+            // There are at least as many blocks as chunks. Beyond the last block only tiles are left, fewer than
+            // chunks.
             if constexpr (MIXED)
                 if (word & CHUNK_FLAG) {
                     if (word == NO_UNIT) return;

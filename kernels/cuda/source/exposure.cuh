@@ -1,15 +1,16 @@
-// Photographs' own exposures: the picture through an affine map of colours, x' = x A + b, and the gradient back.
+// Gives each photograph its own exposure: an affine map of the picture's colours, x' = x A + b, with its gradient.
 //
-// `expose` makes what the loss compares with the photograph. `expose_backward` turns dL/dx' into dL/dx where it lies and
-// adds up dL/dA and dL/db, a sum a block; `step_exposures` adds those up in order, takes a step of Adam on the map of
-// this photograph, whose moments have a clock of their own, and moves all maps so that their mean stays the identity.
-// A step that was refused (step.cuh) changes none. 256 threads a block, a thread a pixel or several; `step_exposures`
+// - `expose` makes the picture that the loss compares with the photograph.
+// - `expose_backward` turns dL/dx' into dL/dx in place and adds up dL/dA and dL/db, one sum for each block.
+// - `step_exposures` adds those sums up in order and takes a step of Adam on the map of this photograph. The map's
+//   moments count their own steps. It then moves all maps so that their mean stays the identity.
+// A step that was refused (step.cuh) changes no map. 256 threads a block, one or more pixels a thread; `step_exposures`
 // is one block.
 #pragma once
 #include "adam.cuh"
 
 constexpr int EXPOSURE_THREADS = 256, EXPOSURE_WARPS = EXPOSURE_THREADS / 32;
-constexpr int MAP = 12;  // numbers of a map: three rows of A, then b
+constexpr int MAP = 12;  // numbers in a map: three rows of A, then b
 
 struct ExposeArgs {
     const Frame* frame;
@@ -94,13 +95,13 @@ __global__ void __launch_bounds__(EXPOSURE_THREADS) expose_backward(ExposeBackwa
     args.sums[blockIdx.x * MAP + threadIdx.x] = sum;
 }
 
-// The sum of numbers `i`, `i` + MAP, … of `count` rows, in the first MAP threads; always in the same order.
+// Adds up, in each of the first MAP threads, number i of all `count` rows, always in the same order.
 __device__ __forceinline__ float sum_of_rows(const float* rows, int count) {
     constexpr int GROUPS = EXPOSURE_THREADS / MAP;
     __shared__ float of_group[GROUPS * MAP];
     const int thread = int(threadIdx.x);
     float sum = 0.0f;
-    __syncthreads();  // what came before has been written, and sums of an earlier call have been read
+    __syncthreads();  // earlier results are written, and sums of an earlier call have been read
     if (thread < GROUPS * MAP) {
         for (int row = thread / MAP; row < count; row += GROUPS) sum += rows[size_t(row) * MAP + thread % MAP];
         of_group[thread] = sum;

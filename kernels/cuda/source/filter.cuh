@@ -1,11 +1,14 @@
-// How splats are kept from slipping between pixels, forward and backward.
+// The filter that keeps splats from slipping between pixels, forward and backward.
 //
-// The covariance on the image is widened by some px² along both axes. A splat much smaller than a pixel then covers
-// far more than it should; where that is made good, its opacity is multiplied by √(determinant before / after), but by
-// no less than COMPENSATION_MIN (Yu et al. 2024, "Mip-Splatting"). The factor is differentiated like everything else.
+// It widens the covariance on the image by some px² along both axes. A splat much smaller than a pixel then covers far
+// more than it should. Compensation makes up for that: it multiplies the opacity by √(determinant before / after), but
+// by no less than COMPENSATION_MIN (Yu et al. 2024, "Mip-Splatting"). The factor is differentiated like everything
+// else.
 //
-// Policy values of filter: plain, widened by DILATION (2023); compensated, likewise, and made good; mip, widened by
-// MIP_DILATION and made good. A scene looks right under the filter that it was trained with.
+// A scene looks right under the filter that it was trained with. Policy values of `filter`:
+// - plain: widened by DILATION, no compensation (2023);
+// - compensated: widened by DILATION, with compensation;
+// - mip: widened by MIP_DILATION, with compensation.
 #pragma once
 #include "math.cuh"
 
@@ -17,14 +20,14 @@ constexpr float COMPENSATION_MIN = 0.005f;
 template <Filter F>
 constexpr float DILATION_OF = F == Filter::mip ? MIP_DILATION : DILATION;
 
-// The determinant after the widening; `thin` is the one before, `trace` that of the covariance before.
+// Returns the determinant after widening. `thin` and `trace` are determinant and trace before it.
 template <Filter F>
 __device__ __forceinline__ float widened(float thin, float trace) {
     constexpr float D = DILATION_OF<F>;
     return thin + (D * trace + D * D);
 }
 
-// log2 of the opacity, given that without compensation. `inverse` = 1 / determinant.
+// Adds the compensation to log2 of the opacity. `inverse` is 1 / determinant after widening.
 template <Filter F>
 __device__ __forceinline__ float filtered_opacity(float log2_opacity, float thin, float inverse) {
     if constexpr (F == Filter::plain) return log2_opacity;

@@ -1,46 +1,46 @@
-// What every kernel knows of the frame it works on, and the one record that passes a splat from stage to stage.
+// The record of a frame, which every kernel reads, and the record of a splat, which passes from stage to stage.
 //
-// Not here: buffers; each kernel's Args struct points at its own. Arguments are baked into a captured graph, so
-// whatever changes from frame to frame stands in `Frame`, one block of device memory that the host overwrites
-// before each frame. The copy also sets the counters to 0. Read project.cuh next.
+// A captured graph fixes the arguments of its launches. Whatever changes from frame to frame is therefore in `Frame`,
+// one block of device memory that the host overwrites before each frame. The same copy sets the counters to 0. Not
+// here: buffers. The Args struct of each kernel points at them. Read project.cuh next.
 #pragma once
 #include "math.cuh"
 
-// Bits of Frame::overflow. A frame with any bit set is not drawn: its counters are 0, and the host regrows what
-// was too small, by the `wanted` counters, and asks again.
+// Bits of Frame::overflow. A frame with any bit set is not drawn, and its counters are 0. The host enlarges the buffer
+// that was too small, by the `wanted` counters, and draws the frame again.
 constexpr unsigned OVERFLOW_VISIBLE = 1, OVERFLOW_INSTANCES = 2;
 
-// Kernels whose blocks take their work by number count here; each launch has one of its own.
+// Counters by which the blocks of a launch take their parts of the work. Each launch uses a counter of its own.
 constexpr unsigned TICKETS = 16;
 
 struct alignas(16) Frame {
     // Camera: OpenCV axes, pixel centres at +0.5. mean_in_view = rotation (mean − position − position_rest).
     float rotation[9];       // view_from_world, row by row
     float position[3];       // camera centre, world units
-    float position_rest[3];  // what single precision lost of it
+    float position_rest[3];  // camera centre minus `position`: the part that single precision lost
     float near_z;            // world units; nearer splats are dropped
     float fx, fy, cx, cy;    // px
-    float held_left, held_right, held_top, held_bottom;  // x/z and y/z inside the Jacobian are held between these
+    float held_left, held_right, held_top, held_bottom;  // limits of x/z and y/z inside the Jacobian
     int width, height;            // px
     int tile_columns, tile_rows;  // of TILE px
     // Settings.
     float background[3];
     int sh_degree;  // 0 … 3, at most the scene's
-    // Scene and the room it has.
+    // Size of the scene, and capacity of the buffers.
     unsigned gaussians;          // N
     unsigned visible_capacity;   // slots
     unsigned instance_capacity;  // (splat, tile) pairs
     // Counters: 0 when the frame starts.
-    unsigned slots;                       // in use, by splats that may be seen. Written by project
-    unsigned visible;                     // V: those of them that are in a tile. Written by project
+    unsigned slots;                       // slots in use, by splats that may be seen. Written by project
+    unsigned visible;                     // V: slots whose splat is in a tile. Written by project
     unsigned instances;                   // I: pairs in use. Written by emit
-    unsigned visible_wanted;              // slots even if they did not fit
-    unsigned skipped;                     // splats dropped because a value was not finite, or all of a rotation 0
-    unsigned heaviest;                    // pairs of the tile that has most. Written by plan; without one it stays 0
-    unsigned long long instances_wanted;  // I even if it did not fit
+    unsigned visible_wanted;              // slots the frame needs, even if they did not fit
+    unsigned skipped;                     // splats dropped for a value that is not finite, or a rotation of zeros
+    unsigned heaviest;                    // pairs of the heaviest tile. Written by plan; 0 if no plan is made
+    unsigned long long instances_wanted;  // pairs the frame needs, even if they did not fit
     unsigned overflow;
-    // 1 … EPOCHS − 1 (scan.cuh), another one each frame: words that blocks pass each other carry it, so that those
-    // of earlier frames count as empty and nothing is cleared in between.
+    // 1 … EPOCHS − 1 (scan.cuh), different in each frame. Words that blocks pass each other carry the epoch, so words
+    // of earlier frames count as empty and nobody has to clear them.
     unsigned epoch;
     unsigned tickets[TICKETS];
 };
@@ -59,15 +59,15 @@ struct alignas(16) Splat {
     float red, green;    // ≥ 0
     float blue;
     float half_width;    // px: beyond this |dx| alpha is below 1/255
-    float half_height;   // px: likewise |dy|
-    unsigned gaussian;   // row in the scene; NO_GAUSSIAN if the slot's splat is in no tile after all
+    float half_height;   // px: beyond this |dy| alpha is below 1/255
+    unsigned gaussian;   // row in the scene; NO_GAUSSIAN if the splat turned out to be in no tile
 };
 static_assert(sizeof(Splat) == 48);
 
 // How splats lie in memory.
 enum class Layout : int {
-    packed48,  // one after the other
-    soa,       // all first numbers, then all second ones, … as many of each as there is room for splats
+    packed48,  // one splat after the other, 48 bytes each
+    soa,       // an array for each of the 12 numbers, each as long as the capacity
 };
 template <Layout LAYOUT>
 __device__ __forceinline__ Splat load_splat(const Splat* splats, unsigned capacity, unsigned slot) {

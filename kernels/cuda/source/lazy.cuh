@@ -1,38 +1,42 @@
-// Harmonics that stand still while their Gaussian has no gradient, and are caught up before anyone reads them.
+// Leaves harmonics alone while their Gaussian has no gradient, and catches them up before anyone reads them.
 //
-// Without a gradient Adam's step j after step t0 moves a number by rate (β1 / √β2)^j √(1 − β2^(t0+j)) / (1 − β1^(t0+j))
-// times m / √v as they were, and multiplies m by β1 and v by β2. So a Gaussian's harmonics may be left alone, and be
-// moved by `reach` times m / √v when it is seen again; epsilon is too small to matter beside √v. `reach` for each
-// number of missed steps stands in a table that every step renews, from which the steps before and after it read one
-// half each; the constant term has a rate, and so a table, of its own. No Gaussian misses more than LAZY_STEPS.
+// Without a gradient, step j of Adam after step t0 moves a number by
+//     rate (β1 / √β2)^j √(1 − β2^(t0+j)) / (1 − β1^(t0+j)) × m / √v,
+// with m and v of step t0, and multiplies m by β1 and v by β2. The steps that a Gaussian misses can therefore be made
+// up at once when it is seen again: its harmonics move by `reach` × m / √v. Epsilon is too small to matter next to √v.
+//
+// `reach` for each number of missed steps is in a table, renewed by every step. It has two halves, so that a step can
+// write one while kernels still read the other. The constant term has a learning rate of its own, and so its own table.
+// No Gaussian misses more than LAZY_STEPS steps.
+//
 // A warp works on its lanes' Gaussians together, a row of harmonics each. Read project_backward_adam.cuh next.
 #pragma once
 #include "sh.cuh"
 #include "step.cuh"
 
 constexpr unsigned LAZY_STEPS = 127, LAZY_TABLE = LAZY_STEPS + 1;
-constexpr unsigned SH_QUADS = 12;  // four numbers each, a row of harmonics
+constexpr unsigned SH_QUADS = 12;  // quads (four numbers) in a row of harmonics
 
 struct LazySh {
     const float* first;       // [N, 16, 3] first moments
     const float* second;      // [N, 16, 3] second moments
-    const unsigned* stepped;  // [N] the step after which the row stands
-    const float* reach;       // [2, 2, LAZY_TABLE] after an even and after an odd number of steps; rest, constant
+    const unsigned* stepped;  // [N] the last step that the row has made
+    const float* reach;       // [2, 2, LAZY_TABLE] after an even or odd number of steps; rest, constant
     const StepState* state;
 };
 
-// How many quads of a row of harmonics hold what counts at `degree`.
+// Returns how many quads of a row of harmonics are in use at `degree`.
 __device__ __forceinline__ unsigned sh_quads_in_use(int degree) {
     return (3u * unsigned((degree + 1) * (degree + 1)) + 3u) / 4u;
 }
 
-// Which half of the table holds after so many steps: what the rest misses, then what the constant term does.
+// Returns the half of the table that is valid after `steps` steps: first of the rest, then of the constant term.
 __device__ __forceinline__ const float* reach_after(const float* reach, unsigned steps) {
     return reach + (steps & 1u) * (2 * LAZY_TABLE);
 }
 
-// Renews the table after a step that has committed: the step is one more that all may have missed. All threads of a
-// block of at least LAZY_TABLE.
+// Renews the table after a committed step, which every Gaussian may have missed. All threads of a block of at least
+// LAZY_TABLE threads call.
 __device__ __forceinline__ void renew_reach(float* reach, const StepInputs& inputs, const StepState& state) {
     const unsigned missed = threadIdx.x;
     if (missed >= LAZY_TABLE) return;
@@ -50,7 +54,7 @@ __device__ __forceinline__ void renew_reach(float* reach, const StepInputs& inpu
 __device__ __forceinline__ float caught_up(float value, float first, float second, float reach) {
     return second > 0.0f ? value - reach * first * rsqrtf(second) : value;
 }
-// Four numbers of a row, in that column of quads; `table` is of `reach_after`.
+// Catches up four numbers of a row, in column `column` of quads. `table` comes from `reach_after`.
 __device__ __forceinline__ float4 caught_up(float4 value, float4 first, float4 second, const float* table,
                                             unsigned missed, unsigned column) {
     const float rest = table[missed], most = column == 0 ? table[LAZY_TABLE + missed] : rest;
@@ -58,7 +62,7 @@ __device__ __forceinline__ float4 caught_up(float4 value, float4 first, float4 s
                        caught_up(value.z, first.z, second.z, most), caught_up(value.w, first.w, second.w, rest));
 }
 
-// Which of 32 bits is the k-th that is set.
+// Returns the place of the k-th set bit.
 __device__ __forceinline__ unsigned place_of_bit(unsigned bits, unsigned k) {
     unsigned place = 0;
 #pragma unroll
@@ -68,12 +72,12 @@ __device__ __forceinline__ unsigned place_of_bit(unsigned bits, unsigned k) {
     }
     return min(place, 31u);
 }
-// What a lane does in a step when a warp goes through the rows of some lanes, 12 quads each, one after the other.
+// The quad of a lane in a step in which a warp goes through the rows of some lanes, 12 quads each.
 struct RowPart {
     bool is_one;
     unsigned row, column;
 };
-// `rows` have a bit each; `row_of_lane` is the lane's of `place_of_bit`. All lanes call.
+// `rows` has a bit for each row; `row_of_lane` is the lane's result of `place_of_bit`. All lanes call.
 __device__ __forceinline__ RowPart row_part(unsigned rows, unsigned row_of_lane, unsigned step) {
     const unsigned part = step * 32 + lane_index(), place = part / SH_QUADS;
     const unsigned row = __shfl_sync(FULL_WARP, row_of_lane, int(place & 31u));
@@ -81,9 +85,9 @@ __device__ __forceinline__ RowPart row_part(unsigned rows, unsigned row_of_lane,
 }
 __device__ __forceinline__ unsigned steps_for(unsigned rows) { return ceil_div(unsigned(__popc(rows)) * SH_QUADS, 32); }
 
-// Catches up the rows that a warp has in shared memory, those of lanes that want theirs; `place(row)` is where one
-// begins, `n` the lane's Gaussian, `steps` have been made. Moments of AT_ONCE steps are under way at a time, for which
-// there must be registers. All lanes call.
+// Catches up rows in a warp's shared memory, for those lanes that want theirs. `place(row)` is where a row begins, `n`
+// the lane's Gaussian, and `steps` the number of committed steps. Moments of AT_ONCE turns are loaded at the same time,
+// which costs registers. All lanes call.
 template <unsigned AT_ONCE, class F>
 __device__ __forceinline__ void catch_up_rows(const LazySh& lazy, float4* rows, unsigned n, bool is_wanted,
                                               unsigned steps, int degree, F place) {
@@ -117,7 +121,7 @@ __device__ __forceinline__ void catch_up_rows(const LazySh& lazy, float4* rows, 
     __syncwarp();
 }
 
-// The same in shared memory as projection packs it.
+// Catches up rows in shared memory that are packed as in projection.
 __device__ __forceinline__ void catch_up_packed(const LazySh& lazy, uint4* rows, size_t n, bool is_wanted, int degree) {
     catch_up_rows<1>(lazy, reinterpret_cast<float4*>(rows), unsigned(n), is_wanted, lazy.state->steps, degree,
                      [](unsigned row) { return packed_row<ShDtype::f32>(row); });
@@ -137,7 +141,7 @@ struct FlushShArgs {
     unsigned gaussians;
 };
 
-// 128 threads a block, a warp 32 Gaussians.
+// Catches up all Gaussians. 128 threads a block, 32 Gaussians a warp.
 __global__ void __launch_bounds__(128) flush_sh(FlushShArgs args) {
     const size_t first = size_t(blockIdx.x) * 128 + warp_index() * 32;
     if (first >= args.gaussians) return;

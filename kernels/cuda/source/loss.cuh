@@ -1,37 +1,42 @@
-// The loss of a step, (1 − w) L1 + w (1 − SSIM), and its gradient with respect to the image, in two launches.
+// Computes a step's loss, (1 − w) L1 + w (1 − SSIM), and its gradient with respect to the image, in two launches.
 //
 // SSIM is that of Wang et al. 2004: an 11×11 Gaussian window of sigma 1.5 that sees zeros outside the image, on each
-// channel. `loss_sums` leaves the derivatives of each pixel's SSIM by the local means of x, x² and x y (x the image, y
-// the target); `loss_gradient` filters those with the same window, and its first block adds up the value and decides
-// whether the step commits (step.cuh).
+// channel.
+// - `loss_sums` writes the derivatives of each pixel's SSIM by the local means of x, x² and x y (x the image, y the
+//   target).
+// - `loss_gradient` filters those derivatives with the same window. Its first block also adds up the loss and decides
+//   whether the step commits (step.cuh).
 //
-// coverage: the target is over black and its alpha says where the frame's background shows. weights: a mask says how
-// much each pixel counts; both are black where it does not, so that nothing hidden there shows in a window beside it.
+// Flags:
+// - coverage: the target is over black, and its alpha tells where the frame's background shows.
+// - weights: a mask tells how much each pixel counts. Image and target are black where it does not count, so that
+//   nothing hidden there affects the windows of its neighbours.
 //
-// A block of 224 threads has a tile of 64×13 pixels, and 46 KB of shared memory in `loss_sums`, 35 in `loss_gradient`.
-// Down the columns first: a thread takes one number of each row that the tile sees, straight from memory into running
-// sums, so that the ten rows beyond the tile cost no more than loading them. Then along the rows, out of shared memory:
-// a thread takes a run of pixels side by side of one channel, which see mostly the same: four words are read for a
-// filtered number in place of eleven. Channels lie apart there, so that four pixels are one load.
+// A block of 224 threads has a tile of 64×13 pixels. Shared memory: 46 KB in `loss_sums`, 35 KB in `loss_gradient`.
+// - First down the columns: a thread reads one number of each row that the tile sees, straight from memory, into
+//   running sums. The ten rows beyond the tile cost only their loads.
+// - Then along the rows, from shared memory: a thread takes a run of neighbouring pixels of one channel, whose windows
+//   overlap. It reads four words for each filtered number, not eleven. Each channel has its own lines, so that one load
+//   gets four pixels.
 #pragma once
 #include "lazy.cuh"
 
-constexpr int LOSS_THREADS = 224;  // a block; cuda/step/loss.py reads this and the next two
-constexpr int LOSS_WIDTH = 64;     // px, of a tile
+constexpr int LOSS_THREADS = 224;  // threads a block; cuda/step/loss.py reads this and the next two
+constexpr int LOSS_WIDTH = 64;     // px, width of a tile
 constexpr int LOSS_HEIGHT = 13;
 constexpr int LOSS_WARPS = LOSS_THREADS / 32;
 constexpr int TAPS = 11, RADIUS = 5, LOSS_CHANNELS = 3;
 constexpr int LOSS_SEEN = LOSS_WIDTH + 2 * RADIUS;  // px of a row that a tile sees
-constexpr int LOSS_RUN = 4;                         // px side by side that a thread filters along a row
-constexpr int RUN_QUADS = LOSS_RUN / 4, SEEN_QUADS = RUN_QUADS + 3;  // of four px: what it writes and reads
-constexpr int LINE = LOSS_WIDTH - LOSS_RUN + 4 * SEEN_QUADS;         // numbers of a channel of a row, in shared memory
-constexpr int LINES = LOSS_CHANNELS * LOSS_HEIGHT;                   // of a quantity: row by row, channel by channel
+constexpr int LOSS_RUN = 4;                         // neighbouring px that a thread filters along a row
+constexpr int RUN_QUADS = LOSS_RUN / 4, SEEN_QUADS = RUN_QUADS + 3;  // quads of px that a thread writes and reads
+constexpr int LINE = LOSS_WIDTH - LOSS_RUN + 4 * SEEN_QUADS;         // numbers of a line: one channel of a row
+constexpr int LINES = LOSS_CHANNELS * LOSS_HEIGHT;                   // of a quantity: by row, then by channel
 constexpr int LINE_THREADS = LOSS_WIDTH / LOSS_RUN, LINES_A_WARP = 32 / LINE_THREADS;
 static_assert(LOSS_THREADS >= LOSS_CHANNELS * LOSS_SEEN && LINE >= LOSS_SEEN);
 constexpr float SSIM_C1 = 0.0001f, SSIM_C2 = 0.0009f;
 constexpr float INVERSE_255 = 1.0f / 255.0f;
 
-// The window, normalised: the tap at a distance of `i` px from the centre.
+// Returns the tap of the normalised window at `i` px from its centre.
 __device__ constexpr float window_tap(int distance) {
     constexpr float OUTWARDS[RADIUS + 1] = {0.26601172f, 0.21300553f, 0.10936069f,
                                             0.03600077f, 0.00759876f, 0.00102838f};
@@ -43,14 +48,14 @@ struct LossPolicy {
     bool weights = false;
 };
 
-// Derivatives of a pixel's SSIM by the means of x, x² (doubled) and x y around it, as `loss_sums` leaves them: tiles of
-// a column lie one below the other, so that how far it is to the next row is known beforehand. Of each row of a tile
-// the first two side by side, then the third, channel by channel.
+// Layout of what `loss_sums` writes: the derivatives of a pixel's SSIM by the local means of x, x² (doubled) and x y.
+// Tiles of a column follow each other, so that the distance between rows is known at compile time. A tile's row has the
+// first two derivatives next to each other, then the third, channel by channel.
 constexpr int MEANS = 3;
 constexpr int DERIVATIVE_PAIRS = 2 * LOSS_CHANNELS * LOSS_WIDTH;
 constexpr int DERIVATIVE_ROW = DERIVATIVE_PAIRS + LOSS_CHANNELS * LOSS_WIDTH;
 struct DerivativePlace {
-    int pair, third;  // in the row of a tile
+    int pair, third;  // places in a tile's row
 };
 __device__ __forceinline__ DerivativePlace derivative_place(int channel, int pixel) {
     const int at = channel * LOSS_WIDTH + pixel;
@@ -62,7 +67,7 @@ struct LossSumsArgs {
     const StepInputs* inputs;
     const float* image;  // [H, W, 3]
     float* derivatives;  // [ceil(W / LOSS_WIDTH), H, DERIVATIVE_ROW] out
-    float2* sums;        // [blocks] out: of |x − y| and of SSIM
+    float2* sums;        // [blocks] out: sums of |x − y| and of SSIM
 };
 
 struct LossGradientArgs {
@@ -70,7 +75,7 @@ struct LossGradientArgs {
     const StepInputs* inputs;
     StepState* state;
     StepResult* results;       // [RESULT_SLOTS] out
-    float* reach;              // [2, LAZY_TABLE] of lazy.cuh, renewed if harmonics may stand still; else null
+    float* reach;              // table of lazy.cuh, renewed if harmonics may miss steps; else null
     const float* image;        // [H, W, 3]
     const float* derivatives;  // as above
     const float2* sums;        // [sum_count]
@@ -78,15 +83,15 @@ struct LossGradientArgs {
     int sum_count;
 };
 
-// For how many blocks a multiprocessor has registers: no more than it has shared memory for.
+// How many blocks should fit a multiprocessor: as many as its shared memory has room for.
 __device__ constexpr int resident_blocks(int most) { return HAS_MUCH_SHARED ? most : 2; }
 
 // ---- A block's part of the image ------------------------------------------------------------------------------------
 
 struct LossTile {
-    int column;      // of tiles
+    int column;      // column of tiles
     int x, y;        // px, its corner
-    bool is_inside;  // the image holds all that the tile sees
+    bool is_inside;  // all pixels that the tile sees are in the image
 };
 __device__ __forceinline__ LossTile loss_tile(const Frame& frame, int block) {
     const int across = (frame.width + LOSS_WIDTH - 1) / LOSS_WIDTH, down = block / across;
@@ -97,19 +102,19 @@ __device__ __forceinline__ LossTile loss_tile(const Frame& frame, int block) {
     return {column, x, y, is_inside};
 }
 
-// A number of the image and of the target, times how much its pixel counts, and that.
+// A number of image and target, each times the pixel's weight, and that weight.
 struct Compared {
     float x, y, weight;
 };
-// One channel of a column of pixels; zeros outside the image.
+// Reads one channel of a column of pixels, zeros outside the image.
 template <LossPolicy P>
 struct ComparedColumn {
     const float* image;
     const unsigned char* target;
-    int numbers, pixels;         // a row
-    int number, pixel;           // in a row
-    int rows;                    // of the image; 0 if the column is outside
-    unsigned coverage, weights;  // where in the target they begin
+    int numbers, pixels;         // how many in a row
+    int number, pixel;           // place in a row
+    int rows;                    // rows of the image; 0 if the column is outside
+    unsigned coverage, weights;  // where these begin in the target
     float background;
 
     __device__ __forceinline__ ComparedColumn(const Frame& frame, const StepInputs& inputs, const float* image, int at)
@@ -120,7 +125,7 @@ struct ComparedColumn {
         if constexpr (P.coverage) background = rows ? frame.background[at - LOSS_CHANNELS * pixel] : 0.0f;
     }
     __device__ __forceinline__ bool has(int row) const { return unsigned(row) < unsigned(rows); }
-    // Zeros where there is no such row.
+    // Reads a row; zeros if there is no such row.
     __device__ __forceinline__ Compared operator[](int row) const {
         if (!has(row)) return {0.0f, 0.0f, 1.0f};
         return at(row);
@@ -143,7 +148,7 @@ struct ComparedColumn {
     }
 };
 
-// The sum of a value over the block, in thread 0. Always in the same order.
+// Returns to thread 0 the sum of a value over the block, always added in the same order.
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float of_warp[LOSS_WARPS];
 #pragma unroll
@@ -158,11 +163,11 @@ __device__ __forceinline__ float block_sum(float value) {
 
 // ---- The window -----------------------------------------------------------------------------------------------------
 
-// Filters N quantities down a column: `read` gives those of a row the tile sees, counted from RADIUS above it, and
-// `write` gets each filtered row of the tile. Both are called with numbers known when compiling.
+// Filters N quantities down a column. `read` returns the quantities of a row, counted from RADIUS above the tile.
+// `write` gets each filtered row of the tile. Both are called with row numbers that are known at compile time.
 template <int N, class Read, class Write>
 __device__ __forceinline__ void filter_down(Read read, Write write) {
-    float sums[N][TAPS];  // of the rows that see the newest one
+    float sums[N][TAPS];  // sums of the rows whose window includes the newest row
 #pragma unroll
     for (int seen = 0; seen < LOSS_HEIGHT + 2 * RADIUS; seen++) {
         float values[N], complete[N];
@@ -187,11 +192,11 @@ __device__ __forceinline__ void filter_down(Read read, Write write) {
 
 __device__ __forceinline__ float4 quad_of(const float* at) { return make_float4(at[0], at[1], at[2], at[3]); }
 
-// Where in its line a quad stands: eight threads that are RUN_QUADS apart meet all banks.
+// Returns the place of a quad in its line. Eight threads that are RUN_QUADS apart use all banks.
 __device__ __forceinline__ constexpr int quad_place(int quad) { return LOSS_RUN == 4 ? quad : quad ^ (quad >> 3 & 1); }
 __device__ __forceinline__ constexpr int line_place(int pixel) { return 4 * quad_place(pixel >> 2) + (pixel & 3); }
 
-// A thread's pixels of a line: where the quads are that it sees. It filters those from RADIUS on.
+// The quads of a line that a thread reads. It filters the pixels from RADIUS on.
 struct LossRun {
     int quads[SEEN_QUADS];
 
@@ -238,7 +243,7 @@ __device__ __forceinline__ Ssim ssim_of(float x, float y, float squares, float p
 constexpr int LOSS_QUANTITIES = 4;  // x, y, x² + y², x y
 using SumsLines = float[LOSS_QUANTITIES][LINES][LINE];
 
-// Writes the derivatives of a run's pixels, of which the first `pixels` lie in the image. Returns twice their SSIM.
+// Writes the derivatives of a run's pixels. The first `pixels` of them are in the image. Returns twice their SSIM.
 __device__ __forceinline__ float ssim_of_run(const SumsLines& lines, int line, const LossRun& run, int pixels,
                                              float2* pairs, float* thirds) {
     float means[LOSS_QUANTITIES][LOSS_RUN], sum = 0.0f;
@@ -288,11 +293,11 @@ __global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.coverage || P.
                         lines[i][LOSS_CHANNELS * row + channel][place] = means[i];
                 });
         };
-        if (P.coverage || P.weights || !tile.is_inside)  // the first two have no registers left for both ways
+        if (P.coverage || P.weights || !tile.is_inside)  // coverage and weights leave no registers for both paths
             filter([&](int row) { return column[row]; });
         else
             filter([&](int row) { return column.at(row); });
-        if (pixel < RADIUS || pixel >= RADIUS + LOSS_WIDTH) difference = 0.0f;  // another tile's
+        if (pixel < RADIUS || pixel >= RADIUS + LOSS_WIDTH) difference = 0.0f;  // belongs to another tile
     }
     __syncthreads();
     const LossRun run(thread % LINE_THREADS);
@@ -314,7 +319,7 @@ __global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.coverage || P.
 
 using GradientLines = float[MEANS][LINES][LINE];
 
-// The value of the loss, by one block.
+// Adds up the loss with one block.
 __device__ __forceinline__ void finish_loss(const LossGradientArgs& args) {
     Frame& frame = *args.frame;
     float difference = 0.0f, ssim = 0.0f;
@@ -345,7 +350,7 @@ __global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.weights ? 4 : 
     }
     const Frame& frame = *args.frame;
     if (frame.overflow & (OVERFLOW_VISIBLE | OVERFLOW_INSTANCES)) return;  // the first block may set the other bit
-    // The last tiles first: what loss_sums wrote last is still in the cache.
+    // Begins with the last tiles: what loss_sums wrote last is still in the cache.
     const LossTile tile = loss_tile(frame, args.sum_count - int(blockIdx.x));
     const int thread = int(threadIdx.x);
     if (thread < LOSS_CHANNELS * LOSS_SEEN) {
@@ -377,7 +382,7 @@ __global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.weights ? 4 : 
             filter([&](int row) { return unsigned(row) < unsigned(rows); });
     }
     __syncthreads();
-    // Along the rows, in place: a line is one warp's.
+    // Filters along the rows, in place: each line belongs to one warp.
     const LossRun run(thread % LINE_THREADS);
 #pragma unroll 1
     for (int first = int(warp_index()) * LINES_A_WARP; first < LINES; first += LOSS_WARPS * LINES_A_WARP) {
@@ -393,7 +398,7 @@ __global__ void __launch_bounds__(LOSS_THREADS, resident_blocks(P.weights ? 4 : 
             for (int i = 0; i < MEANS; i++) run.write(lines[i][line], filtered[i]);
         }
     }
-    // Read ahead of the barrier, lest each row wait for its own.
+    // Reads before the barrier, so that the rows do not wait for their loads one by one.
     const bool owns = thread < LOSS_CHANNELS * LOSS_WIDTH;
     const ComparedColumn<P> column(frame, *args.inputs, args.image, owns ? LOSS_CHANNELS * tile.x + thread : -1);
     const int rows = frame.height - tile.y;

@@ -1,11 +1,11 @@
-// Arithmetic that all kernels share: the numbers that define the picture, exact and approximate operations, vectors.
+// Arithmetic that all kernels share: the constants that define the picture, exact and approximate operations, vectors.
 //
-// Not here: what differs between a GPU and the CPU that tests run on, which is warp.cuh. Everything below is plain
-// C++ over names that exist on both. A test holds the constants equal to constants.py. Read frame.cuh next.
+// Everything below is plain C++ over names that exist on a GPU and on the CPU that tests run on. The few functions that
+// differ between the two are in warp.cuh. A test compares the constants with constants.py. Read frame.cuh next.
 #pragma once
 #include "warp.cuh"
 
-// ---- The numbers of constants.py -----------------------------------------------------------------------------------
+// ---- Constants of constants.py -------------------------------------------------------------------------------------
 
 constexpr int TILE = 16;  // px along each side of a tile
 constexpr float DILATION = 0.3f;
@@ -25,7 +25,7 @@ constexpr float FLOAT_MAX = 3.402823466e38f;
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= FLOAT_MAX; }  // false for NaN too
 __device__ __forceinline__ float clamped(float x, float low, float high) { return fminf(fmaxf(x, low), high); }
 
-// One multiplication and one approximate reciprocal, 2 ulp; for |b| below 2^126.
+// a / b by one multiplication and one approximate reciprocal: 2 ulp, for |b| below 2^126.
 __device__ __forceinline__ float quotient_approx(float a, float b) { return __fdividef(a, b); }
 // The approximate reciprocal after one step of Newton's method, 1 ulp, without the branches of a division.
 __device__ __forceinline__ float reciprocal(float x) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ float reciprocal(float x) {
     return fmaf(r, fmaf(-x, r, 1.0f), r);
 }
 
-// a b − c d without cancellation (Kahan): the error of c d is carried along. 1.5 ulp.
+// a b − c d without cancellation (Kahan): adds back the rounding error of c d. 1.5 ulp.
 __device__ __forceinline__ float difference_of_products(float a, float b, float c, float d) {
     const float product = __fmul_rn(c, d);
     return __fadd_rn(__fmaf_rn(a, b, -product), __fmaf_rn(-c, d, product));

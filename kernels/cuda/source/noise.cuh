@@ -1,7 +1,8 @@
-// A random step of all means at the end of a training step (Kheradmand et al. 2024): covariance times normal numbers.
+// Moves all means by a random step at the end of a training step (Kheradmand et al. 2024): covariance times normal
+// numbers.
 //
-// The numbers follow from seed, step and Gaussian alone and are those of kernels/noise.py. Nothing happens in a step
-// that was refused (step.cuh), and a Gaussian whose extent overflows stays where it is. 256 threads a block, a thread a
+// The numbers follow from seed, step and Gaussian alone and equal those of kernels/noise.py. Nothing happens in a step
+// that was refused (step.cuh). A Gaussian whose extent overflows does not move. 256 threads a block, a thread a
 // Gaussian; no shared memory.
 #pragma once
 #include "step.cuh"
@@ -29,10 +30,10 @@ __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
     return counter;
 }
 
-// In (0, 1].
+// Returns a number in (0, 1].
 __device__ __forceinline__ float uniform_of(unsigned word) { return fmaf(float(word), 0x1p-32f, 0x1p-33f); }
 
-// Box and Muller's.
+// Returns two normal numbers by Box and Muller's method.
 __device__ __forceinline__ float3 normal_numbers(unsigned long long seed, unsigned iteration, unsigned n) {
     const uint4 words = philox(make_uint4(n, iteration, 0u, 0u), make_uint2(unsigned(seed), unsigned(seed >> 32)));
     constexpr float TURN = 6.2831853071795865f;
@@ -42,7 +43,7 @@ __device__ __forceinline__ float3 normal_numbers(unsigned long long seed, unsign
     return make_float3(length * cosf(angle), length * sinf(angle), other_length * cosf(other_angle));
 }
 
-// v turned by the rotation of a unit quaternion (w, axis).
+// Rotates v by a unit quaternion (w, axis).
 __device__ __forceinline__ float3 turned_by(float w, float3 axis, float3 v) {
     const float3 across = 2.0f * cross(axis, v);
     return v + w * across + cross(axis, across);

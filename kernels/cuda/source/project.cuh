@@ -1,18 +1,29 @@
-// From the scene's parameters to the visible splats, packed without gaps in the order of the scene.
+// Projects the scene's Gaussians and packs the visible ones into slots, without gaps and in the order of the scene.
 //
-// 128 threads a block, one block a part of up to 8 × 128 Gaussians; parts are handed out by ticket. First each thread
-// looks at position and scales of up to eight Gaussians, and keeps those whose enclosing sphere may reach the image
-// (`may_be_seen`): few of a scene's. They get slots, in scene order so that every run gives the same: their number is
-// published at once, and the slots before it come by look-back while other warps work. Then the warps take those kept,
-// 32 at a time with all lanes busy: they project (projection.cuh), find tiles (tiles.cuh) and evaluate colours. A splat
-// that turns out too faint, in no tile or not finite, about one in a hundred, keeps its slot but has no tiles. Shared:
-// 2.4 KB; positions and scales of those kept, 7.7 KB or less; and, a warp, 6.2 KB in which positions and scales of all
-// lie first and then rows of harmonics (6.4 KB; bf16 needs no more than the former).
-// What the backward pass needs to find a Gaussian's slot again: for each 32, the slot of the first and who has one.
+// 128 threads a block. A block takes one part of up to 8 × 128 Gaussians, by ticket. It works in two phases:
 //
-// Policy: bounds, which tiles count (tiles.cuh); filter (filter.cuh); sh_gate, colour of all that have a slot or of
-// those with a tile only; sh_load and sh_dtype, how a row of harmonics is read and stored (sh.cuh): staged, the rows
-// are on their way while their splats are projected; layout, of the records written. Does not sort: read sort.cuh next.
+// 1. Each thread reads position and scales of up to eight Gaussians and keeps those whose enclosing sphere may reach
+// the image (`may_be_seen`), which are few. Kept Gaussians get slots in scene order, so that every run gives the same
+// slots. The block publishes their number at once. One warp learns by look-back how many slots the earlier parts use,
+// while the others work on. 2. The warps take 32 kept Gaussians at a time, with all lanes busy. They project them
+// (projection.cuh), find tiles (tiles.cuh) and evaluate colours. About one in a hundred turns out too faint, in no tile
+// or not finite. It keeps its slot but has no tiles.
+//
+// For the backward pass, the block leaves for each 32 Gaussians the slot of the first and a bit for each that has one.
+//
+// Shared memory:
+// - 2.4 KB for the block's bookkeeping (`Part`);
+// - at most 7.7 KB for positions and scales of kept Gaussians;
+// - 6.2 KB a warp, first for positions and scales of all, then for rows of harmonics (6.4 KB with f32 rows).
+//
+// Policy:
+// - bounds: which tiles list a splat (tiles.cuh);
+// - filter: see filter.cuh;
+// - sh_gate: colours of all splats that have a slot, or only of those with a tile;
+// - sh_load, sh_dtype: how a row of harmonics is read and stored (sh.cuh). With `staged`, rows are fetched while their
+//   splats are projected;
+// - layout: of the records written.
+// Read sort.cuh next.
 #pragma once
 #include "lazy.cuh"
 #include "projection.cuh"
@@ -25,15 +36,15 @@ struct ProjectPolicy {
     ShGate sh_gate = ShGate::visible;
     ShLoad sh_load = ShLoad::float4;
     ShDtype sh_dtype = ShDtype::f32;
-    Layout layout = Layout::packed48;  // of the splats it writes
-    bool lazy_sh = false;  // harmonics may be behind (lazy.cuh)
+    Layout layout = Layout::packed48;  // of the records it writes
+    bool lazy_sh = false;  // harmonics may have missed steps of Adam (lazy.cuh)
 };
 
-constexpr float LARGEST_LOG_SCALE = 88.72283172607422f;  // its exponential is the last that single precision holds
+constexpr float LARGEST_LOG_SCALE = 88.72283172607422f;  // the largest whose exponential single precision holds
 constexpr unsigned PROJECT_THREADS = 128, PROJECT_WARPS = PROJECT_THREADS / 32;
 constexpr unsigned MOST_ROUNDS = 8, MOST_GROUPS = MOST_ROUNDS * PROJECT_WARPS;  // a group is 32 Gaussians
-// Of the Gaussians of a part that get a slot, how many behind the first 128 have position and scales kept in shared
-// memory. Those behind them are read again, and by then L2 has often lost them.
+// Of a part's kept Gaussians, how many after the first 128 have position and scales in shared memory. Positions and
+// scales of the others are read again, by then often from beyond L2.
 constexpr unsigned KEPT_ROOM = HAS_MUCH_SHARED ? 320 : 32;
 constexpr int PROJECT_BLOCKS = 6;  // on a multiprocessor
 
@@ -41,16 +52,16 @@ struct ProjectArgs {
     Frame* frame;
     const float* __restrict__ means;            // [N][3] world units
     const float* __restrict__ log_scales;       // [N][3]
-    const float4* __restrict__ quats;           // [N] w, x, y, z of any length but zero
+    const float4* __restrict__ quats;           // [N] w, x, y, z; any length but zero
     const float* __restrict__ logit_opacities;  // [N]
     const void* __restrict__ sh;                // [N][16][3], rows beyond the scene's degree unused
     Splat* splats;                              // out [visible_capacity] by slot
     Footprint* footprints;                      // out [visible_capacity] by slot
-    Extent* extents;                            // out [visible_capacity] by slot, of splats that need one
-    unsigned* depth_bits;                       // out [visible_capacity] by slot: camera z, whose bits sort like it
+    Extent* extents;                            // out [visible_capacity] by slot, if the footprint has no bits
+    unsigned* depth_bits;                       // out [visible_capacity] by slot: camera z, bits that sort like it
     uint2* warp_slots;                          // out [ceil(N / 32)] visible lanes, first slot of the group
-    unsigned* slot_lanes;                       // out [ceil(N / 32)] lanes that have a slot, the visible among them
-    unsigned* sort_bins;                        // out [sort_bin_count] zeros, in which later kernels count
+    unsigned* slot_lanes;                       // out [ceil(N / 32)] lanes that have a slot, visible or not
+    unsigned* sort_bins;                        // out [sort_bin_count] zeros; later kernels count in them
     unsigned sort_bin_count;
     unsigned long long* look_back;              // [ceil(N / (128 rounds))]
     unsigned rounds;                            // Gaussians a thread looks at, 1 … MOST_ROUNDS
@@ -74,18 +85,18 @@ __device__ __forceinline__ float3 to_view(const View& v, float3 offset) {
 }
 __device__ __forceinline__ float largest_of(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
 
-// True if no number of the six is NaN or infinite, and no scale is beyond single precision.
+// Returns true if all six numbers are finite and all scales fit single precision.
 __device__ __forceinline__ bool is_usable(float3 mean, float3 log_scales) {
-    // 0 x is 0 for finite x and NaN otherwise: one comparison covers them all.
+    // 0 x is 0 for finite x and NaN otherwise, so one comparison tests all numbers.
     float defect = 0.0f * mean.x;
     for (const float value : {mean.y, mean.z, log_scales.x, log_scales.y, log_scales.z})
         defect = fmaf(0.0f, value, defect);
     return defect == 0.0f && largest_of(log_scales) <= LARGEST_LOG_SCALE;
 }
 
-// False only for splats that no bounds can put in a tile: those at the camera's back, and those whose sphere of
-// SPHERE_SIGMAS times the largest scale projects to a disc outside the image. SPHERE_SIGMAS is a little more than
-// √(2 ln 255); a pixel more is for bounds that round up.
+// Returns false only for splats that cannot be in a tile under any bounds: splats behind the camera, and splats whose
+// sphere projects to a disc outside the image. The sphere's radius is SPHERE_SIGMAS, a little more than √(2 ln 255),
+// times the largest scale. One pixel is added for bounds that round up.
 __device__ __forceinline__ bool may_be_seen(const View& v, const Frame& frame, float3 in_view,
                                             float largest_log_scale) {
     constexpr float SPHERE_SIGMAS = 3.36f;
@@ -99,7 +110,7 @@ __device__ __forceinline__ bool may_be_seen(const View& v, const Frame& frame, f
     const float x = fmaf(ratio_x, v.fx, v.cx), y = fmaf(ratio_y, v.fy, v.cy);
     const float right = static_cast<float>(TILE * frame.tile_columns);
     const float bottom = static_cast<float>(TILE * frame.tile_rows);
-    // What is not a number stays, to be counted later.
+    // A splat with a NaN passes this test; it is counted as skipped later.
     return in_view.z > v.near_z && !(x + reach < 0.0f) && !(x - reach > right) && !(y + reach < 0.0f) &&
            !(y - reach > bottom);
 }
@@ -112,18 +123,18 @@ struct Parameters {
     float logit;
 };
 
-// Three numbers of each of the Gaussians names[0 … count), for each lane its own. To begin with a lane has numbers
-// 32 s + lane of all 96, so that a load touches each sector of memory once: a load a component would do so thrice.
-__device__ __forceinline__ float3 gather_three(const float* values, const unsigned short* names, unsigned count) {
+// Returns to each lane the three numbers of its Gaussian, local_index[lane]. The warp loads all 96 numbers in order, a
+// lane number 32 s + lane, so that it touches each sector of memory once, not three times. It then exchanges them.
+__device__ __forceinline__ float3 gather_three(const float* values, const unsigned short* local_index, unsigned count) {
     float numbers[3], three[3];
 #pragma unroll
     for (unsigned s = 0; s < 3; s++) {
         const unsigned number = 32 * s + lane_index(), row = number / 3;
-        numbers[s] = row < count ? values[3 * names[row] + number - 3 * row] : 0.0f;
+        numbers[s] = row < count ? values[3 * local_index[row] + number - 3 * row] : 0.0f;
     }
 #pragma unroll
     for (unsigned c = 0; c < 3; c++) {
-        // Number 3 l + c goes to lane l, which is the only one to ask lane (3 l + c) % 32; 11 is 1/3 modulo 32.
+        // Number 3 l + c goes to lane l. Only lane l asks lane (3 l + c) % 32, since 3 has an inverse modulo 32: 11.
         const unsigned asked = (3 * lane_index() + c) & 31u, asking = 11 * (lane_index() - c) & 31u;
         const unsigned s = (3 * asking + c) / 32;
         const float given = s == 0 ? numbers[0] : s == 1 ? numbers[1] : numbers[2];
@@ -133,9 +144,9 @@ __device__ __forceinline__ float3 gather_three(const float* values, const unsign
 }
 
 struct Seen {
-    Splat splat;    // all but colour and name
-    Extent extent;  // no rows if it is not seen
-    float3 offset;  // of the mean from the camera, world axes
+    Splat splat;    // without colour and row in the scene
+    Extent extent;  // no rows if the splat is not visible
+    float3 offset;  // from the camera to the mean, world axes
     float depth;
     bool is_skipped;
 };
@@ -144,7 +155,7 @@ __device__ __forceinline__ void see(const Frame& frame, const View& v, const Par
     seen.offset = offset_from(v, p.mean);
     const float3 in_view = to_view(v, seen.offset);
     seen.depth = in_view.z;
-    // An infinite opacity logit is an opacity of 0 or 1.
+    // An infinite opacity logit is allowed: the opacity is 0 or 1.
     float4 quat = p.quat;
     const float defect = fmaf(0.0f, quat.x, fmaf(0.0f, quat.y, fmaf(0.0f, quat.z, 0.0f * quat.w)));
     seen.is_skipped = !(defect == 0.0f && p.logit == p.logit && tame_quaternion(quat));
@@ -161,18 +172,18 @@ __device__ __forceinline__ void see(const Frame& frame, const View& v, const Par
 __device__ __forceinline__ float3 normalized(float3 v) { return rsqrtf(dot(v, v)) * v; }
 
 constexpr unsigned STAGED_LANES = 32;
-// 16-byte parts of shared memory that a warp has: for rows of harmonics, and before that its share of the part's
-// positions and scales.
+// Size of a warp's shared memory in 16-byte parts. It holds the warp's share of the part's positions and scales, and
+// later rows of harmonics.
 constexpr unsigned VECTORS_ROOM = 2 * MOST_ROUNDS * 32 * 12 / 16;
 template <ProjectPolicy P>
 constexpr unsigned STAGED_ROOM =
     P.sh_load == ShLoad::staged ? max_of(packed_row<P.sh_dtype>(STAGED_LANES), VECTORS_ROOM) : VECTORS_ROOM;
 
-// Starts to fetch the rows of the Gaussians first + names[0 … count), to those of the warp's lanes.
+// Starts to copy the harmonics of Gaussians first + local_index[0 … count) to the rows of the warp's lanes.
 template <ShDtype D>
-__device__ __forceinline__ void fetch_rows(uint4* rows, const void* sh, size_t first, const unsigned short* names,
+__device__ __forceinline__ void fetch_rows(uint4* rows, const void* sh, size_t first, const unsigned short* local_index,
                                            unsigned count, int degree) {
-    // A lane has the same column, and the same row of a run of rows, every third step.
+    // Every third step a lane has the same column, and the same row within a run of rows.
     constexpr unsigned PARTS = SH_PARTS<D>, RUN = 96 / PARTS;
     const unsigned parts = sh_parts_in_use<D>(degree);
     const uint4* source = static_cast<const uint4*>(sh_row<D>(sh, first));
@@ -185,7 +196,7 @@ __device__ __forceinline__ void fetch_rows(uint4* rows, const void* sh, size_t f
 #pragma unroll
         for (unsigned run = 0; run < STAGED_LANES / RUN; run++)
             if (run * RUN + row < count)
-                copy_16_async(target + packed_row<D>(run * RUN), its_source + names[run * RUN + row] * PARTS);
+                copy_16_async(target + packed_row<D>(run * RUN), its_source + local_index[run * RUN + row] * PARTS);
     }
 }
 
@@ -206,7 +217,7 @@ __device__ __forceinline__ float3 color_of(const ProjectArgs& args, uint4* rows,
 
 // ---- Storing --------------------------------------------------------------------------------------------------------
 
-// The warp's records: lane 0's goes to slot `first`, those of the first `count` lanes behind it.
+// Writes the records of the warp's first `count` lanes to the slots from `first` on.
 template <ProjectPolicy P>
 __device__ __forceinline__ void store_seen(const ProjectArgs& args, uint4* shared, unsigned first, unsigned count,
                                            const Splat& s, const Extent& e, Footprint footprint, float depth) {
@@ -217,7 +228,7 @@ __device__ __forceinline__ void store_seen(const ProjectArgs& args, uint4* share
         if (footprint.bits == 0 && footprint.corner) store_extent(args.extents, slot, e);
     }
     if constexpr (P.sh_load == ShLoad::staged && P.layout == Layout::packed48) {
-        // By way of shared memory, so that neighbouring lanes write neighbouring bytes.
+        // The records pass through shared memory, so that neighbouring lanes write neighbouring bytes.
         __syncwarp();
         store_splat<Layout::packed48>(reinterpret_cast<Splat*>(shared), 0, lane_index(), s);
         __syncwarp();
@@ -230,7 +241,7 @@ __device__ __forceinline__ void store_seen(const ProjectArgs& args, uint4* share
     }
 }
 
-// For the thread that knows the number of all slots.
+// Stores the number of slots, or 0 and the overflow bit. Called by the one thread that knows the number.
 __device__ __forceinline__ void finish_slots(Frame& frame, unsigned wanted) {
     const bool fits = wanted <= frame.visible_capacity;
     frame.visible_wanted = wanted;
@@ -240,13 +251,13 @@ __device__ __forceinline__ void finish_slots(Frame& frame, unsigned wanted) {
 
 // ---- The block ------------------------------------------------------------------------------------------------------
 
-// What the block knows of its part's groups of 32 Gaussians, in shared memory.
+// The block's bookkeeping of its part, in shared memory. A group is 32 Gaussians.
 struct Part {
-    unsigned short names[MOST_GROUPS * 32];  // of those kept, from the part's first Gaussian on
-    unsigned kept[MOST_GROUPS];              // lanes with a slot
-    unsigned visible[MOST_GROUPS];           // lanes with a tile
-    unsigned begins[MOST_GROUPS];            // kept in the groups before
-    unsigned total;                          // kept in all
+    unsigned short local_index[MOST_GROUPS * 32];  // of each kept Gaussian, counted from the part's first
+    unsigned kept[MOST_GROUPS];                    // a bit for each lane with a slot
+    unsigned visible[MOST_GROUPS];                 // a bit for each lane with a tile
+    unsigned begins[MOST_GROUPS];                  // Gaussians kept in the groups before
+    unsigned total;                                // Gaussians kept in the part
     unsigned first_slot;
 };
 
@@ -258,8 +269,9 @@ __device__ __forceinline__ void fetch_numbers(float* shared, const float* from, 
     if (rest < count) shared[rest] = from[rest];
 }
 
-// Fills `part` but for `first_slot`, and `kept` with three numbers of each position and then of each scale; `numbers` is
-// shared memory for positions and scales of a part. Has three barriers, and needs another one before any is used.
+// Decides which Gaussians of a part are kept. Fills `part` except `first_slot`, and `kept` with positions and then
+// scales of kept Gaussians. `numbers` is shared memory for positions and scales of the whole part. Has three barriers;
+// the caller needs another before it uses any of these.
 __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Part& part, float* numbers,
                                           float* kept) {
     Frame& frame = *args.frame;
@@ -273,10 +285,10 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
     __syncthreads();
 #pragma unroll 1
     for (unsigned k = 0; k < args.rounds; k++) {
-        const unsigned name = k * PROJECT_THREADS + threadIdx.x;
-        bool is_kept = name < held;
+        const unsigned index = k * PROJECT_THREADS + threadIdx.x;
+        bool is_kept = index < held;
         if (is_kept) {
-            const float3 mean = load_three(numbers, name), log_scales = load_three(scale_numbers, name);
+            const float3 mean = load_three(numbers, index), log_scales = load_three(scale_numbers, index);
             const bool usable = is_usable(mean, log_scales);
             if (!usable) atomicAdd(&frame.skipped, 1u);
             is_kept = usable && may_be_seen(v, frame, to_view(v, offset_from(v, mean)), largest_of(log_scales));
@@ -299,14 +311,14 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
         const unsigned group = k * PROJECT_WARPS + warp_index(), lanes = part.kept[group];
         const unsigned before = static_cast<unsigned>(__popc(lanes & ((1u << lane_index()) - 1)));
         if ((lanes >> lane_index() & 1u) == 0) continue;
-        const unsigned name = k * PROJECT_THREADS + threadIdx.x, place = part.begins[group] + before;
-        part.names[place] = static_cast<unsigned short>(name);
+        const unsigned index = k * PROJECT_THREADS + threadIdx.x, place = part.begins[group] + before;
+        part.local_index[place] = static_cast<unsigned short>(index);
         const unsigned row = place - PROJECT_THREADS;  // wraps for the first ones
         if (row < KEPT_ROOM) {
 #pragma unroll
             for (unsigned c = 0; c < 3; c++) {
-                kept[3 * row + c] = numbers[3 * name + c];
-                kept[3 * (KEPT_ROOM + row) + c] = scale_numbers[3 * name + c];
+                kept[3 * row + c] = numbers[3 * index + c];
+                kept[3 * (KEPT_ROOM + row) + c] = scale_numbers[3 * index + c];
             }
         }
     }
@@ -348,29 +360,29 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
 
     uint4* rows = shared_rows[warp_index()];
     const unsigned total = part.total;
-    // At least once, if only to learn the first slot.
+    // The loop runs at least once, because its first turn learns the part's first slot.
     for (unsigned done = 0; done == 0 || done < total; done += PROJECT_THREADS) {
         const unsigned begin = done + 32 * warp_index(), held = begin < total ? min(total - begin, 32u) : 0;
-        const unsigned short* names = part.names + begin;
+        const unsigned short* local_index = part.local_index + begin;
         const bool has_splat = lane_index() < held;
-        const unsigned name = has_splat ? names[lane_index()] : 0;
-        // All that the warp reads of its splats is on its way before it does anything else. Positions and scales of the
-        // first ones are still where they were looked at.
+        const unsigned index = has_splat ? local_index[lane_index()] : 0;
+        // The warp starts all its loads before it does anything else. Positions and scales of the first 128 kept
+        // Gaussians are still in shared memory.
         Parameters parameters{};
         if (has_splat) {
-            parameters.quat = args.quats[size_t(first) + name];
-            parameters.logit = args.logit_opacities[size_t(first) + name];
+            parameters.quat = args.quats[size_t(first) + index];
+            parameters.logit = args.logit_opacities[size_t(first) + index];
         }
         if (done == 0) {
             if (has_splat) {
-                parameters.mean = load_three(numbers, name);
-                parameters.log_scales = load_three(numbers + 3 * size, name);
+                parameters.mean = load_three(numbers, index);
+                parameters.log_scales = load_three(numbers + 3 * size, index);
             }
             __syncthreads();
         }
         __syncwarp();
         if (P.sh_load == ShLoad::staged && held)
-            fetch_rows<P.sh_dtype>(rows, args.sh, first, names, held, frame.sh_degree);
+            fetch_rows<P.sh_dtype>(rows, args.sh, first, local_index, held, frame.sh_degree);
         if (done > 0 && begin < PROJECT_THREADS + KEPT_ROOM) {
             if (has_splat) {
                 const unsigned row = begin - PROJECT_THREADS + lane_index();
@@ -378,8 +390,8 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
                 parameters.log_scales = load_three(kept + 3 * KEPT_ROOM, row);
             }
         } else if (done > 0) {
-            parameters.mean = gather_three(args.means + 3 * size_t(first), names, held);
-            parameters.log_scales = gather_three(args.log_scales + 3 * size_t(first), names, held);
+            parameters.mean = gather_three(args.means + 3 * size_t(first), local_index, held);
+            parameters.log_scales = gather_three(args.log_scales + 3 * size_t(first), local_index, held);
         }
         if (done == 0 && warp_index() == 0) {
             const unsigned long long tag = look_back_tag(frame.epoch, 0);
@@ -395,19 +407,19 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
         Footprint footprint = find_tiles<P.bounds>(seen.extent, frame.tile_columns);
         const bool has_tiles = footprint.corner || footprint.bits;
         const bool is_colored = P.sh_gate == ShGate::all ? has_splat : has_tiles;
-        const float3 color = color_of<P>(args, rows, size_t(first) + name, seen.offset, is_colored);
+        const float3 color = color_of<P>(args, rows, size_t(first) + index, seen.offset, is_colored);
         const bool is_visible = has_tiles && is_finite(color.x) && is_finite(color.y) && is_finite(color.z);
         if (has_tiles) seen.is_skipped = !is_visible;
         if (seen.is_skipped) atomicAdd(&frame.skipped, 1u);
         if (has_splat && !is_visible) {
-            atomicAnd(&part.visible[name / 32], ~(1u << name % 32));
+            atomicAnd(&part.visible[index / 32], ~(1u << index % 32));
             footprint = {0, 0};
         }
         if (done == 0) __syncthreads();
 
         Splat& splat = seen.splat;
         splat.red = fmaxf(color.x, 0.0f), splat.green = fmaxf(color.y, 0.0f), splat.blue = fmaxf(color.z, 0.0f);
-        splat.gaussian = is_visible ? first + name : NO_GAUSSIAN;
+        splat.gaussian = is_visible ? first + index : NO_GAUSSIAN;
         const unsigned slot = part.first_slot + begin, capacity = frame.visible_capacity;
         const unsigned room = slot < capacity ? capacity - slot : 0;
         if (held)

@@ -1,16 +1,18 @@
-// From the nine sums of each visible splat to the gradients of its raw parameters.
+// Turns the nine sums of each visible splat into the gradients of its raw parameters.
 //
-// 128 threads a block, a thread a Gaussian, or with by_slot a thread a slot of the capacity. A thread finds its
-// Gaussian's slot by what projection left for its warp, and runs the chain rule back through project.cuh, with
-// the exact derivative of the clamp inside the Jacobian. Sums that were read, and their mark, are 0 again afterwards,
-// so that the next backward pass finds them clean: the host clears them once, when it allocates them. Gradients of
-// Gaussians without sums: `zero` says who writes them. Read project.cuh beside this.
+// 128 threads a block, a thread a Gaussian, or with `by_slot` a thread a slot of the capacity. A thread finds its
+// Gaussian's slot from what projection left for its warp. It then runs the chain rule back through project.cuh, with
+// the exact derivative of the limits inside the Jacobian. It sets the sums it has read, and their mark, back to 0, so
+// that the next backward pass finds them cleared; the host clears them only once, when it allocates them. `zero`
+// decides who writes the gradients of Gaussians without sums. Read it side by side with project.cuh.
 //
-// sh_bwd: regs loads the 48 harmonics of a thread first; stream4 takes them through 12 registers, a group of four at a
-// time; staged has each warp work for itself in 6.5 KB of shared memory (bf16: 3.5 KB), a row a lane: it fetches the
-// rows in use beside all else that is read, each lane puts the gradient of its row where the row was, and the warp
-// writes all 32, zeros among them, as one run of bytes. sh_dtype: how harmonics are read and their gradients stored;
-// bf16 rounds to nearest even.
+// Policy values of `sh_bwd`:
+// - regs: a thread first loads its 48 harmonics;
+// - stream4: a thread takes its harmonics through 12 registers, a group of four rows at a time;
+// - staged: each warp works alone in 6.5 KB of shared memory (bf16: 3.5 KB), a row a lane. It fetches the rows in use
+//   together with all else that it reads. Each lane writes the gradient of its row over the row, and the warp writes
+//   all 32 rows, zeros among them, as one run of bytes.
+// `sh_dtype`: how harmonics are read and their gradients stored; bf16 rounds to nearest even.
 #pragma once
 #include "filter.cuh"
 #include "frame.cuh"
@@ -19,7 +21,7 @@
 
 enum class Zero : int {
     memset,  // the host clears the gradients beforehand
-    coop,    // this kernel: a warp together the harmonics, a thread the rest
+    coop,    // this kernel clears them: the harmonics a warp together, the rest each thread
 };
 
 struct ProjectBackwardPolicy {
@@ -27,11 +29,11 @@ struct ProjectBackwardPolicy {
     ShBackward sh_bwd = ShBackward::stream4;
     Zero zero = Zero::coop;
     ShDtype sh_dtype = ShDtype::f32;
-    Layout layout = Layout::packed48;  // of the splats
+    Layout layout = Layout::packed48;  // of the splats' records
     bool touched = true;        // only splats that the backward pass has marked have sums
     bool deterministic = false;  // sums are integers
-    bool by_slot = false;       // a thread a visible slot
-    bool absolute = false;      // the means2d gradient is made of the sums of absolute values
+    bool by_slot = false;       // a thread a slot
+    bool absolute = false;      // the means2d gradient is computed from the sums of absolute values
 };
 
 constexpr int PROJECT_BACKWARD_THREADS = 128, PROJECT_BACKWARD_WARPS = PROJECT_BACKWARD_THREADS / 32;
@@ -78,11 +80,11 @@ __device__ __forceinline__ Sums load_sums(const ProjectBackwardArgs& args, unsig
     }
     return sums;
 }
-// 16 bytes at a time: part `part`, part + stride, … of the sums of `count` slots from `slot` on.
+// Clears the sums of `count` slots from `slot` on, 16 bytes at a time: parts `part`, part + stride, …
 template <bool DETERMINISTIC>
 __device__ __forceinline__ void clear_sums(const ProjectBackwardArgs& args, unsigned slot, unsigned count,
                                            unsigned part, unsigned stride) {
-    constexpr unsigned PARTS = DETERMINISTIC ? 6 : 3;  // a slot
+    constexpr unsigned PARTS = DETERMINISTIC ? 6 : 3;  // in a slot
     uint4* sums = DETERMINISTIC ? reinterpret_cast<uint4*>(args.integer_sums) : reinterpret_cast<uint4*>(args.sums);
     sums += size_t(slot) * PARTS;
 #pragma unroll 1
@@ -91,7 +93,7 @@ __device__ __forceinline__ void clear_sums(const ProjectBackwardArgs& args, unsi
 
 // ---- Geometry -------------------------------------------------------------------------------------------------------
 
-// Rotation of a quaternion of any length but zero, column by column, and what its gradient needs.
+// The rotation of a quaternion of any length but zero, column by column, and the numbers its gradient needs.
 struct Turned {
     float w, x, y, z, inverse_length;
     float3 column[3];
@@ -108,7 +110,7 @@ __device__ __forceinline__ Turned turned(float4 q) {
              make_float3(2.0f * (x * z + w * y), 2.0f * (y * z - w * x), 1.0f - 2.0f * (x * x + y * y))}};
 }
 
-// From the gradients of the columns: through the matrix, then through the division by the length.
+// Returns the quaternion's gradient from those of the columns: back through the matrix, then through the normalisation.
 __device__ __forceinline__ float4 quat_gradient(const Turned& q, const float3 (&by_column)[3]) {
     const float3 a = by_column[0], b = by_column[1], c = by_column[2];
     const float w = q.w, x = q.x, y = q.y, z = q.z;
@@ -124,8 +126,8 @@ __device__ __forceinline__ float4 quat_gradient(const Turned& q, const float3 (&
 // With W = [[a, 0], [b, c]] of blend.cuh, (u, v) = W d, and M the moments of (u, v): dL/dmean = −2 ln 2 Wᵀ (Σ g u,
 // Σ g v) and dL/dcovariance = 2 ln² 2 Wᵀ M W, a symmetric matrix. Nothing is inverted and nothing cancels.
 struct ImageGradient {
-    float x, y;        // of the projected mean
-    float xx, xy, yy;  // of the covariance
+    float x, y;        // gradient of the projected mean
+    float xx, xy, yy;  // gradient of the covariance
 };
 __device__ __forceinline__ ImageGradient image_gradient(const Sums& sums, float xx, float xy, float determinant) {
     const float inverse_xx = reciprocal(fminf(xx, 0x1p125f));
@@ -150,7 +152,7 @@ __device__ __forceinline__ void store_float3(float* values, size_t n, float3 v) 
     values[3 * n] = v.x, values[3 * n + 1] = v.y, values[3 * n + 2] = v.z;
 }
 
-// Gradients of one Gaussian, all but the harmonics.
+// Gradients of one Gaussian, without those of its harmonics.
 struct GaussianGradient {
     float3 mean, log_scales;
     float4 quat;
@@ -165,10 +167,10 @@ __device__ __forceinline__ void store_gradient(const ProjectBackwardArgs& args, 
     args.means2d_gradient[n] = g.mean2d;
 }
 
-// A Gaussian on its way back.
+// What the backward pass keeps of a Gaussian.
 struct Backward {
     Sums sums;
-    float3 offset, direction;  // of the mean from the camera; of unit length
+    float3 offset, direction;  // from the camera to the mean; the same, of unit length
     float inverse_distance;
 };
 template <bool DETERMINISTIC>
@@ -183,7 +185,7 @@ __device__ __forceinline__ Backward begin_backward(const ProjectBackwardArgs& ar
                            mean.z - frame.position[2] - frame.position_rest[2]);
     b.inverse_distance = rsqrtf(dot(b.offset, b.offset));
     b.direction = b.inverse_distance * b.offset;
-    // A channel held at 0 does not move.
+    // A channel that was clamped to 0 has no gradient.
     b.sums.of[M_RED] = splat.red > 0.0f ? b.sums.of[M_RED] : 0.0f;
     b.sums.of[M_GREEN] = splat.green > 0.0f ? b.sums.of[M_GREEN] : 0.0f;
     b.sums.of[M_BLUE] = splat.blue > 0.0f ? b.sums.of[M_BLUE] : 0.0f;
@@ -199,8 +201,8 @@ __device__ __forceinline__ Shape load_shape(const ProjectBackwardArgs& args, siz
     return {load_float3(args.log_scales, n), args.quats[n], args.logit_opacities[n]};
 }
 
-// The harmonics' part: hands their gradients to `put`, and returns what the offset from the camera gets through the
-// colour.
+// Computes the gradients that come through the colour: hands those of the harmonics to `put`, and returns that of the
+// offset from the camera.
 template <ProjectBackwardPolicy P, class Put>
 __device__ __forceinline__ float3 color_backward(const Backward& b, const void* row, Put put, int degree) {
     const float3 by_color = make_float3(b.sums.of[M_RED], b.sums.of[M_GREEN], b.sums.of[M_BLUE]);
@@ -208,8 +210,8 @@ __device__ __forceinline__ float3 color_backward(const Backward& b, const void* 
     return b.inverse_distance * add_scaled(raw, -dot(raw, b.direction), b.direction);
 }
 
-// From camera axes to those of the world. The matrix is read another time, by instructions that the compiler takes for
-// different ones: it would keep it in nine registers that the chain rule is short of.
+// Rotates from camera axes to world axes. Reads the matrix again, in a way that the compiler does not recognise as the
+// same load. Otherwise it would keep the matrix in nine registers, which the chain rule needs.
 __device__ __forceinline__ float3 rotated_back(const Frame& frame, float3 v) {
     const float* r = frame.rotation;
     return v.x * make_float3(__ldca(r), __ldca(r + 1), __ldca(r + 2)) +
@@ -217,7 +219,7 @@ __device__ __forceinline__ float3 rotated_back(const Frame& frame, float3 v) {
            v.z * make_float3(__ldca(r + 6), __ldca(r + 7), __ldca(r + 8));
 }
 
-// The rest.
+// Computes the gradients of all parameters but the harmonics.
 template <Filter F>
 __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame, const Backward& backward,
                                                               const Shape& shape, float3 by_offset) {
@@ -234,7 +236,7 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
     const Turned rotation = turned(shape.quat);
     const float scales[3] = {expf(shape.log_scales.x), expf(shape.log_scales.y), expf(shape.log_scales.z)};
 
-    // The splat's axes on the image, in px; covariance = axes axesᵀ, widened, whose determinant is a sum of squares.
+    // The splat's axes on the image, in px. The covariance is axes axesᵀ, widened; its determinant is a sum of squares.
     float ax[3], ay[3];
 #pragma unroll
     for (int k = 0; k < 3; k++) {
@@ -266,7 +268,8 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
         by_jy = add_scaled(by_jy, scales[k] * by_ay, rotation.column[k]);
     }
 
-    // Rows of the Jacobian are focal / z (row of the camera − held ratio × its depth row). A held ratio does not move.
+    // Rows of the Jacobian are focal / z (row of the camera − ratio × its depth row). A ratio at its limit has no
+    // gradient.
     const float by_depth = dot(by_jx, jx) + dot(by_jy, jy);
     const bool is_free_x = held_x == ratio_x, is_free_y = held_y == ratio_y;
     const float by_ratio_x = frame.fx * (image.x - (is_free_x ? dot(by_jx, rz) * inverse_z : 0.0f));
@@ -282,24 +285,25 @@ __device__ __forceinline__ GaussianGradient geometry_backward(const Frame& frame
 
 // ---- Where gradients go ---------------------------------------------------------------------------------------------
 
-// To the arrays. Whoever takes a warp's gradients offers all this, called by all its lanes; `first` is its first
-// Gaussian.
+// Stores a warp's gradients in the arrays. Every class that takes gradients has these members. All lanes call them;
+// `first` is the warp's first Gaussian.
 struct StoreGradients {
-    // Whether all rows are fetched, before anything else is known; else those of active lanes.
+    // True: all rows are fetched, before anything else. False: only rows of active lanes.
     static constexpr bool FETCHES_ALL = false;
 
     const ProjectBackwardArgs& args;
 
-    // Rows as they were fetched are what the forward pass read.
+    // Nothing to catch up: the fetched rows are what the forward pass read.
     template <ShDtype D>
     __device__ __forceinline__ void catch_up(uint4*, size_t, bool) const {}
-    // Takes rows 4 group … 4 group + 3 of the lane's gradient: `weight` times `by_color`. `own_row` is as fetched.
+    // Takes rows 4 group … 4 group + 3 of the lane's gradient: `weight` times `by_color`. `own_row` is the row as
+    // fetched.
     template <ShDtype D>
     __device__ __forceinline__ void put(uint4* own_row, int group, float4 weight, float3 by_color) const {
         store_sh_gradient<D>(own_row, group, weight, by_color);
     }
     __device__ __forceinline__ void put_nothing() const {}
-    // All that were put; `filled` has a bit for each lane that did.
+    // Stores the gradients that lanes have `put`; `filled` has a bit for each such lane.
     template <ShDtype D>
     __device__ __forceinline__ void harmonics(size_t first, size_t count, unsigned filled, uint4* rows) const {
         const uint4* staged = rows + lane_index();
@@ -307,8 +311,8 @@ struct StoreGradients {
             return filled >> row & 1u ? staged[row + step * 32] : make_uint4(0u, 0u, 0u, 0u);
         });
     }
-    // The others. Threes of numbers of neighbours side by side, in shared memory: 96 of means, then 96 of log scales;
-    // `g` is the lane's own, zeros if it is not active.
+    // Stores the other gradients. `numbers` is shared memory with those of all lanes: 96 of means, then 96 of log
+    // scales. `g` has the lane's own, zeros if it is not active.
     __device__ __forceinline__ void geometry(size_t first, size_t count, unsigned, bool, const float* numbers,
                                              const GaussianGradient& g) const {
         float *means = args.means_gradient + 3 * first + lane_index();
@@ -330,14 +334,14 @@ struct StoreGradients {
 
 // ---- Staged ---------------------------------------------------------------------------------------------------------
 
-// The warp's own rows in shared memory.
+// Returns the warp's own rows in shared memory.
 template <ShDtype D>
 __device__ __forceinline__ uint4* staged_rows() {
     __shared__ uint4 rows[PROJECT_BACKWARD_WARPS][32 * STAGED_PARTS<D>];
     return rows[warp_index()];
 }
 
-// Starts to bring there what is in use of those rows from `first` on that `is_wanted(row)`.
+// Starts to copy the parts in use of rows from `first` on, if `is_wanted(row)`, to the warp's shared memory.
 template <ShDtype D, class F>
 __device__ __forceinline__ void fetch_rows(const void* sh, size_t first, int degree, F is_wanted) {
     const unsigned parts = sh_parts_in_use<D>(degree);
@@ -348,7 +352,7 @@ __device__ __forceinline__ void fetch_rows(const void* sh, size_t first, int deg
     });
 }
 
-// A warp's 32 Gaussians from `first` on together. `held` of them have slots, side by side from `first_slot` on; the
+// Computes the gradients of a warp's 32 Gaussians from `first` on. `held` of them have slots, from `first_slot` on; the
 // thread's own is `slot`.
 template <ProjectBackwardPolicy P, class Sink>
 __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args, const Sink& sink, size_t first,
@@ -386,17 +390,17 @@ __device__ __forceinline__ void staged_backward(const ProjectBackwardArgs& args,
     } else {
         sink.put_nothing();
     }
-    // Four numbers wait in the part to spare, or there would be too few registers.
+    // Four numbers wait in the gap behind the row, because there are too few registers.
     float4* spare = reinterpret_cast<float4*>(own_row + SH_PARTS<D>);
     *spare = make_float4(gradient.mean.x, gradient.mean.y, gradient.mean.z, gradient.logit);
     __syncwarp();
-    // The same as `active`, whose bits the compiler would otherwise keep in registers, each by itself.
+    // Equals `active`. Voting again keeps the compiler from holding each bit of `active` in a register.
     const unsigned filled = __ballot_sync(FULL_WARP, is_active);
     sink.template harmonics<D>(first, count, filled, rows);
 
     const float4 waiting = *spare;
     gradient.mean = make_float3(waiting.x, waiting.y, waiting.z), gradient.logit = waiting.w;
-    // Threes of numbers, too, go by way of shared memory, so that neighbouring lanes write neighbouring bytes.
+    // Means and log scales also pass through shared memory, so that neighbouring lanes write neighbouring bytes.
     __syncwarp();
     float* numbers = reinterpret_cast<float*>(rows);
     store_float3(numbers, lane_index(), gradient.mean);
@@ -471,11 +475,12 @@ __device__ __forceinline__ void backward_of_thread(const ProjectBackwardArgs& ar
     }
 }
 
-// Six blocks on a multiprocessor: with fewer registers a thread would spill some. Before Ampere shared memory has no room
-// for as many, and six would spill.
+// Six blocks on a multiprocessor; with more, a thread would spill registers. Before Ampere, shared memory has no room
+// for six, and six would spill.
 constexpr int PROJECT_BACKWARD_BLOCKS = RESIDENT_THREADS < 1536 ? 4 : 6;
 
 template <ProjectBackwardPolicy P>
-__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, PROJECT_BACKWARD_BLOCKS) project_backward(ProjectBackwardArgs args) {
+__global__ void __launch_bounds__(PROJECT_BACKWARD_THREADS, PROJECT_BACKWARD_BLOCKS)
+    project_backward(ProjectBackwardArgs args) {
     backward_of_thread<P>(args, StoreGradients{args});
 }

@@ -1,45 +1,49 @@
-// project_backward whose gradients go into Adam at once: no gradient array exists, and none is cleared.
+// Runs project_backward and passes its gradients straight to Adam: no array holds gradients, and none is cleared.
 //
 // Threads as in project_backward.cuh with sh_bwd = staged; five blocks on a multiprocessor, 9 KB of shared memory a
-// warp. Each warp updates all of its 32 Gaussians, those that were not seen with a gradient of zero, so that a step is
-// that of the dense `adam` to rounding: six words a number move instead of seven, and the gradients' own. Harmonics
-// stay in shared memory as they were read, and their gradient is never written out: 16 weights a row, each times the
-// gradient of the colour. The arrays have room for whole warps. Parameters are read through the pointers of
-// project_backward and written through Adam's, which are the same: a warp has read what it needs of its own rows
-// before it writes them, and no other warp reads them.
-// lazy_sh: harmonics of Gaussians without a gradient stand still (lazy.cuh). sparse: all of theirs do, for good. Then a
-// warp goes through the rows that move only. sh_dtype (sh_words.cuh): what lies in shared memory of a row that is kept
-// in halves is what both passes saw of it, and split reads the other halves where it reads the moments. A row that is
-// caught up must be whole: lazy_sh is for f32.
+// warp. Each warp updates all of its 32 Gaussians. Gaussians that were not seen have a gradient of zero, so a step
+// equals that of the dense `adam` to rounding. Six words are moved for each number, not seven and the gradients' own.
+//
+// Harmonics stay in shared memory as they were read. Their gradient is never written out: it is 16 weights a row, each
+// times the gradient of the colour. The arrays have room for whole warps. Parameters are read through the pointers of
+// project_backward and written through Adam's, which are the same: a warp has read its own rows before it writes them,
+// and no other warp reads them.
+//
+// Flags:
+// - lazy_sh: harmonics of Gaussians without a gradient do not move until they are caught up (lazy.cuh).
+// - sparse: harmonics and all else of Gaussians without a gradient never move.
+// With either, a warp goes only through the rows that move.
+// - sh_dtype (sh_words.cuh): shared memory holds the halves of a row that both passes read; `split` reads the lower
+//   halves together with the moments. A row that is caught up must be whole, so lazy_sh needs f32.
 #pragma once
 #include "adam.cuh"
 #include "project_backward.cuh"
 
 struct ProjectBackwardAdamArgs {
     ProjectBackwardArgs backward;  // its gradient pointers are not used
-    AdamArgs adam;                 // nor are these
-    unsigned* stepped;             // [N] of lazy.cuh; lazy_sh: in and out
-    float* reach;                  // of lazy.cuh; lazy_sh
+    AdamArgs adam;                 // its gradient pointers are not used either
+    unsigned* stepped;             // lazy_sh: [N] of lazy.cuh, in and out
+    float* reach;                  // lazy_sh: table of lazy.cuh
 };
 
 enum class Moves : int { all, lazy_sh, sparse };
 
-constexpr unsigned STEPS_UNDER_WAY = 3;  // of the twelve in which a warp goes through its harmonics
+constexpr unsigned STEPS_UNDER_WAY = 3;  // loaded at the same time, of the twelve steps through a warp's harmonics
 
-// Where the lane's weights of its harmonics' gradient lie in shared memory, a float4 a group, and last the gradient of
-// the colour. With five to a lane, eight neighbours' fall into different banks.
+// Where a lane's weights for the gradient of its harmonics are in shared memory: a float4 for each group, then the
+// gradient of the colour. With five float4 a lane, those of eight neighbours are in different banks.
 constexpr unsigned WEIGHT_PARTS = SH_GROUPS + 1;
 __device__ __forceinline__ float4* weights_of_warp() {
     __shared__ float4 weights[PROJECT_BACKWARD_WARPS][32 * WEIGHT_PARTS];
     return weights[warp_index()];
 }
-// Gradient of numbers 4 column … 4 column + 3 of a row.
+// Returns the gradient of numbers 4 column … 4 column + 3 of a row.
 __device__ __forceinline__ float4 gradient_of_quad(const float4* weights, unsigned row, unsigned column) {
     const float4* own = weights + row * WEIGHT_PARTS;
     const float* weight = reinterpret_cast<const float*>(own) + 4 * column / 3;
     const float4 c = own[SH_GROUPS];
     const float low = weight[0], high = weight[1];
-    const unsigned turn = column % 3;  // the channel of the first
+    const unsigned turn = column % 3;  // channel of the first number
     const float a = turn == 0 ? c.x : turn == 1 ? c.y : c.z, b = turn == 0 ? c.y : turn == 1 ? c.z : c.x;
     const float d = turn == 0 ? c.z : turn == 1 ? c.x : c.y;
     return make_float4(low * a, (turn == 2 ? high : low) * b, (turn == 0 ? low : high) * d, high * a);
@@ -49,7 +53,7 @@ __device__ __forceinline__ float4 operator*(float s, float4 a) {
     return make_float4(s * a.x, s * a.y, s * a.z, s * a.w);
 }
 
-// Four numbers and their moments on the way through registers.
+// Four numbers and their moments, in registers.
 struct Moving {
     float4 value, first, second;
 };
@@ -58,7 +62,7 @@ __device__ __forceinline__ float4 chosen(unsigned bits, float4 a, float4 b) {
     return make_float4(bits & 1 ? a.x : b.x, bits & 2 ? a.y : b.y, bits & 4 ? a.z : b.z, bits & 8 ? a.w : b.w);
 }
 
-// Takes gradients as StoreGradients does.
+// Takes gradients with the members of StoreGradients, and steps Adam with them.
 template <Moves M>
 struct StepWithGradients {
     static constexpr bool LAZY = M == Moves::lazy_sh, SPARSE = M == Moves::sparse;
@@ -76,8 +80,8 @@ struct StepWithGradients {
                                                   size_t quad) {
         return {load_quad(values, quad), load_quad(firsts, quad), load_quad(seconds, quad)};
     }
-    // Steps and stores, the numbers themselves by store(values). `first_rate` is of the first three; sparse: those
-    // without a bit in `moves` stay.
+    // Steps and stores four numbers; store(values) stores the numbers themselves. `first_rate` is for the first three.
+    // sparse: numbers without a bit in `moves` do not move.
     template <class F>
     __device__ __forceinline__ void finish_by(AdamArrayName name, F store, float* firsts, float* seconds, size_t quad,
                                               Moving& x, float4 gradient, float first_rate, float rate,
@@ -91,7 +95,7 @@ struct StepWithGradients {
         store(x.value);
         reinterpret_cast<float4*>(firsts)[quad] = x.first;
         reinterpret_cast<float4*>(seconds)[quad] = x.second;
-        if (bad) atomicAdd(&args.state->skipped[int(name)], bad);  // hardly ever
+        if (bad) atomicAdd(&args.state->skipped[int(name)], bad);  // rare
     }
     __device__ __forceinline__ void finish(AdamArrayName name, float* values, float* firsts, float* seconds,
                                            size_t quad, Moving& x, float4 gradient, float rate,
@@ -132,8 +136,8 @@ struct StepWithGradients {
                 return whole_quad<D>(reinterpret_cast<const uint2*>(rows + row * STAGED_PARTS<D>)[column], lower);
             return reinterpret_cast<const float4*>(rows)[row * STAGED_PARTS<D> + column];
         };
-        // Lazy: rows with a gradient move, and those that may not wait any longer.
-        const unsigned done = args.state->steps - 1;  // before this step
+        // Lazy: rows with a gradient move, and rows that have missed as many steps as they may.
+        const unsigned done = args.state->steps - 1;  // steps before this one
         unsigned missed = 0, moving = SPARSE ? active : FULL_WARP;
         if constexpr (LAZY) {
             const size_t n = first + lane_index();
@@ -143,7 +147,7 @@ struct StepWithGradients {
         }
         const float log2_beta1 = LAZY ? log2f(float(args.inputs->beta1)) : 0.0f;
         const float log2_beta2 = LAZY ? log2f(float(args.inputs->beta2)) : 0.0f;
-        // Rows that do not move take no part in the steps.
+        // Rows that do not move are left out.
         const unsigned steps = FETCHES_ALL ? SH_QUADS : steps_for(moving);
         const unsigned row_of_lane = FETCHES_ALL ? 0 : place_of_bit(moving, lane_index());
         const auto part_of = [&](unsigned batch, unsigned k) {
@@ -174,7 +178,7 @@ struct StepWithGradients {
                 const size_t at = (first + row) * SH_QUADS + column;
                 Moving x{staged(row, column, lowers[k]), firsts[k], seconds[k]};
                 if (LAZY && late) {
-                    if (!(active >> row & 1u))  // else it is caught up, and those were not even fetched
+                    if (!(active >> row & 1u))  // active rows are caught up already; the others were not fetched
                         x.value = caught_up(static_cast<const float4*>(args.sh)[at], x.first, x.second,
                                             reach_after(reach, done), late, column);
                     x.first = exp2_approx(float(late) * log2_beta1) * x.first;
@@ -188,7 +192,8 @@ struct StepWithGradients {
             }
         }
     }
-    // A gradient of log scales with the penalty's, but for what lies behind the last Gaussian and may be anything.
+    // Adds the penalty's gradient to that of log scales. Numbers behind the last Gaussian are skipped: they may be
+    // anything.
     __device__ __forceinline__ float4 with_scale_penalty(float4 gradient, float4 value, size_t quad,
                                                          size_t count) const {
         const float penalty = args.inputs->scale_penalty;
@@ -200,14 +205,14 @@ struct StepWithGradients {
         if (left > 3) gradient.w += scale_pull(value.w, penalty);
         return gradient;
     }
-    // Everything is on its way before the first of it is needed.
+    // Starts all loads before the first of them is needed.
     __device__ __forceinline__ void geometry(size_t first, size_t count, unsigned active, bool is_visible,
                                              const float* numbers, const GaussianGradient& g) const {
         const StepInputs& inputs = *args.inputs;
         const unsigned lane = lane_index();
         const size_t n = first + lane, three = first / 4 * 3 + lane;
         const bool moves = !SPARSE || (active >> lane & 1u), has_logit = moves && n < count;
-        unsigned three_moves = 15;  // of four neighbouring numbers, up to three of a Gaussian
+        unsigned three_moves = 15;  // a bit for each of four neighbouring numbers
         if constexpr (SPARSE) {
             three_moves = 0;
             for (unsigned i = 0; i < 4; i++) three_moves |= (active >> min((4 * lane + i) / 3, 31u) & 1u) << i;

@@ -1,7 +1,7 @@
-// A Gaussian on the image plane: its mean, covariance and extent in pixels, and what they follow from.
+// Projects a Gaussian onto the image plane: mean, covariance and extent in pixels.
 //
-// Zwicker et al. 2002, with x/z held inside the Jacobian only. Not here: which Gaussians, and colours: project.cuh, and
-// project_backward.cuh for the derivatives.
+// Source: Zwicker et al. 2002, except that x/z is limited inside the Jacobian only. Used by project.cuh, which selects
+// the Gaussians and computes colours, and by project_backward.cuh, which computes the derivatives.
 #pragma once
 #include "filter.cuh"
 #include "frame.cuh"
@@ -16,8 +16,8 @@ struct Projected {
     float log2_opacity;
 };
 
-// Axes of the splat in world units are the columns of its rotation times the scales. 2/|q|² stands in for the
-// square root of a normalisation.
+// The splat's axes in world units: the columns of its rotation times the scales. The factor 2/|q|² replaces the
+// normalisation of the quaternion and saves its square root.
 struct Axes {
     float3 axis[3];
 };
@@ -32,7 +32,7 @@ __device__ __forceinline__ Axes world_axes(float4 q, float3 scales) {
              scales.z * make_float3(xz + wy, yz - wx, 1.0f - xx - yy)}};
 }
 
-// Divides by the largest component where squares would leave single precision; false for no rotation at all.
+// Divides by the largest component if squares would overflow or underflow. Returns false if all components are 0.
 __device__ __forceinline__ bool tame_quaternion(float4& q) {
     const float squared = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
     if (squared > 1e-30f && squared < 1e30f) return true;
@@ -41,7 +41,7 @@ __device__ __forceinline__ bool tame_quaternion(float4& q) {
     return largest > 0.0f;
 }
 
-// What the threads read of the frame, in wide loads.
+// The part of the frame that each thread reads, in 16-byte loads.
 struct View {
     float rotation[9], position[3], position_rest[3], near_z, fx, fy, cx, cy;
     float held_left, held_right, held_top, held_bottom;
@@ -72,7 +72,7 @@ __device__ __forceinline__ Projected project_gaussian(const View& v, float3 in_v
     const float3 ax = make_float3(dot(jx, axes.axis[0]), dot(jx, axes.axis[1]), dot(jx, axes.axis[2]));
     const float3 ay = make_float3(dot(jy, axes.axis[0]), dot(jy, axes.axis[1]), dot(jy, axes.axis[2]));
     const float thin_xx = dot(ax, ax), thin_yy = dot(ay, ay);
-    // Lagrange's identity: the determinant as a sum of squares, so that nothing cancels for needles.
+    // Lagrange's identity gives the determinant as a sum of squares, so that nothing cancels for needle-shaped splats.
     const float3 area = make_float3(difference_of_products(ax.y, ay.z, ax.z, ay.y),
                                     difference_of_products(ax.z, ay.x, ax.x, ay.z),
                                     difference_of_products(ax.x, ay.y, ax.y, ay.x));
@@ -94,10 +94,11 @@ __device__ __forceinline__ bool is_finite(const Projected& p) {
     return is_finite(p.x) && is_finite(p.y) && is_finite(p.xx) && is_finite(p.yy) && is_finite(p.determinant);
 }
 
-// The record without colour, and which tiles may list it.
+// Fills the splat's record but for its colour, and returns the extent from which its tiles follow.
 //
-// The squared radius r² = 2 ln(255 opacity) is widened by what the quadratic form of a thin splat may be off by in
-// single precision, xx yy / det units in the last place: no pixel that blends it is ever outside its tiles.
+// The squared radius is r² = 2 ln(255 opacity). In single precision the quadratic form of a thin splat may be wrong by
+// xx yy / det units in the last place. r² is enlarged by that much, so no pixel that blends the splat is outside its
+// tiles.
 template <Bounds B>
 __device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame, Splat& splat) {
     const float inverse = p.inverse;

@@ -1,15 +1,14 @@
-// Where each tile's list begins among the sorted pairs, and, if asked for, the plan of the frame.
+// Finds where each tile's list begins among the sorted pairs and, in `ranges_plan`, also plans the frame.
 //
-// A key and the one before it bound a run of tiles that begin at the key's pair: those after the one before, up to its
-// own. After the last key come those up to T. Most often all keys of a thread are the same, and that of the thread
-// before.
+// Where the tile changes from a to b at pair i, the tiles a + 1 … b begin at i; all of them but b are empty. Tiles
+// after the last key, up to T, begin at the end. Most threads see one and the same tile in all their keys.
 //
-// `ranges`: 16 bytes of keys a thread, 256 threads a block, any number of blocks: they share what there is. Shared:
-// none. `ranges_plan` does the same in blocks of 1024, and the one that comes through last goes on as `plan`
-// (schedule.cuh) would: what all have written is there by then, and a launch is saved. Nobody waits for anybody.
-// Shared: 31 KB at most.
+// `ranges`: 256 threads a block, 16 bytes of keys a thread, any number of blocks, which share the keys. No shared
+// memory. `ranges_plan`: the same in blocks of 1024 threads. The block that finishes last then does the work of `plan`
+// (schedule.cuh), because by then all others have written their results. That saves a launch, and no block waits for
+// another. Shared memory: at most 31 KB.
 //
-// Policy: key_bytes, as in bin.cuh; that of `plan`. Read schedule.cuh next.
+// Policy: key_bytes, as in bin.cuh; and the fields of `plan`. Read schedule.cuh next.
 #pragma once
 #include "schedule.cuh"
 #include "sort.cuh"
@@ -18,7 +17,7 @@
 
 constexpr unsigned RANGES_THREADS = 256;
 
-// 16 bytes of keys from number i on, as tiles. Number `count`, which does not exist, stands for the end.
+// The tiles of 16 bytes of keys, from key i on. Key `count` and those behind it do not exist and get tile T.
 template <int KEY_BYTES>
 struct TilesOfKeys {
     using Key = typename KeyOf<KEY_BYTES>::type;
@@ -39,8 +38,8 @@ struct TilesOfKeys {
     }
 };
 
-// For the whole warp: tiles `next` up to `tile` of each lane begin at its `pair`. A long run of empty tiles is written
-// by all lanes.
+// Writes, for each lane, that tiles next … end − 1 begin at its `pair`. The whole warp calls: all lanes together write
+// a long run of empty tiles.
 __device__ __forceinline__ void begin_tiles(unsigned* tile_starts, unsigned next, unsigned end, unsigned pair) {
     constexpr unsigned LONG = 8;
     if (end - next <= LONG)
@@ -53,7 +52,7 @@ __device__ __forceinline__ void begin_tiles(unsigned* tile_starts, unsigned next
     }
 }
 
-// All threads of the launch call. `tile_starts` [T + 1].
+// Writes `tile_starts` [T + 1]. All threads of the launch call.
 template <int KEY_BYTES, unsigned THREADS>
 __device__ __forceinline__ void find_ranges(const Frame& frame, const void* all_keys, unsigned* tile_starts) {
     using Tiles = TilesOfKeys<KEY_BYTES>;
@@ -65,7 +64,7 @@ __device__ __forceinline__ void find_ranges(const Frame& frame, const void* all_
         const size_t i = block + threadIdx.x * EACH;
         Tiles mine;
         mine.load(keys, i, count, tiles);
-        // The first tile that is not known to begin before: 0 before any pair.
+        // The first tile that does not begin at an earlier pair; 0 for the first pair.
         unsigned next = __shfl_up_sync(FULL_WARP, mine.of[EACH - 1], 1) + 1;
         if (lane_index() == 0) {
             next = i == 0 ? 0 : tiles + 1;
@@ -75,7 +74,7 @@ __device__ __forceinline__ void find_ranges(const Frame& frame, const void* all_
 #pragma unroll
         for (unsigned k = 0; k < EACH; k++)
             changes |= unsigned(mine.of[k] + 1 != (k ? mine.of[k - 1] + 1 : next)) << k;
-        // One or none in most warps, so the keys are looked for, and what follows stands here once.
+        // Most warps have one change or none. A loop over the changes keeps the code below short: it is compiled once.
         while (__any_sync(FULL_WARP, changes != 0)) {
             const unsigned change = static_cast<unsigned>(__ffs(static_cast<int>(changes))) - 1;
             unsigned end = next;
@@ -117,11 +116,11 @@ struct RangesPlanArgs {
     const void* keys;       // [I] sorted
     unsigned* tile_starts;  // out [T + 1]; the plan's `tile_start`
     PlanArgs plan;
-    unsigned ticket;        // which of Frame::tickets counts blocks that are through
+    unsigned ticket;        // which of Frame::tickets counts blocks that have finished
 };
 
-// Whether this block is the last one of the launch to come here; then what the others wrote before is there to be read.
-// All threads call and get it.
+// Returns true in the block that arrives last of the launch; what the other blocks wrote before is then readable.
+// All threads of the block call and get the answer.
 __device__ __forceinline__ bool is_last_block(unsigned* through) {
     __shared__ bool is_last;
     __syncthreads();

@@ -1,19 +1,21 @@
-// Sums that run across threads, and across the blocks of one launch.
+// Sums over the values of preceding threads (scans), within a block and across the blocks of one launch.
 //
-// A warp and a block scan with shuffles. Blocks pass their sums on by decoupled look-back (Merrill and Garland 2016):
-// each takes a part of the work by ticket, publishes its own total at once, and adds up what the parts before it have
-// published. Parts come in groups: the last of a group publishes the group's total, and then, once it knows that, the
-// sum of all groups up to its own, at which later parts stop looking. So a part asks those before it in its group and
-// the nearest groups: two short ways in place of one through all parts.
+// Within a warp and a block: shuffles. Across blocks: decoupled look-back (Merrill and Garland 2016). Each block takes
+// a part of the work by ticket, publishes the part's total at once, and adds up what the parts before it have
+// published.
 //
-// One word of 64 bits is the whole message, so relaxed accesses are enough: value | tag | state. The tag is that of
-// the launch; a word with another tag is left over from before and counts as empty. So look-back buffers are zeroed
-// when they are allocated and when the host starts over at epoch 1, never in between.
+// Parts are divided into groups, so that no part has to walk through all others. The last part of a group publishes the
+// group's total. Once it knows the sum of all groups up to its own, it publishes that too: the prefix, where later
+// parts stop looking. A part therefore reads the parts before it in its group, and then the nearest groups.
+//
+// A message is one word of 64 bits (value | tag | state), so relaxed accesses are enough. The tag is that of the
+// launch. A word with another tag is left over from an earlier launch and counts as empty. Look-back buffers are
+// therefore zeroed only when they are allocated and when the host starts again at epoch 1.
 #pragma once
 #include "math.cuh"
 
 constexpr unsigned EPOCHS = 1u << 19;  // Frame::epoch stays below it
-constexpr unsigned LAUNCHES = 8;       // that may share one look-back buffer in a frame
+constexpr unsigned LAUNCHES = 8;       // at most so many launches of a frame share a look-back buffer
 
 constexpr int LOOK_BACK_VALUE_BITS = 40;
 constexpr unsigned long long LOOK_BACK_MOST = (1ull << LOOK_BACK_VALUE_BITS) - 1;
@@ -27,7 +29,7 @@ __device__ __forceinline__ unsigned long long look_back_value(unsigned long long
 }
 __device__ __forceinline__ bool is_published(unsigned long long word, unsigned long long tag) {
     constexpr unsigned long long TAG_BITS = ~LOOK_BACK_MOST & ~(3ull << 62);
-    return (word & TAG_BITS) == tag;  // tags are never 0, and whoever wrote the tag wrote a state too
+    return (word & TAG_BITS) == tag;  // tags are never 0, and each word is written with its state
 }
 __device__ __forceinline__ bool is_prefix(unsigned long long word) { return (word & LOOK_BACK_PREFIX) != 0; }
 
@@ -47,8 +49,9 @@ __device__ __forceinline__ unsigned long long warp_sum(unsigned long long value)
     return value;
 }
 
-// Exclusive sum over the block of one value a thread. `warp_sums` is shared, one word a warp; `total` the sum of
-// all. Has one barrier; another one is needed before `warp_sums` is used again.
+// Returns the sum of the values of all threads before this one in the block; `total` becomes the sum of all values.
+// `warp_sums` is shared memory, one word a warp. Has one barrier. The caller needs another before it uses `warp_sums`
+// again.
 template <unsigned WARPS>
 __device__ __forceinline__ unsigned exclusive_block_sum(unsigned value, unsigned* warp_sums, unsigned& total) {
     const unsigned inclusive = inclusive_warp_sum(value);
@@ -67,27 +70,28 @@ __device__ __forceinline__ unsigned exclusive_block_sum(unsigned value, unsigned
 
 // ---- Across blocks -------------------------------------------------------------------------------------------------
 
-// In a look-back buffer a part has row `row_of_part`, and a group of SIZE parts the row behind its last.
+// Rows of a look-back buffer: one for each part, and one for each group of SIZE parts, behind the group's last part.
 template <unsigned SIZE>
 __device__ __forceinline__ unsigned row_of_part(unsigned part) { return part + part / SIZE; }
 template <unsigned SIZE>
 __device__ __forceinline__ unsigned row_of_group(unsigned group) { return group * (SIZE + 1) + SIZE; }
 
-constexpr unsigned SCAN_GROUP = 32;  // parts, where a warp looks back
+constexpr unsigned SCAN_GROUP = 32;  // parts of a group where a whole warp looks back
 
-// For one whole warp: the sum of the last of `count` words that are STEP apart, back to one that is a prefix or to the
-// first; `words` is where the next one would be. Waits for what is not published, a word a lane at a time.
+// Adds up published words backwards, from the newest to the nearest prefix, or to the first word if there is no prefix.
+// One whole warp calls, a word a lane. The `count` words are STEP apart; `words` points just behind the newest. Waits
+// for words that are not published yet.
 template <unsigned STEP>
 __device__ __forceinline__ unsigned long long warp_sum_back(const unsigned long long* words, unsigned count,
                                                             unsigned long long tag) {
     unsigned long long sum = 0;
     for (unsigned done = 0; done < count;) {
-        const unsigned mine = done + lane_index();  // lane 0 has the nearest; what lies before the first is a prefix
+        const unsigned mine = done + lane_index();  // lane 0 has the nearest; beyond the first word: prefix 0
         const unsigned long long word =
             mine < count ? load_relaxed(words - size_t(mine + 1) * STEP) : (tag | LOOK_BACK_PREFIX);
         const unsigned ready = __ballot_sync(FULL_WARP, is_published(word, tag));
         const unsigned ends = ready & __ballot_sync(FULL_WARP, is_prefix(word));
-        // Past a prefix nothing counts, published or not.
+        // Words behind the nearest prefix do not count, published or not.
         const unsigned last = ends ? static_cast<unsigned>(__ffs(static_cast<int>(ends))) - 1 : 31;
         const unsigned counted = (2u << last) - 1;
         if ((ready & counted) != counted) continue;
@@ -98,13 +102,14 @@ __device__ __forceinline__ unsigned long long warp_sum_back(const unsigned long 
     return sum;
 }
 
-// For one whole warp of the block that has part `part`: lets later parts know its total.
+// Publishes the total of part `part`. One whole warp of its block calls.
 __device__ __forceinline__ void publish_total(unsigned long long* words, unsigned part, unsigned long long total,
                                               unsigned long long tag) {
     if (lane_index() == 0) store_relaxed(&words[row_of_part<SCAN_GROUP>(part)], total | tag | LOOK_BACK_TOTAL);
 }
 
-// For the same warp, after that: the sum of all parts before. `words` [row_of_part(parts) + 1].
+// Returns the sum of all parts before `part`. The warp that called `publish_total` calls, afterwards.
+// `words` [row_of_part(parts) + 1].
 __device__ __forceinline__ unsigned long long look_back(unsigned long long* words, unsigned part,
                                                         unsigned long long total, unsigned long long tag) {
     const unsigned group = part / SCAN_GROUP, in_group = part % SCAN_GROUP;

@@ -1,16 +1,19 @@
-// Decides, from the tile counts alone, what the blocks of the blend kernels take and in which order.
+// Plans a frame: which units the blocks of the blend kernels take, and in which order, from the tile counts alone.
 //
-// One block of 1024 threads, before `blend`, so that the host learns of nothing: a kernel of its own, or the block of
-// `ranges_plan` (ranges.cuh) that comes through last. Tiles that are too heavy for one block are split into chunks of
-// their list; chunks come first, the first ones of all tiles before the second ones, and then the whole tiles, longest
-// first in logarithmic bins (the order of units within a bin is that in which the hardware gets there, and changes
-// nothing else). By `modelled` and `length`, a frame of which another order would make little stays as it lies.
+// A unit is a whole tile or a chunk of a tile's list. Tiles that are too heavy for one block are split into chunks. The
+// order is: the first chunks of all split tiles, their second chunks, and so on; then the whole tiles, longest first,
+// in logarithmic bins. Within a bin the order is that in which the hardware reaches the tiles; it changes no result.
+// With `modelled` and `length`, a frame that would gain little from another order keeps the grid order.
 //
-// This is on the critical path of every frame, and most frames split nothing. So by bins each count is read once, all
-// at the same time; of its eight tiles a thread keeps the bins, a byte each; a bin has eight counters, for tiles near
-// each other are often alike; and the order is put together in shared memory, where it may be written in any order.
-// Code counts too: a kernel of one block waits for what it has not run yet, so loops that do not wait for memory stay
-// rolled. Shared: 31 KB; with seed and fixed, or other orders, 22 KB.
+// One block of 1024 threads, before `blend`: a kernel of its own (`plan`), or the last block of `ranges_plan`
+// (ranges.cuh). The host takes no part. Shared memory: 31 KB; with seed, fixed or other orders 22 KB.
+//
+// Every frame waits for this kernel, and most frames split nothing. The path by bins is therefore built for speed:
+// - It reads each count once, all at the same time. A thread keeps only the bins of its eight tiles, a byte each.
+// - A bin has eight counters, because tiles near each other often have the same bin.
+// - It builds the order in shared memory, where writes in any order are cheap.
+// - A kernel of one block waits for instructions that it runs for the first time. Loops that do not wait for memory
+//   therefore stay rolled.
 //
 // Policy: sched, the order of whole tiles; chunk and cost_model, which tiles are split (schedule_rules.cuh).
 // blend_queue.cuh runs the units.
@@ -19,12 +22,12 @@
 
 // ---- Chunks in order -----------------------------------------------------------------------------------------------
 
-// Writes the chunks of all split tiles, and their order from `order` on. `places[p]` says how many tiles have p + 1
-// parts, and is used up. Returns how many chunks there are.
+// Writes the chunks of all split tiles, and their order from `order` on. Returns how many chunks there are. On entry,
+// `places[p]` is how many tiles have p + 1 parts; it is overwritten.
 __device__ __forceinline__ unsigned write_chunks(const PlanArgs& args, unsigned split_count, unsigned* places,
                                                  unsigned* order, unsigned* warp_sums) {
     static_assert(MOST_PARTS == PLAN_THREADS);
-    // How many tiles have a chunk numbered so, and where the chunks of that number begin.
+    // For each chunk number: how many tiles have such a chunk, and where these chunks begin in the order.
     const unsigned thread = threadIdx.x, backwards = MOST_PARTS - 1 - thread;
     unsigned total;
     const unsigned own = places[backwards];
@@ -50,7 +53,7 @@ __device__ __forceinline__ unsigned write_chunks(const PlanArgs& args, unsigned 
     return total;
 }
 
-// What both ways to plan share, [1] a block.
+// The block's shared memory that both ways to plan use.
 template <PlanPolicy P>
 struct PlanShared {
     static constexpr bool CHUNKS = P.chunk != Chunked::off;
@@ -65,7 +68,7 @@ struct PlanShared {
         if (thread == 0) chunk_count = split_count = 0, histogram.outlook = {};
         __syncthreads();
     }
-    // Makes room for a tile's chunks, if there is any. Whether there was.
+    // Reserves room for a tile's chunks. Returns false if there is none.
     __device__ __forceinline__ bool split(const PlanArgs& args, unsigned tile, unsigned count, unsigned parts) {
         const unsigned first = atomicAdd(&chunk_count, parts);
         if (first + parts > args.chunk_capacity) return false;
@@ -73,7 +76,7 @@ struct PlanShared {
         atomicAdd(&places[parts - 1], 1u);
         return true;
     }
-    // What was decided, and the places that have no unit.
+    // Writes the schedule, and NO_UNIT to places without a unit.
     __device__ __forceinline__ void write(const PlanArgs& args, const Counts& counts, unsigned chunks, unsigned cut) {
         const unsigned whole = counts.tiles - split_count;
         if constexpr (CHUNKS)
@@ -86,7 +89,7 @@ struct PlanShared {
                           split_count, cut};
         args.frame->heaviest = heaviest;  // the host sees it with the counters (kernels/cuda/blend_choice.py)
     }
-    // That all tiles stay whole and as they lie.
+    // Writes a schedule in which all tiles stay whole and in grid order.
     __device__ __forceinline__ void write_grid(const PlanArgs& args, const Counts& counts) {
         if (threadIdx.x != 0) return;
         const unsigned heaviest = histogram.outlook.heaviest;
@@ -97,17 +100,17 @@ struct PlanShared {
 
 // ---- Tiles by bins, whole ones and those above a cut ---------------------------------------------------------------
 
-constexpr unsigned COPIES = 8, COUNTERS = WORK_BINS * COPIES;  // of a bin, and all: those of the heaviest bin first
+constexpr unsigned COPIES = 8, COUNTERS = WORK_BINS * COPIES;  // counters of a bin, and of all bins, heaviest first
 
-// Shared by the block.
+// Counters and order of tiles by bins, in shared memory.
 struct BinnedTiles {
-    alignas(16) unsigned counters[COUNTERS];  // how many tiles; then which place the next one has
+    alignas(16) unsigned counters[COUNTERS];  // how many tiles; later the place of the next tile
     unsigned short order[ROUND];
 
     __device__ __forceinline__ unsigned* counter_of(unsigned bin) {
         return &counters[(WORK_BINS - 1 - bin) * COPIES + lane_index() % COPIES];
     }
-    // All threads call. `first_of_bin[b]` becomes how many tiles there are in the bins above.
+    // Sums the counters. `first_of_bin[b]` becomes the number of tiles in heavier bins. All threads call.
     __device__ __forceinline__ void sum_counters(unsigned* first_of_bin, unsigned* warp_sums) {
         static_assert(WORK_BINS == 256 && COPIES == 8);
         constexpr unsigned WARPS = WORK_BINS / 32;
@@ -138,10 +141,10 @@ struct BinnedTiles {
     }
 };
 
-// The tiles of a thread in a round: they lie beside each other.
+// The tiles of a thread in a round, next to each other.
 struct OwnTiles {
     unsigned first, held;
-    unsigned long long bins;  // a byte each
+    unsigned long long bins;  // a byte for each tile
 
     // Calls visit(tile, bin).
     template <class Visit>
@@ -187,7 +190,7 @@ __device__ __forceinline__ unsigned split_above_cut(const PlanArgs& args, const 
     for (unsigned tile = threadIdx.x; tile < counts.tiles; tile += PLAN_THREADS)
         if (const unsigned count = counts[tile]; count > rule.above) {
             const unsigned parts = parts_by_length(rule.length, count);
-            // The rule has seen to it that there is room.
+            // The rule splits only as many tiles as there is room for.
             const unsigned first = atomicAdd(&shared.chunk_count, parts);
             args.split[atomicAdd(&shared.split_count, 1u)] = make_uint4(tile, first, count, parts);
             atomicAdd(&shared.places[parts - 1], 1u);
@@ -203,7 +206,7 @@ __device__ __forceinline__ void plan_by_bins(const PlanArgs& args, const Counts&
     __shared__ BinnedTiles binned;
     const unsigned thread = threadIdx.x, tiles = counts.tiles;
     const float total = float(counts.total);
-    // If there are more, their counts are read again each time.
+    // Several rounds: counts do not fit the registers and are read again each time.
     const bool is_one_round = tiles <= ROUND;
     Outlook outlook{};
     static_assert(COUNTERS == 2 * PLAN_THREADS);
@@ -220,7 +223,7 @@ __device__ __forceinline__ void plan_by_bins(const PlanArgs& args, const Counts&
         shared.write_grid(args, counts);
         return;
     }
-    // Of those that may be split, which are few, the splats count too.
+    // Splats are counted only in bins of tiles that may be split, which are few.
     const unsigned least_bin = has_rule ? work_bin(args.least_cut) : WORK_BINS;
 
 #pragma unroll 1
@@ -246,7 +249,7 @@ __device__ __forceinline__ void plan_by_bins(const PlanArgs& args, const Counts&
     }
     shared.write(args, counts, chunks, rule.above);
 
-    // Those that are split have been counted too, and come first.
+    // Split tiles have been counted too; their places come first and are skipped.
     const unsigned skipped = shared.split_count, whole = tiles - skipped;
     unsigned* order = args.units + chunks;
 #pragma unroll 1
@@ -274,7 +277,7 @@ __device__ __forceinline__ void plan_in_passes(const PlanArgs& args, const Count
     const unsigned thread = threadIdx.x, tiles = counts.tiles;
     unsigned* in_bins = shared.histogram.tiles;
 
-    // Which tiles are split.
+    // Decides which tiles are split.
     SplitRule rule;
     unsigned heaviest = 0;
     shared.clear();
@@ -296,7 +299,7 @@ __device__ __forceinline__ void plan_in_passes(const PlanArgs& args, const Count
         __syncthreads();
     }
 
-    // Chunks for the tiles that are split, as long as there is room. How many of the others there are in each bin.
+    // Makes chunks of split tiles, as long as there is room, and counts whole tiles by bin.
     for_each_tile(counts, [&](unsigned tile, unsigned count) {
         heaviest = max(heaviest, count);
         bool is_whole = true;
@@ -323,7 +326,7 @@ __device__ __forceinline__ void plan_in_passes(const PlanArgs& args, const Count
     shared.write(args, counts, chunks, rule.above);
     unsigned* order = args.units + (P.chunk == Chunked::catgs ? 0 : chunks);
 
-    // The whole tiles in order.
+    // Writes the whole tiles in order.
     if constexpr (P.sched == Sched::grid) {
         unsigned before = 0;
         for (unsigned first = 0; first < tiles; first += PLAN_THREADS) {
@@ -347,10 +350,11 @@ __device__ __forceinline__ void plan_in_passes(const PlanArgs& args, const Count
 
 // ---- The kernel ----------------------------------------------------------------------------------------------------
 
-// For one block; `total` are the pairs of all tiles.
+// Plans the frame with one block. `total` is the number of pairs of all tiles.
 template <PlanPolicy P>
 __device__ __forceinline__ void make_plan(const PlanArgs& args, unsigned total) {
-    constexpr bool BY_CUT = P.chunk == Chunked::off || (P.chunk == Chunked::modelled && P.cost_model == CostModel::length);
+    constexpr bool BY_CUT =
+        P.chunk == Chunked::off || (P.chunk == Chunked::modelled && P.cost_model == CostModel::length);
     __shared__ PlanShared<P> shared;
     const Counts counts{args.tile_start, args.tiles, total};
     if constexpr (BY_CUT && P.sched == Sched::lpt_binned) plan_by_bins<P>(args, counts, shared);

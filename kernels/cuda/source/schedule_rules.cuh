@@ -1,7 +1,7 @@
-// Which tiles are split into chunks, and into how many: the rules that `plan` (schedule.cuh) goes by, and the numbers
-// that they share with kernels/schedule/rules.py, which says the same in NumPy and has the cost model.
+// Decides which tiles are split into chunks and into how many, for `plan` (schedule.cuh).
 //
-// For one block of PLAN_THREADS threads. Not here: the order of units, who takes them.
+// For one block of PLAN_THREADS threads. kernels/schedule/rules.py computes the same in NumPy, shares the constants and
+// explains the cost model. Not here: the order of units, and which block takes which.
 #pragma once
 #include "frame.cuh"
 #include "scan.cuh"
@@ -9,21 +9,21 @@
 // ---- What is decided -----------------------------------------------------------------------------------------------
 
 enum class Sched : int {
-    grid,         // as the tiles lie in the picture
-    lpt,          // longest first, sorted; here only the keys of that sort are made
+    grid,         // row by row, as in the picture
+    lpt,          // longest first, by a sort; here only its keys are made
     lpt_binned,   // longest first, by bins of an eighth of an octave
     lpt_reverse,  // shortest first
-    exact_work,   // lpt_binned by the time each took in the previous frame
+    exact_work,   // as lpt_binned, by each tile's time in the previous frame
 };
 enum class Chunked : int {
     off,
-    all,     // every tile in as many parts
-    fixed,   // the heaviest tiles in as many parts
+    all,     // every tile, in the same number of parts
+    fixed,   // the heaviest tiles, in the same number of parts
     catgs,   // tiles above twice the mean in parts of the mean, after all others (Zhang et al. 2026)
-    modelled,  // by the cost model
+    modelled,  // as a cost model decides
 };
 enum class CostModel : int {
-    seed,    // so many of the heaviest tiles, 2, 4, 8 or 16 parts each (Ryu and Yoo 2026, equation 6)
+    seed,    // some of the heaviest tiles, in 2, 4, 8 or 16 parts each (Ryu and Yoo 2026, equation 6)
     length,  // all tiles above a cut, in parts of one length
 };
 
@@ -42,61 +42,61 @@ struct Chunk {
     unsigned parts;       // of this tile
 };
 
-// What the decision comes to: written by `plan`, read by the kernels that run it and by whoever wants figures.
+// The result of the decision: written by `plan`, read by the blend kernels and by the host for figures.
 struct Schedule {
-    unsigned chunk_units, tile_units;  // to hand out
+    unsigned chunk_units, tile_units;  // how many units of each kind to hand out
     unsigned tiles;
-    unsigned in_grid_order;  // 1: all tiles whole, as they lie, and `units` are not written
-    unsigned next_forward[2], next_backward[2];  // handed out so far
-    unsigned chunks_wanted;  // where there is no room for a tile's chunks, it stays whole
-    unsigned total, heaviest;  // splats over all tiles, and of the heaviest
+    unsigned in_grid_order;  // 1: all tiles whole and in grid order; `units` are not written
+    unsigned next_forward[2], next_backward[2];  // units handed out so far
+    unsigned chunks_wanted;  // including chunks without room, whose tiles stay whole
+    unsigned total, heaviest;  // splats in all tiles, and in the heaviest
     unsigned split_tiles;
-    unsigned cut;  // tiles above were to be split; NO_CUT if none
+    unsigned cut;  // splats above which tiles are split; NO_CUT if none is
 };
 
 struct PlanArgs {
     Frame* frame;
     const unsigned* tile_start;  // [T + 1]
     unsigned tiles;              // T
-    const unsigned* work;        // [T] exact_work: what each tile took in the previous frame
+    const unsigned* work;        // [T] exact_work: each tile's time in the previous frame
     Schedule* schedule;          // [1] out
     unsigned* units;             // [T + chunk_capacity] out: units in order, then NO_UNIT. Not with lpt, in grid order
     unsigned* tile_keys;         // [T] out, with lpt: the keys by which whole tiles are sorted
     unsigned* tile_parts;        // [T] scratch: chunks of each tile, 1 for a whole one
     unsigned* tile_ranks;        // [T] scratch
-    uint4* split;                // [T] scratch: of tiles that are split: number, first chunk, splats, parts
+    uint4* split;                // [T] scratch: number, first chunk, splats and parts of each split tile
     Chunk* chunks;               // [chunk_capacity] out
     unsigned* arrived;           // [chunk_capacity] out: 0
     unsigned* ready;             // [chunk_capacity] out: 0
     unsigned* saturated;         // [chunk_capacity] out: `parts` of the chunk's tile
     unsigned chunk_capacity;
-    unsigned heaviest_tiles, parts;  // of all and fixed
-    // The cost model, in splats; schedule/rules.py has its words.
+    unsigned heaviest_tiles, parts;  // fixed and all: how many tiles, in how many parts
+    // The cost model, in splats; schedule/rules.py explains each.
     float workers, pace, chunk_cost, tail_cost, least_gain, second_pass;
     unsigned least_cut;  // of `length`, where a bin ends
 };
 
-// A unit is the number of a tile, or with the flag that of a chunk.
+// A unit is the number of a tile, or, with CHUNK_FLAG, the number of a chunk.
 constexpr unsigned CHUNK_FLAG = 0x80000000u, NO_UNIT = 0xffffffffu;
 
-// ---- Numbers that schedule/rules.py shares -------------------------------------------------------------------------------
+// ---- Numbers that schedule/rules.py shares -------------------------------------------------------------------------
 
 constexpr unsigned PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / 32;
-constexpr unsigned AT_ONCE = 8;  // tiles of a thread whose counts are on their way at the same time
+constexpr unsigned AT_ONCE = 8;  // counts of tiles that a thread loads at the same time
 constexpr unsigned WORK_BINS = 256;
 constexpr unsigned BIN_SHIFT = 20, BIN_OF_ONE = 127u << (23 - BIN_SHIFT);  // eight bins an octave
-constexpr unsigned CHUNK_STEP = 32;     // splats; lengths of chunks are multiples
-constexpr unsigned MOST_PARTS = 1024;   // of a tile
+constexpr unsigned CHUNK_STEP = 32;     // splats; lengths of chunks are multiples of this
+constexpr unsigned MOST_PARTS = 1024;   // parts of a tile
 constexpr unsigned MOST_RANKED = 1024;  // heaviest tiles among which `seed` and `fixed` choose
 constexpr unsigned SEED_TRIES = 4;      // 2, 4, 8, 16 parts
 constexpr unsigned NO_CUT = 0xffffffffu;
 
-// Bin 0 is for nothing at all, which is far below.
+// Returns the bin of a tile with `count` splats. Bin 0 is for empty tiles.
 __device__ __forceinline__ unsigned work_bin(unsigned count) {
     const int bin = int(__float_as_uint(float(count)) >> BIN_SHIFT) - int(BIN_OF_ONE) + 1;
     return static_cast<unsigned>(min(max(bin, 0), int(WORK_BINS) - 2));
 }
-// The least count beyond a bin, from bin 1 on.
+// Returns the least count above a bin, for bins from 1 on.
 __device__ __forceinline__ float bin_end(unsigned bin) { return __uint_as_float((BIN_OF_ONE + bin) << BIN_SHIFT); }
 
 __device__ __forceinline__ unsigned chunk_length(unsigned count, unsigned parts) {
@@ -115,7 +115,7 @@ __device__ __forceinline__ float schedule_cost(float total, float longest, float
 using Named = unsigned long long;
 __device__ __forceinline__ Named lesser(Named a, Named b) { return b < a ? b : a; }
 
-// Smallest of one value a thread; all threads get it. Two barriers.
+// Returns the smallest of the threads' values to all threads. Has two barriers.
 __device__ __forceinline__ unsigned long long block_min(unsigned long long value) {
     __shared__ unsigned long long of_warp[PLAN_WARPS];
 #pragma unroll
@@ -128,7 +128,7 @@ __device__ __forceinline__ unsigned long long block_min(unsigned long long value
     for (int bit = 16; bit; bit >>= 1) value = lesser(value, __shfl_xor_sync(FULL_WARP, value, bit));
     return value;
 }
-// A cost and who has it: of equal costs the one with the lower name is smaller.
+// Packs a cost and a name, so that of equal costs the one with the lower name is smaller.
 __device__ __forceinline__ unsigned long long named_cost(float cost, unsigned name) {
     return static_cast<unsigned long long>(__float_as_uint(cost)) << 32 | name;
 }
@@ -136,7 +136,8 @@ __device__ __forceinline__ float cost_of(unsigned long long named) {
     return __uint_as_float(static_cast<unsigned>(named >> 32));
 }
 
-// Sum over the threads before this one, and of all. Two barriers; `warp_sums` are 32.
+// Returns the sum of the values of all threads before this one; `total` becomes the sum of all. Has two barriers.
+// `warp_sums` [32].
 __device__ __forceinline__ unsigned sum_before(unsigned value, unsigned* warp_sums, unsigned& total) {
     const unsigned inclusive = inclusive_warp_sum(value);
     if (lane_index() == 31) warp_sums[warp_index()] = inclusive;
@@ -153,7 +154,7 @@ __device__ __forceinline__ unsigned sum_before(unsigned value, unsigned* warp_su
     return sum_before(value, warp_sums, total);
 }
 
-// For one warp: each bin becomes the sum over those above it, or, ASCENDING, below.
+// Turns each bin into the sum of the bins above it, or, if ASCENDING, below it. One warp calls.
 template <bool ASCENDING = false>
 __device__ __forceinline__ void sum_bins(unsigned* bins) {
     constexpr unsigned EACH = WORK_BINS / 32;
@@ -170,7 +171,7 @@ __device__ __forceinline__ void sum_bins(unsigned* bins) {
     __syncwarp();
 }
 
-// Sorts one key a thread over the block, the largest first: thread r gets the r-th.
+// Sorts the threads' keys over the block, largest first: thread r gets the r-th key.
 __device__ __forceinline__ unsigned long long block_sorted(unsigned long long key) {
     __shared__ unsigned long long keys[PLAN_THREADS];
     const unsigned thread = threadIdx.x;
@@ -201,8 +202,8 @@ struct Counts {
     }
 };
 
-constexpr unsigned ROUND = PLAN_THREADS * AT_ONCE;  // tiles that are read at the same time
-// Calls visit(tile, count) for all tiles of this thread, which are PLAN_THREADS apart.
+constexpr unsigned ROUND = PLAN_THREADS * AT_ONCE;  // tiles whose counts the block loads at the same time
+// Calls visit(tile, count) for all tiles of this thread. They are PLAN_THREADS apart.
 template <class Visit>
 __device__ __forceinline__ void for_each_tile(const Counts& counts, Visit visit) {
     for (unsigned first = 0; first < counts.tiles; first += ROUND) {
@@ -220,65 +221,66 @@ __device__ __forceinline__ void for_each_tile(const Counts& counts, Visit visit)
     }
 }
 
-// Tiles of more than `above` splats, and of those that have exactly so many the ones numbered below `ties_end`.
+// Selects the tiles to split: all with more than `above` splats, and those with exactly `above` whose number is below
+// `ties_end`.
 struct SplitRule {
     unsigned above = NO_CUT, ties_end = 0;
-    unsigned length = 0;  // of the chunks, or
-    unsigned parts = 0;   // how many; both 0: parts of the mean
+    unsigned length = 0;  // splats of a chunk, or
+    unsigned parts = 0;   // chunks of a tile. Both 0: chunks of the mean tile's length
 
     __device__ __forceinline__ bool splits(unsigned tile, unsigned count) const {
         return count > above || (count == above && tile < ties_end);
     }
 };
 
-// The share of a frame that an order has to gain by the model, which gives orders more than they are worth: of 10% in it
-// half came.
+// The share of a frame's time that another order must gain by the model. The model overrates orders: where it predicted
+// 10%, half of that was measured.
 constexpr float ORDER_GAIN = 0.03f;
 
-// What tiles as they lie come to: of a thread's, then of all.
+// The prospects of the grid order: of a thread's tiles, then of all tiles.
 struct Outlook {
-    unsigned heaviest;  // splats of the heaviest
-    // When the last one ends if each begins once an even share of those before it is done; times the workers. Wraps
-    // with more than three million splats in a tile.
+    unsigned heaviest;  // splats of the heaviest tile
+    // When the last tile ends, times the number of workers, if each tile begins once an even share of the tiles before
+    // it is done. Wraps with more than three million splats in a tile.
     unsigned reach;
 
     __device__ __forceinline__ void add(unsigned start, unsigned count, unsigned workers) {
         heaviest = max(heaviest, count);
         reach = max(reach, start + workers * count);
     }
-    // All threads call; `of_block` counts after a barrier.
+    // Adds this thread's to the block's. All threads call; `of_block` is valid after a barrier.
     __device__ __forceinline__ void note(Outlook& of_block) const {
         const unsigned most = warp_max(heaviest), last = warp_max(reach);
         if (lane_index() == 0) atomicMax(&of_block.heaviest, most), atomicMax(&of_block.reach, last);
     }
-    // Whether the best order would gain next to nothing. No order ends before the heaviest tile, nor before all have had
-    // their share.
+    // Returns true if the best order would gain next to nothing. No order ends before its heaviest tile, nor before
+    // every worker has done an even share.
     __device__ __forceinline__ bool keeps_grid(const PlanArgs& args, float total) const {
         const float best = fmaxf(float(heaviest) * args.workers, total);
         return args.pace * (float(reach) - best) <= ORDER_GAIN * total;
     }
 };
 
-// How many tiles there are in each bin, and how many splats in those of `least_cut` and more.
+// Tiles in each bin, and splats in bins of at least `least_cut` splats.
 struct alignas(16) Histogram {
     unsigned tiles[WORK_BINS], splats[WORK_BINS];
     Outlook outlook;
 };
 
-// What a frame has to cost at most for `length` to split tiles.
+// Returns the cost below which `length` splits tiles.
 __device__ __forceinline__ float cost_to_split(const PlanArgs& args, float total, unsigned heaviest) {
     return (1.0f - args.least_gain) * schedule_cost(total, float(heaviest), args.pace, args);
 }
-// Whether it may come to that: whatever is split, the shares are left; and a tile that is split has the least cut. All
-// costs times the workers.
+// Returns false if splitting cannot pay: it leaves the workers' shares as they are, and it needs a tile of at least the
+// least cut. All costs are multiplied by the number of workers.
 __device__ __forceinline__ bool may_split(const PlanArgs& args, float total, unsigned heaviest) {
     const float longest = float(heaviest) * args.workers, late = fmaxf(longest, total) + args.tail_cost * longest;
     const float enough = (1.0f - args.least_gain) * ((1.0f - args.pace) * total + args.pace * late);
     return total < enough && heaviest >= args.least_cut;
 }
 
-// `length`, for one warp, where `may_split`. `above.tiles` are by now sums over the bins above each; `above.splats`
-// become so. The cut is where a bin ends, so that whole bins are split.
+// Finds the rule of `length`, if `may_split`. One warp calls. `above.tiles` are already sums over the bins above each
+// bin; `above.splats` become such sums. The cut is the end of a bin, so that whole bins are split.
 __device__ __forceinline__ SplitRule rule_by_length(const PlanArgs& args, float total, Histogram& above) {
     const float share = total / args.workers, enough = cost_to_split(args, total, above.outlook.heaviest);
     sum_bins(above.splats);
@@ -299,7 +301,7 @@ __device__ __forceinline__ SplitRule rule_by_length(const PlanArgs& args, float 
     return {__float2uint_rd(cut) - 1, 0, cut_length(cut, args.second_pass), 0};
 }
 
-// `seed` and `fixed`: the heaviest whole bins that hold at most MOST_RANKED tiles, in order.
+// Finds the rule of `seed` or `fixed` among the heaviest whole bins that hold at most MOST_RANKED tiles, in order.
 template <bool FIXED>
 __device__ __forceinline__ SplitRule rule_by_rank(const PlanArgs& args, const Counts& counts,
                                                   const Histogram& histogram, unsigned* warp_sums) {

@@ -1,15 +1,20 @@
-// Real spherical harmonics of degree 0 to 3, four rows at a time, for both passes.
+// Evaluates real spherical harmonics of degree 0 to 3, four rows at a time; both passes use it.
 //
-// A scene's row is 16 basis functions × RGB = 48 numbers. They are taken in four groups of 4 × 3 = 12, three wide
-// loads each, so that neither pass ever holds more than one group in registers. Groups straddle degrees: with degree
-// 0 only the first row of group 0 is in use, with degree 2 only the first of group 2 (`rows_in_use`).
+// A splat's harmonics are 16 basis functions × RGB = 48 numbers. They are read in four groups of 4 × 3 = 12 numbers,
+// three wide loads each, so that neither pass holds more than one group in registers. Groups straddle degrees: degree 0
+// uses only the first row of group 0, degree 2 only the first row of group 2 (`rows_in_use`).
 //
-// Policy values of sh_load: scalar, one load a number; float4, 16-byte loads (8-byte for bf16), both by the thread
-// that wants them; staged, a warp copies the rows of its lanes to shared memory together, 16 bytes a lane and step, so
-// that neighbouring lanes read neighbouring bytes: the shared memory is the caller's, rows of 16-byte parts with some
-// between them, with which the same part of 8 rows lies in 8 different banks of 16 bytes.
-// Policy values of sh_dtype: f32, 48 floats a row; bf16, 48 halfwords a row, the upper halves of floats; split,
-// likewise to kernels, while the lower halves lie in an array of their own that only an optimiser reads.
+// Policy values of `sh_load`:
+// - scalar: each thread loads its row number by number;
+// - float4: each thread loads 16 bytes at a time (8 bytes with bf16);
+// - staged: a warp copies the rows of its lanes to shared memory together, 16 bytes a lane and step, so that
+//   neighbouring lanes read neighbouring bytes. The caller provides the shared memory. Gaps between the rows put the
+//   same part of 8 rows into 8 different banks of 16 bytes.
+//
+// Policy values of `sh_dtype`:
+// - f32: a row is 48 floats;
+// - bf16: a row is 48 halfwords, the upper halves of floats;
+// - split: kernels read a row as with bf16. The lower halves are in another array, which only the optimiser reads.
 #pragma once
 #include "math.cuh"
 
@@ -57,8 +62,8 @@ __device__ __forceinline__ float4 sh_basis(float3 d) {
                        SH_C3_5 * z * (xx - yy), SH_C3_6 * x * (xx - 3.0f * yy));
 }
 
-// Σ s_k ∇Y_k over the four functions of group G: derivatives of the polynomials above with x, y and z free. The
-// caller takes it through the derivative of the normalisation.
+// Returns Σ s_k ∇Y_k over the four functions of group G: the derivatives of the polynomials above by x, y and z as if
+// they were independent. The caller applies the derivative of the normalisation.
 template <int G>
 __device__ __forceinline__ float3 sh_derivative(float3 d, float4 s) {
     const float x = d.x, y = d.y, z = d.z;
@@ -86,16 +91,16 @@ __device__ __forceinline__ float high_bf16(unsigned pair) { return __uint_as_flo
 // ---- Where a row lies -----------------------------------------------------------------------------------------------
 
 template <ShDtype D>
-constexpr unsigned SH_PARTS = IS_NARROW<D> ? 6 : 12;  // of 16 bytes, a row
+constexpr unsigned SH_PARTS = IS_NARROW<D> ? 6 : 12;  // parts of 16 bytes in a row
 template <ShDtype D>
-constexpr unsigned STAGED_PARTS = SH_PARTS<D> + 1;  // a row in shared memory, where each has a part to spare
-// Where a row begins in shared memory with as few parts between rows as do.
+constexpr unsigned STAGED_PARTS = SH_PARTS<D> + 1;  // parts of a row in shared memory: one more, as a gap
+// Where a row begins in shared memory with as few gaps between rows as avoid bank conflicts.
 template <ShDtype D>
 __device__ __forceinline__ constexpr unsigned packed_row(unsigned row) {
     return row * SH_PARTS<D> + (IS_NARROW<D> ? row / 4 : row / 2);
 }
 
-// How many parts of a row hold what counts at `degree`.
+// How many parts of a row hold the numbers in use at `degree`.
 template <ShDtype D>
 __device__ __forceinline__ unsigned sh_parts_in_use(int degree) {
     constexpr unsigned NUMBERS = SH_ROW / SH_PARTS<D>;
@@ -107,8 +112,8 @@ __device__ __forceinline__ const void* sh_row(const void* sh, size_t splat) {
     return static_cast<const uint4*>(sh) + splat * SH_PARTS<D>;
 }
 
-// Calls f(step, row, column) for each of the parts of ROWS rows, PARTS in a row: a lane's is part 32 step + lane. Rows
-// and columns repeat after 3 steps, 96 parts, so that few divisions are left.
+// Calls f(step, row, column) for each part of ROWS rows of PARTS parts. In each step a lane has part 32 step + lane.
+// Rows and columns repeat after 3 steps (96 parts), which saves divisions.
 template <unsigned ROWS, unsigned PARTS, class F>
 __device__ __forceinline__ void for_each_part(F f) {
     static_assert(96 % PARTS == 0 && ROWS * PARTS % 32 == 0);
@@ -164,7 +169,7 @@ __device__ __forceinline__ void add_sh_group(float3& color, const void* sh_row, 
     color = add_scaled(color, basis.w, group.row[3]);
 }
 
-// 0.5 + the harmonics of a row in a direction; may be negative.
+// Returns the colour in a direction: 0.5 + the harmonics. It may be negative.
 template <ShDtype D, ShLoad L>
 __device__ __forceinline__ float3 evaluate_sh(const void* sh_row, float3 direction, int degree) {
     float3 color = make_float3(0.5f, 0.5f, 0.5f);

@@ -1,6 +1,6 @@
-// Harmonics on the way back: from the gradient of a colour to those of a row and of the direction it was seen in.
+// Computes the gradients of harmonics and of the viewing direction from the gradient of a colour.
 //
-// sh_bwd is explained in project_backward.cuh, which calls this.
+// project_backward.cuh calls this and explains sh_bwd.
 #pragma once
 #include "sh_words.cuh"
 
@@ -15,7 +15,7 @@ __device__ __forceinline__ void store_sh_quad(void* row, int i, float4 v) {
         static_cast<float4*>(row)[i] = v;
 }
 
-// The gradient of row k is weight[k] times that of the colour; this stores rows 4 group … 4 group + 3.
+// Stores the gradients of rows 4 group … 4 group + 3. That of row k is weight[k] times the gradient of the colour.
 template <ShDtype D>
 __device__ __forceinline__ void store_sh_gradient(void* gradient, int group, float4 weight, float3 c) {
     store_sh_quad<D>(gradient, 3 * group, make_float4(weight.x * c.x, weight.x * c.y, weight.x * c.z, weight.y * c.x));
@@ -25,8 +25,8 @@ __device__ __forceinline__ void store_sh_gradient(void* gradient, int group, flo
                      make_float4(weight.z * c.z, weight.w * c.x, weight.w * c.y, weight.w * c.z));
 }
 
-// Hands out the weights of group G by put(G, weight, by_color), and returns Σ_k (colour gradient · row k) ∇Y_k, what
-// the group adds to the gradient of the direction.
+// Passes the weights of group G to put(G, weight, by_color). Returns what the group adds to the gradient of the
+// direction: Σ_k (colour gradient · row k) ∇Y_k.
 template <int G, class Put>
 __device__ __forceinline__ float3 finish_sh_group(Put put, const ShGroup& group, int rows, float3 direction,
                                                   float3 by_color) {
@@ -49,8 +49,8 @@ __device__ __forceinline__ ShGroup read_sh_group(const void* row, int rows) {
     return rows ? load_sh_group<G, D, ShLoad::float4>(row) : ShGroup{};
 }
 
-// The gradient of the direction that a row of harmonics is seen in; what makes those of the row goes to `put`, which
-// may overwrite what was read.
+// Returns the gradient of the viewing direction of a row of harmonics. Passes the weights of the row's own gradient to
+// `put`, which may overwrite the row.
 template <ShBackward B, ShDtype D, class Put>
 __device__ __forceinline__ float3 sh_backward(const void* row, Put put, int degree, float3 direction,
                                               float3 by_color) {
@@ -73,8 +73,8 @@ __device__ __forceinline__ float3 sh_backward(const void* row, Put put, int degr
     return by_direction;
 }
 
-// The gradients of a warp's 32 Gaussians, first of them `first`: 16 bytes a lane and step, past rows not `wanted`.
-// `row_part(step, row)` is what to write.
+// Writes the gradients of a warp's 32 Gaussians from `first` on, 16 bytes a lane and step, skipping rows that are not
+// `wanted`. `row_part(step, row)` returns what to write.
 template <ShDtype D, class F>
 __device__ __forceinline__ void store_sh_rows(void* sh, size_t first, size_t count, unsigned wanted, F row_part) {
     uint4* out = static_cast<uint4*>(sh) + first * SH_PARTS<D> + lane_index();

@@ -1,33 +1,36 @@
-// Harmonics as an optimiser has them: whole numbers, four at a time, read from and stored as what sh_dtype keeps.
+// Reads and stores harmonics for the optimiser: as whole numbers, four at a time, from the form that `sh_dtype` keeps.
 //
-// f32: as they are. split: the upper half, rounded so that it is a bfloat16 of its own, where both passes read it, and
-// the number's last 16 bits in an array that only an optimiser reads: together they are the number to the bit
-// (kernels/cuda/step/harmonics.py). bf16: upper halves alone. A step is mostly less than half the distance between two of those,
-// and to the nearest one it would be lost; so a new number goes up or down at random, the more often up the nearer that
-// is (Gupta et al. 2015), and what steps add up to is kept in the mean. Random bits follow from the step and the place
-// alone, so that a run repeats. Read adam.cuh next.
+// - f32: numbers are kept as they are.
+// - split: the upper half, rounded to the nearest bfloat16, is where both passes read it. The number's last 16 bits are
+//   in an array that only the optimiser reads. Together they give the number to the bit
+//   (kernels/cuda/step/harmonics.py).
+// - bf16: only upper halves are kept. Most steps of Adam are smaller than half the distance between two bfloat16
+//   numbers, and rounding to nearest would lose them. A new number is therefore rounded up or down at random, up with a
+//   probability that grows with its distance from the lower one (Gupta et al. 2015). On average, no part of a step is
+//   lost. The random bits follow from the step and the place alone, so that a run repeats exactly.
+// Read adam.cuh next.
 #pragma once
 #include "sh.cuh"
 
-// A NaN becomes one that is still one when it is rounded.
+// Returns the bits of x. Every NaN becomes one that is still a NaN after rounding.
 __device__ __forceinline__ unsigned bits_to_round(float x) { return x == x ? __float_as_uint(x) : 0x7fc00000u; }
 
-// The nearest, ties to even.
+// Rounds to the nearest bfloat16, ties to even.
 __device__ __forceinline__ unsigned bf16_bits(float x) {
     const unsigned bits = bits_to_round(x);
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-// Two upper halves side by side, of numbers to which something was added to round them.
+// Packs the upper halves of two numbers into a word. The caller has added what rounds them.
 __device__ __forceinline__ unsigned upper_halves(unsigned low, unsigned high) {
     return low >> 16 | (high & 0xffff0000u);
 }
-// An upper half as a number, and the lower half that lies in the last 16 bits of `lower`.
+// Joins an upper half, given as a number, with the lower half in the last 16 bits of `lower`.
 __device__ __forceinline__ float with_lower_half(float upper, unsigned lower) {
     return __uint_as_float(__float_as_uint(upper) + unsigned(int(lower << 16) >> 16));
 }
 
-// The finaliser of MurmurHash3 (Appleby): every bit of x changes about half of those that come out.
+// Hashes x by the finaliser of MurmurHash3 (Appleby): every bit of x changes about half of the result's bits.
 __device__ __forceinline__ unsigned mixed_bits(unsigned x) {
     x = (x ^ x >> 16) * 0x85ebca6bu;
     x = (x ^ x >> 13) * 0xc2b2ae35u;
@@ -37,7 +40,7 @@ __device__ __forceinline__ unsigned mixed_bits(unsigned x) {
 __device__ __forceinline__ float4 quad_of_words(uint2 upper) {
     return make_float4(low_bf16(upper.x), high_bf16(upper.x), low_bf16(upper.y), high_bf16(upper.y));
 }
-// Numbers 4 i … 4 i + 3 of all, from their upper halves; `lower` is read if sh_dtype keeps some.
+// Returns numbers 4 i … 4 i + 3 of the array from their upper halves, and from `lower` if sh_dtype keeps lower halves.
 template <ShDtype D>
 __device__ __forceinline__ float4 whole_quad(uint2 upper, uint2 lower) {
     float4 v = quad_of_words(upper);

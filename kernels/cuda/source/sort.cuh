@@ -1,20 +1,29 @@
-// A stable radix sort of (key, payload) pairs whose number is read from device memory: nothing waits for the host.
+// Sorts (key, payload) pairs by a stable radix sort whose pair count is in device memory: the host never waits.
 //
-// Least significant digit first, one pass over the data each (Adinets and Merrill 2022, "Onesweep"). `histogram` counts
-// every digit of every pass beforehand. Blocks of `sort_pass` stay and take parts of the pairs by ticket: a block ranks
-// its pairs by digit inside each warp and across warps, gathers them in shared memory in sorted order, learns by
-// look-back (scan.cuh) how many of each digit the parts before hold, and writes runs of equal digits side by side.
-// Parts are smaller where no block has to take more of them for that. Digits that few sets of keys need may be left to a
-// pass that does nothing without them: `rare_bins`.
+// The sort begins with the least significant digit and makes one pass over the data for each (Adinets and Merrill 2022,
+// "Onesweep"). `histogram` first counts every digit of every pass.
 //
-// sort_pass: P.threads a block (256 to 1024, at least one a bin), any number of blocks. Shared: a key and a word a
-// pair, at least a word a bin and warp, and a word a bin. histogram: 512 threads, any number of blocks: they share what
-// there is. Shared: a word a bin and byte of the key.
+// Blocks of `sort_pass` stay resident and take parts of the pairs by ticket. For each part a block
+// - ranks its pairs by digit, within each warp and then across warps;
+// - collects them in shared memory in sorted order;
+// - learns by look-back (scan.cuh) how many pairs of each digit the parts before hold;
+// - writes runs of equal digits side by side.
+// Parts are made smaller where this costs no block another turn. Digits that only few sets of keys use may be left to a
+// last pass, which does nothing if no key has such a digit: `rare_bins`.
 //
-// Policy: key_bytes, 2, 4 or 8; bins, 256 or 512, for digits of up to 8 or 9 bits; threads and items, the largest part;
-// blocks, how many shall be resident; window, how many parts a look-back asks at a time; iota, in the first pass the
-// payload is the position and is not read, and `base` is taken from the keys; gathers, in the last pass 8 bytes that
-// belong to each payload are brought into order too. Any bit range from bit 0. Read bin.cuh next.
+// `sort_pass`: P.threads a block (256 to 1024, at least one for each bin), any number of blocks. Shared memory: a key
+// and a word for each pair (at least a word for each bin and warp), and a word for each bin. `histogram`: 512 threads a
+// block, any number of blocks, which share the keys. Shared memory: a word for each bin and byte of the key.
+//
+// Policy:
+// - key_bytes: 2, 4 or 8. Keys may have any number of bits, from bit 0;
+// - bins: 256 or 512, for digits of up to 8 or 9 bits;
+// - threads, items: size of the largest part;
+// - blocks: how many should fit a multiprocessor;
+// - window: how many parts a look-back reads at a time;
+// - iota: in the first pass the payload is the position and is not read, and `base` is subtracted from the keys;
+// - gathers: the last pass also brings 8 bytes that belong to each payload into order.
+// Read bin.cuh next.
 #pragma once
 #include "frame.cuh"
 #include "scan.cuh"
@@ -106,7 +115,7 @@ struct SortPolicy {
     int bins = 256;
     int threads = 512;
     int items = 8;    // pairs a thread, even
-    int blocks = 2;   // that shall fit a multiprocessor: bounds the registers
+    int blocks = 2;   // that should fit a multiprocessor; this limits the registers
     int window = 8;   // parts or groups
     bool iota = false;
     bool gathers = false;
@@ -119,10 +128,11 @@ struct SortArgs {
     void* keys_out;                             // [*count], or null where only the payloads matter
     unsigned* payloads_out;                     // [*count]
     const unsigned* __restrict__ count;
-    const unsigned* __restrict__ base;          // iota: is taken from each key; null: nothing is
-    const unsigned* __restrict__ bins;          // [P.bins] pairs with each digit
-    // [P.bins] of a last pass that does nothing if no key has a digit there: given to that pass, and to the one before,
-    // which then writes no keys, and otherwise its payloads to `payloads_rare`. Null: there is no such pass.
+    const unsigned* __restrict__ base;          // iota: subtracted from each key; null: 0
+    const unsigned* __restrict__ bins;          // [P.bins] how many pairs have each digit
+    // [P.bins] bins of a last pass that does nothing if all its digits are 0. Given to that pass and to the pass
+    // before. The pass before then writes no keys; if the last pass does run, it writes its payloads to
+    // `payloads_rare`. Null: there is no such pass.
     const unsigned* __restrict__ rare_bins;
     unsigned* payloads_rare;                    // [*count]
     const uint2* __restrict__ gather_in;        // gathers: by payload
@@ -130,15 +140,15 @@ struct SortArgs {
     unsigned long long* look_back;              // [parts and their groups][P.bins]; several passes may share it
     unsigned shift;                             // first bit of the digit
     unsigned digit_bits;                        // 1 … 9
-    unsigned launch;                            // below LAUNCHES, another one for each launch that shares look_back
+    unsigned launch;                            // below LAUNCHES; different for each launch that shares look_back
     unsigned ticket;                            // which of Frame::tickets counts parts
 };
 
-constexpr unsigned SORT_GROUP = 16;  // parts, where each thread of a block looks back
+constexpr unsigned SORT_GROUP = 16;  // parts of a group where each thread looks back for its own digit
 
-// Sum of the last of `count` words that are STEP apart, back to one that is a prefix or to the first; `words` is where
-// the next one would be. Waits for what is not published. Several words are asked for at a time: their answers take as
-// long to come as one. Values are below 2^32.
+// Adds up published words backwards, from the newest to the nearest prefix, or to the first word if there is no prefix.
+// The `count` words are STEP apart; `words` points just behind the newest. Waits for words that are not published yet.
+// Loads WINDOW words at a time, which takes no longer than one. Values are below 2^32.
 template <unsigned STEP, unsigned WINDOW>
 __device__ __forceinline__ unsigned sum_back(const unsigned long long* words, unsigned count, unsigned long long tag) {
     const unsigned as_total = static_cast<unsigned>((tag | LOOK_BACK_TOTAL) >> 32);
@@ -171,8 +181,8 @@ __device__ __forceinline__ unsigned sum_back(const unsigned long long* words, un
     return sum;
 }
 
-// For the thread that has a digit: pairs with it in all parts before part `part`, which has `held` of them and has
-// published that. `words` are the digit's, a row of BINS apart.
+// Returns how many pairs with the thread's digit are in all parts before `part`. The part itself has `held` of them and
+// has published that number. `words` are those of the digit, BINS apart.
 template <unsigned BINS, unsigned WINDOW>
 __device__ __forceinline__ unsigned pairs_before(unsigned long long* words, unsigned part, unsigned held,
                                                  unsigned long long tag) {
@@ -187,12 +197,12 @@ __device__ __forceinline__ unsigned pairs_before(unsigned long long* words, unsi
     return before;
 }
 
-// Ranks COUNT items of each lane of a warp among the warp's pairs with the same digit: item after item, lane after
-// lane. `ranks` [bins] holds how many of each digit came before, and is brought up to date.
+// Gives COUNT items of each lane their places among the warp's pairs with the same digit, item after item and lane
+// after lane. `ranks` [bins] holds how many pairs of each digit came before, and is updated.
 template <unsigned COUNT>
 __device__ __forceinline__ void rank_by_digit(const unsigned* digit, unsigned* place, unsigned digit_bits,
                                               unsigned* ranks) {
-    // Lanes with the same digit, bit by bit; several items at a time hide the latency of the votes.
+    // Finds the lanes with the same digit, bit by bit. Several items at a time hide the latency of the votes.
     unsigned peers[COUNT];
 #pragma unroll
     for (unsigned i = 0; i < COUNT; i++) peers[i] = FULL_WARP;
@@ -215,15 +225,15 @@ __device__ __forceinline__ void rank_by_digit(const unsigned* digit, unsigned* p
     }
 }
 
-// What thread d knows of digit d in its part; other threads know nothing.
+// The digit d of a part, known to thread d only.
 struct Bin {
     unsigned held;   // pairs with this digit
     unsigned begin;  // where they begin in the sorted part
 };
 
-// Turns the warps' counts of each digit (`ranks` [warps][BINS]) into sums over the warps before, publishes the part's
-// totals where there is such a digit, and writes where each digit begins to `begins` [BINS]. Has one barrier, and needs
-// one after it.
+// Turns the warps' counts of each digit, `ranks` [warps][BINS], into sums over the warps before. Publishes the part's
+// total of each digit that exists, and writes to `begins` [BINS] where each digit begins. Has one barrier and needs
+// another after it.
 template <unsigned WARPS, unsigned BINS>
 __device__ __forceinline__ Bin take_bins(unsigned* ranks, unsigned* begins, unsigned* warp_sums, bool has_digit,
                                          unsigned long long* word, unsigned long long state) {
@@ -258,7 +268,7 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
     constexpr unsigned PAIRS = THREADS * ITEMS, KEY_WORDS = PAIRS * P.key_bytes / 4;
     constexpr unsigned BUFFER = max_of(KEY_WORDS + PAIRS, WARPS * BINS);
     static_assert(THREADS >= BINS && THREADS % 32 == 0 && ITEMS % 2 == 0);
-    // First the ranks of each warp by digit, then the sorted keys and payloads.
+    // Holds the ranks of each warp by digit, later the sorted keys and payloads.
     __shared__ __align__(16) unsigned buffer[BUFFER];
     __shared__ unsigned bin_offsets[BINS], warp_sums[BINS / 32], shared_part;
 
@@ -273,7 +283,7 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
     Key* keys_out = args.rare_bins && !is_rare ? nullptr : static_cast<Key*>(args.keys_out);
     unsigned* payloads_out = is_rare ? args.payloads_rare : args.payloads_out;
     const unsigned long long tag = look_back_tag(frame.epoch, args.launch);
-    // As few as still make no block come back more often.
+    // The fewest items for which no block needs another turn.
     const unsigned step = gridDim.x * THREADS, turns = count ? (count - 1) / (step * ITEMS) + 1 : 1;
     const unsigned items = count <= turns * step * FEW ? FEW : count <= turns * step * FEWER ? FEWER : ITEMS;
     const unsigned size = THREADS * items;
@@ -286,8 +296,8 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
         if (size_t(part) * size >= count) return;
         const unsigned first = part * size, held = min(count - first, size);
 
-        // A warp has 32 × items pairs in a row; item i of a lane is the pair 32 i + lane of them. Pairs beyond the last
-        // take the largest digit, so that they end up behind all others.
+        // A warp has 32 × items consecutive pairs; item i of a lane is pair 32 i + lane. Pairs beyond the last get the
+        // largest digit, so that they end up behind all others.
         const unsigned in_part = warp_index() * 32 * items + lane_index();
         const unsigned end = min(held, (warp_index() + 1) * 32 * items);
         const Key* keys_in = static_cast<const Key*>(args.keys_in) + first;
@@ -331,7 +341,7 @@ __global__ void __launch_bounds__(P.threads, P.blocks) sort_pass(SortArgs args) 
                 bin_start + pairs_before<BINS, P.window>(words, part, bin.held, tag) - bin.begin;
         __syncthreads();
 
-        // The pair at place j of the part goes to j + what its digit was moved by.
+        // The pair at place j of the part goes to j + the offset of its digit.
 #pragma unroll
         for (unsigned two = 0; two < ITEMS; two += 2) {
             uint2 gathered[2];

@@ -1,7 +1,7 @@
-// A splat as the blending kernels stage it for a tile, and its alpha at the pixels of a thread.
+// Stages a splat for the blending kernels and computes its alpha at the pixels of a thread.
 //
-// Forward and backward must decide alike, to the bit, which pixel a splat reaches: so what decides it stands here
-// once, with the toggles that take part in it, and both include it. Also here: which thread owns which pixels, and
+// Forward and backward pass must decide alike, to the bit, which pixels a splat reaches. Everything that decides it is
+// therefore here once, with its toggles, and both passes include it. Also here: which thread owns which pixels, and
 // which warps a splat may reach. Not here: the walk over a list. Read blend.cuh next.
 #pragma once
 #include "frame.cuh"
@@ -11,32 +11,33 @@
 enum class Map : int {
     columns_8x4,  // 256 threads: eight warps of 8×4 pixels
     columns_8x8,  // 128 threads: four warps of 8×8 pixels, two rows a thread
-    mixed,        // forward as the first, backward as the second; bits of warps are those of the second
-    adaptive,     // forward as the first or the second, frame by frame: the host launches one or the other (cuda/plan/passes.py)
+    mixed,        // forward 8x4, backward 8x8; bits of warps mean the warps of the backward pass
+    adaptive,     // forward 8x4 or 8x8: the host launches one of two kernels in each frame (cuda/plan/passes.py)
 };
 enum class Subtile : int {
-    off,      // every warp goes through every splat of the tile
-    aabb,     // those whose bounding box meets the warp's pixels
-    ellipse,  // those whose ellipse does, exactly
+    off,      // a warp visits every splat of the tile
+    aabb,     // a warp visits splats whose bounding box meets its pixels
+    ellipse,  // a warp visits splats whose ellipse meets its pixels, computed exactly
 };
 enum class Fetch : int {
-    shared,   // all lanes read the splat that is their turn's from shared memory
-    shuffle,  // each lane holds one of 32 splats, and hands it out
+    shared,   // all lanes read the present splat from shared memory
+    shuffle,  // each lane holds one of 32 splats and hands it to the others by shuffles
 };
 enum class Exponential : int { expf, ex2 };
 enum class AlphaCap : int {
     cap99,   // 0.99
     cap999,  // 0.999
-    none,    // 1 − 2⁻²⁰: as little as keeps T above 0, by which the backward pass divides
+    none,    // 1 − 2⁻²⁰, so that T stays above 0: the backward pass divides by it
 };
 
 __device__ constexpr Map forward_map(Map map) { return map == Map::mixed ? Map::columns_8x4 : map; }
 __device__ constexpr Map backward_map(Map map) { return map == Map::mixed ? Map::columns_8x8 : map; }
-// Of the map of one pass, as the two functions above give it.
+// The map of one pass, as the two functions above return it.
 __device__ constexpr int rows_of(Map map) { return map == Map::columns_8x8 ? 2 : 1; }
 __device__ constexpr int warps_of(Map map) { return 8 / rows_of(map); }
 __device__ constexpr int threads_of(Map map) { return 32 * warps_of(map); }
-// A list entry is a slot, with cmask below as many bits as the backward pass has warps: 2^24 or 2^28 slots.
+// A list entry is a slot. With cmask its top bits are one for each warp of the backward pass, which leaves room for
+// 2^24 or 2^28 slots.
 __device__ constexpr int slot_bits(Map map) { return 32 - warps_of(backward_map(map)); }
 
 __device__ constexpr float cap_of(AlphaCap cap) {
@@ -45,13 +46,13 @@ __device__ constexpr float cap_of(AlphaCap cap) {
 
 // ---- Where a block and a thread work --------------------------------------------------------------------------------
 
-// Part of a tile's list.
+// A part of a tile's list.
 struct ListRange {
     int tile_x, tile_y;  // px, the tile's corner
     unsigned first;      // into the list
     unsigned count;
 };
-// Where a thread's topmost pixel is in its tile, px.
+// Place of a thread's topmost pixel in its tile, px.
 struct Place {
     int x, y;
 };
@@ -62,7 +63,7 @@ __device__ __forceinline__ Place place_in_tile() {
     return {(warp & 1) * 8 + (lane & 7), (warp >> 1) * 4 * ROWS + (lane >> 3) * ROWS};
 }
 
-// The centre of a thread's pixel, or of the upper of its two, from the tile's corner.
+// Returns the centre of a thread's topmost pixel, from the tile's corner, px.
 struct Spot {
     float x, y;
 };
@@ -76,7 +77,8 @@ __device__ __forceinline__ Spot spot_of(Place place) { return {float(place.x) + 
 struct Whitened {
     float a, b, c;  // 1/px
 };
-// From the conic in base 2. The subtraction is exact, so what a needle loses is only what its conic had lost.
+// Computes a, b and c from the conic in base 2. The subtraction is exact, so a needle loses no more precision than its
+// conic has lost already.
 __device__ __forceinline__ Whitened whitened(const Splat& s) {
     const float inverse_c = rsqrtf(-s.c), c = -s.c * inverse_c;
     const float determinant = difference_of_products(s.a, s.c, 0.25f * s.b, s.b);
@@ -86,11 +88,11 @@ __device__ __forceinline__ Whitened whitened(const Splat& s) {
 
 struct alignas(16) Staged {
     float a, u0, b, v0;
-    float c, opacity;  // opacity, or its logarithm to base 2 with log2_opacity
-    unsigned index;    // in the tile's list
-    unsigned slot;     // NO_SLOT if there is nothing to add gradients to
+    float c, opacity;  // opacity; with log2_opacity its logarithm to base 2
+    unsigned index;    // place in the tile's list
+    unsigned slot;     // NO_SLOT for an empty splat, which gets no gradients
     float red, green, blue;
-    float depth;  // only if wanted
+    float depth;  // camera z, if depth is wanted
 };
 static_assert(sizeof(Staged) == 48);
 constexpr unsigned NO_SLOT = 0xffffffffu;
@@ -107,26 +109,26 @@ __device__ __forceinline__ Staged staged_splat(const Splat& s, int tile_x, int t
     staged.depth = 0.0f, staged.index = index, staged.slot = slot;
     return staged;
 }
-// One that no pixel is hit by.
+// Returns an empty splat, which hits no pixel.
 __device__ __forceinline__ Staged empty_splat() {
     return {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, -FLOAT_MAX, 0u, NO_SLOT, 0.0f, 0.0f, 0.0f, 0.0f};
 }
-// What lane `lane` holds.
+// Returns the splat that lane `lane` holds.
 __device__ __forceinline__ Staged handed_out(const Staged& own, int lane) {
     const auto number = [lane](float x) { return __shfl_sync(FULL_WARP, x, lane); };
     return {number(own.a), number(own.u0), number(own.b), number(own.v0), number(own.c), number(own.opacity),
             __shfl_sync(FULL_WARP, own.index, lane), __shfl_sync(FULL_WARP, own.slot, lane),
             number(own.red), number(own.green), number(own.blue), number(own.depth)};
 }
-// The one at an address in shared memory, in whole loads of 16 bytes.
+// Loads the splat at an address in shared memory, 16 bytes at a time.
 __device__ __forceinline__ Staged staged_at(unsigned address) {
     const auto x = load_shared<float4>(address), y = load_shared<float4>(address + 16),
                z = load_shared<float4>(address + 32);
     return {x.x, x.y, x.z, x.w, y.x, y.y, __float_as_uint(y.z), __float_as_uint(y.w), z.x, z.y, z.z, z.w};
 }
 
-// u, v and alpha of the pixels of one thread. Forward and backward call this with the same policy and round alike,
-// whether one thread has two rows or two threads one each.
+// u, v and alpha of the pixels of one thread. Forward and backward pass compute them with the same policy and round
+// alike, whether a thread has two rows or one.
 template <int ROWS>
 struct Evaluated {
     float u;
@@ -151,7 +153,7 @@ __device__ __forceinline__ Evaluated<ROWS> evaluate(const Staged& s, const Spot&
 
 // ---- Which warps a splat may reach ----------------------------------------------------------------------------------
 
-// What of a splat decides where alpha may reach 1/255, from the corner of the tile.
+// The numbers that decide where a splat's alpha may reach 1/255, from the corner of the tile.
 struct Reach {
     float x, y;           // mean
     float slope, steepness, half;
@@ -160,16 +162,17 @@ struct Reach {
 };
 template <Subtile SUBTILE>
 __device__ __forceinline__ Reach reach_of(const Staged& s, float mean_x, float mean_y, float log2_opacity) {
-    // Rounding of u and v is in proportion to their parts; it must never hide a pixel that evaluate() finds.
+    // The rounding errors of u and v are proportional to their parts. They must never hide a pixel that evaluate()
+    // finds.
     const float parts = fabsf(s.u0) + fabsf(s.v0) + float(TILE) * (s.a + fabsf(s.b) + s.c);
     const float reach = fmaxf(log2_opacity - LOG2_ALPHA_MIN, 0.0f) * 1.0001f + 1e-5f + 2e-6f * parts;
-    // At height dy from a pixel to the mean, the ellipse covers dx = −slope dy ± √(half − (steepness dy)²). It is widest
-    // to the right at dy = extreme and to the left at −extreme, or as near to that as a row of warps gets.
+    // At height dy from a pixel to the mean, the ellipse covers dx = −slope dy ± √(half − (steepness dy)²). It is
+    // widest to the right at dy = extreme and to the left at −extreme, or as near to that as a row of warps gets.
     const float radius = root_approx(reach), across = fmaf(s.a, s.a, s.b * s.b);
     const float per_height = reciprocal_approx(s.a * s.c) * radius;
     Reach r;
     r.x = mean_x, r.y = mean_y;
-    r.slack = 2e-3f + 2e-6f * (fabsf(mean_x) + fabsf(mean_y));  // px, for the rounding of positions
+    r.slack = 2e-3f + 2e-6f * (fabsf(mean_x) + fabsf(mean_y));  // px, covers the rounding of positions
     r.height = fmaf(root_approx(across), per_height, r.slack);
     if constexpr (SUBTILE == Subtile::aabb) {
         r.half = radius * reciprocal_approx(s.a);
@@ -181,7 +184,8 @@ __device__ __forceinline__ Reach reach_of(const Staged& s, float mean_x, float m
     }
     return r;
 }
-// From where to where it reaches between two rows of pixel centres; `right` is below `left` if nowhere.
+// Computes how far the ellipse reaches, left and right, between two rows of pixel centres. `right` is below `left` if
+// it does not reach them.
 struct Span {
     float left, right;
 
@@ -205,7 +209,7 @@ __device__ __forceinline__ Span span_of(const Reach& r, float top, float bottom)
     return span;
 }
 
-// A bit for each warp that has a pixel where alpha may reach 1/255.
+// Returns a bit for each warp with a pixel where the splat's alpha may reach 1/255.
 template <Map MAP, Subtile SUBTILE>
 __device__ __forceinline__ unsigned warp_bits(const Staged& s, float mean_x, float mean_y, float log2_opacity) {
     constexpr int COLUMNS = 2, ROWS = warps_of(MAP) / COLUMNS, HEIGHT = TILE / ROWS;

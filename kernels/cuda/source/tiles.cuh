@@ -1,24 +1,28 @@
-// Which tiles a splat is listed in: the one answer that counting (project.cuh) and listing (bin.cuh) both use.
+// Finds the tiles in which a splat is listed, once for counting (project.cuh) and for listing (bin.cuh).
 //
-// A splat is seen inside the ellipse alpha >= 1/255. With half width w and half height h of that ellipse and the
-// correlation ρ = xy / sqrt(xx yy), it covers, at the height t h above or below the mean (-1 <= t <= 1),
-//     x = w (ρ t ± sqrt(1 − ρ²) sqrt(1 − t²)),
-// widest at t = ±ρ. A tile row, from its first to its last row of pixel centres, is met at the t nearest to those.
+// A splat is visible inside the ellipse alpha >= 1/255. With its half width w and half height h and the correlation
+// ρ = xy / sqrt(xx yy), the ellipse covers, at the height t h above or below the mean (-1 <= t <= 1),
+//     x = w (ρ t ± sqrt(1 − ρ²) sqrt(1 − t²)).
+// It is widest at t = ±ρ. Within a tile row, which spans the heights of its pixel centres, it is widest at the t
+// nearest to ±ρ.
 //
-// Most splats have a row or two and a tile or two in each: their lane finds them alone, and they are passed on as bits
-// of a Footprint, so that nobody need find them again. Of a larger one the Extent is passed on, and `visit_rows` gives
-// each lane one tile row of one of the warp's splats, so that a splat of hundreds of rows costs its warp what it must
-// and no lane waits for another. Everything is written with operations that the compiler may not contract: both callers
-// see the same bits.
+// - Small splats: most splats meet one or two rows of one or two tiles. Their lane finds the tiles alone, and they are
+//   passed on as bits of a Footprint, so that no later kernel computes them again.
+// - Large splats: their Extent is passed on. `visit_rows` gives each lane one tile row of one of the warp's splats. A
+//   splat of hundreds of rows then keeps all lanes busy.
 //
-// Policy values of bounds: row_span, as above; aabb_o, the box w × h; circle3s, the square of half width
-// ceil(3 sigma_max) whatever the opacity, which cuts tails (2023).
+// Both callers must get the same bits, so everything is written with operations that the compiler may not contract.
+//
+// Policy values of `bounds`:
+// - row_span: as above;
+// - aabb_o: the box w × h;
+// - circle3s: the square of half width ceil(3 sigma_max) whatever the opacity, which cuts off tails (2023).
 #pragma once
 #include "scan.cuh"
 
 enum class Bounds : int { row_span, aabb_o, circle3s };
 
-// What the tiles of a splat follow from, 32 bytes: one memory sector.
+// The numbers that determine a splat's tiles, in 32 bytes: one memory sector.
 struct alignas(16) Extent {
     float x, y;                 // mean, px
     float half_width;           // w, px
@@ -26,15 +30,15 @@ struct alignas(16) Extent {
     float correlation;          // ρ
     float inverse_half_height;  // 1/h, 1/px
     unsigned rows;              // tile rows: first | one past the last << 16
-    unsigned columns;           // tile columns of all rows together, packed likewise
+    unsigned columns;           // tile columns of all rows together: first | one past the last << 16
 };
 static_assert(sizeof(Extent) == 32);
 
-// The tiles of a splat, 8 bytes: a bit each if they lie within 4 rows of 8.
+// The tiles of a splat in 8 bytes: a bit for each tile if all lie within 4 rows of 8 tiles.
 constexpr unsigned FOOTPRINT_ROWS = 4, FOOTPRINT_COLUMNS = 8;
 struct alignas(8) Footprint {
-    unsigned corner;  // first row | first column << 16. Without bits: how many tiles, and an Extent says which
-    unsigned bits;    // bit 8 r + c: row r and column c from the corner
+    unsigned corner;  // first row | first column << 16. If `bits` is 0: the number of tiles, which the Extent gives
+    unsigned bits;    // bit 8 r + c: the tile in row r and column c from the corner
 };
 __device__ __forceinline__ unsigned count_of(Footprint f) {
     return f.bits ? static_cast<unsigned>(__popc(f.bits)) : f.corner;
@@ -58,7 +62,7 @@ __device__ __forceinline__ unsigned pack_range(int first, int end) {
 __device__ __forceinline__ int first_of(unsigned range) { return static_cast<int>(range & 0xffffu); }
 __device__ __forceinline__ unsigned length_of(unsigned range) { return (range >> 16) - (range & 0xffffu); }
 
-// First and one past the last of `count` tiles that have a pixel centre in [low, high] px, packed.
+// Returns the range of tiles, of `count` in all, that have a pixel centre in [low, high] px.
 __device__ __forceinline__ unsigned tile_range(float low, float high, int count) {
     constexpr float FIRST_CENTER = 0.5f, LAST_CENTER = TILE - 0.5f;
     const int first = __float2int_ru(__fmul_rn(__fsub_rn(low, LAST_CENTER), 1.0f / TILE));
@@ -66,14 +70,14 @@ __device__ __forceinline__ unsigned tile_range(float low, float high, int count)
     return pack_range(max(first, 0), min(last, count - 1) + 1);
 }
 
-// x of the ellipse's right (side 1) or left (−1) edge at height t, px from the mean.
+// Returns x of the ellipse's right (side 1) or left (side −1) edge at height t, in px from the mean.
 __device__ __forceinline__ float row_edge(const Extent& e, float t, float side) {
     const float inside = fmaxf(__fmaf_rn(-t, t, 1.0f), 1e-30f);
     const float root = __fmul_rn(inside, rsqrtf(inside));
     return __fmaf_rn(__fmul_rn(e.half_width, e.correlation), t, __fmul_rn(__fmul_rn(side, e.spread), root));
 }
 
-// The columns of tile row `row` that the ellipse meets, packed.
+// Returns the range of columns of tile row `row` that the ellipse meets.
 __device__ __forceinline__ unsigned row_span(const Extent& e, int row, int tile_columns) {
     const float first = __fsub_rn(static_cast<float>(row * TILE) + 0.5f, e.y);
     const float top = clamped(__fmul_rn(first, e.inverse_half_height), -1.0f, 1.0f);
@@ -83,7 +87,8 @@ __device__ __forceinline__ unsigned row_span(const Extent& e, int row, int tile_
     return tile_range(__fadd_rn(e.x, left), __fadd_rn(e.x, right), tile_columns);
 }
 
-// How many lanes' sums `ends` (inclusive, so nondecreasing from lane to lane) are at most `place`; at most 31.
+// Returns how many lanes have `ends` <= `place`, at most 31. `ends` are inclusive sums, so they never decrease from
+// lane to lane.
 __device__ __forceinline__ unsigned lanes_before(unsigned ends, unsigned place) {
     unsigned lanes = 0;
 #pragma unroll
@@ -92,9 +97,9 @@ __device__ __forceinline__ unsigned lanes_before(unsigned ends, unsigned place) 
     return lanes;
 }
 
-// Calls visit(base, owner, row, columns) with the whole warp until every tile row of the splats of all lanes had its
-// turn, splat after splat, row after row. In each call the lane has row number base + lane of all; `owner` is the
-// lane whose splat it belongs to. Lanes beyond the last row have no columns.
+// Calls visit(base, owner, row, columns) with the whole warp, until it has visited every tile row of all lanes' splats,
+// splat after splat and row after row. In each call the lane has row number base + lane of all rows; `owner` is the
+// lane whose splat the row belongs to. Lanes beyond the last row have no columns.
 template <Bounds B, class Visit>
 __device__ __forceinline__ void visit_rows(const Extent& mine, unsigned rows_end, unsigned row_count, int tile_columns,
                                            Visit visit) {
@@ -122,7 +127,7 @@ __device__ __forceinline__ void visit_rows(const Extent& mine, unsigned rows_end
     }
 }
 
-// The tiles of each lane's splat; the whole warp calls. A lane without a splat has empty `rows`.
+// Returns the tiles of each lane's splat. The whole warp calls; a lane without a splat has empty `rows`.
 template <Bounds B>
 __device__ __forceinline__ Footprint find_tiles(const Extent& mine, int tile_columns) {
     const unsigned row_count = length_of(mine.rows);
@@ -133,7 +138,7 @@ __device__ __forceinline__ Footprint find_tiles(const Extent& mine, int tile_col
         const unsigned columns = B == Bounds::row_span ? row_span(mine, row, tile_columns) : mine.columns;
         const unsigned length = length_of(columns);
         if (length == 0) continue;
-        // What is rounded row by row may lie a tile outside of what is rounded for all rows.
+        // Rounding may put a row's columns one tile outside the columns of all rows together.
         const unsigned begin = static_cast<unsigned>(first_of(columns) - first_of(mine.columns));
         is_small = begin < FOOTPRINT_COLUMNS && length <= FOOTPRINT_COLUMNS - begin;
         if (is_small) bits |= ((1u << length) - 1) << (FOOTPRINT_COLUMNS * k + begin);

@@ -1,20 +1,21 @@
-// The few functions whose text differs between a GPU and the CPU that tests run on: the only place for inline
-// assembly and for questions about the architecture. Every kernel file includes it first.
+// The few functions whose text differs between a GPU and the CPU that tests run on.
 //
-// Not here: the mathematics of splats. On the CPU, tests/support/cuda_on_cpu/intrinsics.h defines the same names, so the
-// one switch below is the only one.
+// This is the only place for inline assembly and for questions about the architecture. Every kernel file includes it
+// first. On the CPU, tests/support/cuda_on_cpu/intrinsics.h defines the same names, so the #ifdef below is the only
+// one.
 //
-// What makes a kernel run, and be checked, in both worlds:
+// Rules that let a kernel run, and be checked, in both worlds:
 // - it is `template <StagePolicy P> __global__ void __launch_bounds__(256) stage(StageArgs args)`, or without the
-//   template: one struct by value, its members numbers, vectors, pointers and arrays (kernels/cuda/launch/arguments.py reads it);
-// - blocks are one-dimensional and a multiple of 32 threads; no order of blocks may be assumed, not even that a lower
-//   one has started: take a ticket;
-// - `__shared__` variables stand in functions, as always; dynamic shared memory comes from `dynamic_shared<T>()`;
-// - no thread returns before the last barrier of its block, nor before the last collective whose mask names it, and
-//   all threads of a collective call it on the same line;
+//   template. It takes one struct by value, whose members are numbers, vectors, pointers and arrays
+//   (kernels/cuda/launch/arguments.py reads it);
+// - blocks are one-dimensional and a multiple of 32 threads. No order of blocks may be assumed, not even that a block
+//   with a lower number has started: take a ticket;
+// - `__shared__` variables are declared in functions; dynamic shared memory comes from `dynamic_shared<T>()`;
+// - no thread returns before the last barrier of its block, nor before the last collective whose mask names it, and all
+//   threads of a collective call it on the same line;
 // - a loop that waits for another block reads with `load_acquire` or `load_relaxed`;
-// - what may wrap is unsigned, shifts stay below the width, and a float that may not fit an integer, or may be NaN,
-//   is converted by `__float2int_rd` and its like, which saturate.
+// - numbers that may wrap are unsigned, and shifts stay below the width. A float that may be NaN or too large for an
+//   integer is converted by `__float2int_rd` or a similar function that saturates.
 #pragma once
 
 #ifdef __CUDACC__
