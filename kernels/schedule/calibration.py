@@ -1,6 +1,6 @@
 """Keeps the measured costs of splats and chunks of a GPU on disk, with defaults for a GPU that was not measured.
 
-`splatscope bench --calibrate` measures and stores them (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads them
+`splatscope bench calibrate` measures and stores them (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads them
 when it makes a plan. `rules.py` has the model these numbers belong to.
 """
 
