@@ -21,7 +21,7 @@ from splatscope.kernels.backend import BackendName
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig
 from splatscope.viewer.config import WindowConfig
-from splatscope.viewer.display import find_display, watched_display
+from splatscope.viewer.display import find_display, watch_display
 from splatscope.viewer.messages.commands import OpenScene
 from splatscope.viewer.window import run_window
 
@@ -64,9 +64,9 @@ def open_window(
     with StopRequest() as stop:
         try:
             memory = Path(user_config_dir("splatscope")) / "window.json"
-            window = WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale, memory=memory)
+            window = WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale, preferences_file=memory)
             window = replace(window, policy=toggles.policy, keeps_filter=toggles.keeps_filter)
-            with watched_display(lambda: _end_without_display(engine)):
+            with watch_display(lambda: _end_without_display(engine)):
                 run_window(engine, window, lambda: stop.asked)
         finally:
             if said := engine.close():

@@ -1,1 +1,1 @@
-"""The Dear PyGui window: viewport, navigation, input and panels."""
+"""Holds the Dear PyGui window: viewport, navigation, input and panels."""

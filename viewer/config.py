@@ -1,6 +1,6 @@
-"""Window and navigation settings with their defaults; the command line and the settings file read the same fields.
+"""Lists the settings that a window opens with, and their defaults.
 
-What the user changes while the window is open lives in `state/session.py`.
+What the user changes while the window is open is in `state/`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from splatscope.viewer.messages.view import OverlayName
 
 @dataclass(frozen=True)
 class WindowConfig:
-    """How the window opens and how the hands feel."""
+    """Holds how the window opens and how fast the view moves."""
 
     title: str = "splatscope"
     width: int = 1440  # px at UI scale 1; less on a smaller display
     height: int = 900  # px at UI scale 1
-    ui_scale: float = 0.0  # size of text and controls; 0 asks the display
+    ui_scale: float = 0.0  # size of text and controls; 0 takes the display's
     fov_y: float = 60.0  # degrees, vertical
     orbit_speed: float = 0.3  # degrees a pixel of drag
     look_speed: float = 0.12  # degrees a pixel of drag
@@ -28,18 +28,20 @@ class WindowConfig:
     fast: float = 4.0  # Shift multiplies the fly speed by this
     slow: float = 0.1  # Alt multiplies the fly speed by this
     zoom_step: float = 0.12  # share of the distance to the pivot a wheel notch covers
-    moving_fps: float = 18.0  # pictures a second aimed at while the view moves; resolution gives way
-    view_share: float = 0.1  # of the time while training, at most this much goes to pictures of a still view
+    moving_fps: float = 18.0  # pictures a second aimed at while the view moves, at a lower resolution if needed
+    view_share: float = 0.1  # largest share of the time while training for pictures of a still view
     view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still view
-    training_fps: float = 4.0  # the same while training runs and the view is still
-    still_fps: float = 1.0  # the same otherwise: a still picture is whole unless that takes longer than a second
+    training_fps: float = 4.0  # pictures a second aimed at while training runs and the view is still
+    still_fps: float = 1.0  # otherwise: a still picture has full resolution unless it takes longer than a second
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
-    policy: Policy = Policy()  # toggles at first
-    keeps_filter: bool = False  # the policy's filter holds for a scene that was trained with another one, too
+    policy: Policy = Policy()  # toggles at the start
+    keeps_filter: bool = False  # True: the policy's filter also holds for a scene that was trained with another filter
     screenshot_dir: Path = Path("screenshots")
     measurement_dir: Path = Path("measurements")  # timings, traces, recorded frames, tables of views
-    memory: Path | None = None  # file of recent paths, home views and up axes; None forgets them at the end
+    preferences_file: Path | None = (
+        None  # recent paths, home views and up axes; None forgets them when the window closes
+    )
 
     def __post_init__(self) -> None:
         if self.ui_scale != 0.0 and not 0.5 <= self.ui_scale <= 4.0:

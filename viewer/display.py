@@ -1,7 +1,7 @@
-"""What the display offers before a window opens: is there one, how large, how many dots an inch; and what if it goes.
+"""Finds the display before a window opens: its size and dots per inch. Watches it while the window is open.
 
-Dear PyGui's window library ends the process if there is no display, so this asks first, and X11's own library ends it
-if the display goes while the window is open. Windows and macOS always have one.
+Dear PyGui's window library ends the process if there is no display, so this module asks first. X11's library ends the
+process if the display disappears while the window is open. Windows and macOS always have a display.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import NoReturn
 from splatscope.kernels.errors import InputError
 
 STANDARD_DPI = 96.0
-TRIES, TRY_SECONDS = 3, 0.1  # an X server that starts anew (Xvfb after its last client) answers again within that
-SHARP_HEIGHT = 2000  # px; a screen this high that names no resolution is taken for a 4K one, drawn at twice the size
+TRIES, TRY_SECONDS = 3, 0.1  # an X server that restarts (Xvfb after its last client) answers again within this time
+SHARP_HEIGHT = 2000  # px; a screen this high without a stated resolution counts as 4K, drawn at twice the size
 
 
 @dataclass(frozen=True)
 class Display:
-    """The screen a window will open on; zeros where the system does not say."""
+    """Describes the screen that a window will open on; zeros where the system does not say."""
 
     width: int = 0  # px
     height: int = 0  # px
@@ -35,14 +35,14 @@ class Display:
 
     @property
     def scale(self) -> float:
-        """How large text and controls should be drawn, in quarters."""
+        """Scale at which to draw text and controls, in steps of a quarter."""
         if self.dpi > 0.0:
             return min(max(round(4.0 * self.dpi / STANDARD_DPI) / 4.0, 1.0), 4.0)
         return 2.0 if self.height >= SHARP_HEIGHT else 1.0
 
 
 def find_display() -> Display:
-    """The display of this session. Raises InputError if no window can be opened."""
+    """Returns the display. Raises InputError if no window can be opened."""
     if sys.platform == "win32":
         return _windows_display()
     if sys.platform == "darwin":
@@ -51,20 +51,21 @@ def find_display() -> Display:
 
 
 @contextmanager
-def watched_display(gone: Callable[[], NoReturn]) -> Iterator[None]:
-    """While it is open, `gone` is called once the X server has ended or has cut a connection, on the thread that just
-    had to do with it. There is no way back from there: `gone` must end the process, as Xlib would have. Raises
-    InputError without X11's library."""
+def watch_display(gone: Callable[[], NoReturn]) -> Iterator[None]:
+    """Calls `gone` if the X server ends or cuts a connection while the context is open.
+
+    The call comes on the thread that noticed. `gone` must end the process, as Xlib would have: it cannot return.
+    Raises InputError without X11's library."""
     if sys.platform in ("win32", "darwin"):
         yield
         return
     first = threading.Lock()
 
     def take(_display: int) -> int:
-        first.acquire()  # for good: whoever else finds out waits here until the process has ended
+        first.acquire()  # never released: other threads that notice wait here until the process has ended
         gone()
 
-    handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(take)  # lives as long as Xlib knows of it
+    handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(take)  # must live as long as Xlib may call it
     set_handler = _x11_library().XSetIOErrorHandler
     set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
     before = set_handler(ctypes.cast(handler, ctypes.c_void_p))
@@ -75,7 +76,7 @@ def watched_display(gone: Callable[[], NoReturn]) -> Iterator[None]:
 
 
 def _x11_library() -> ctypes.CDLL:
-    """The one that Dear PyGui's window library uses too: a process has a library of this name once."""
+    """Loads X11's library, the same that Dear PyGui's window library uses."""
     try:
         return ctypes.CDLL("libX11.so.6")
     except OSError as error:
@@ -84,8 +85,10 @@ def _x11_library() -> ctypes.CDLL:
 
 @functools.cache
 def _x11_display(name: str) -> Display:
-    """Its connection is kept while the process lasts: were it the only one, an X server like Xvfb would start anew on
-    losing it, and turn away or cut off the window that opens next."""
+    """Returns the X11 display of a name, and keeps the connection for the life of the process.
+
+    If the connection were the only one, closing it would make an X server like Xvfb restart, and cut off the window
+    that opens next."""
     x11 = _x11_library()
     x11.XOpenDisplay.restype = ctypes.c_void_p
     x11.XGetDefault.restype = ctypes.c_char_p
@@ -110,7 +113,7 @@ def _x11_display(name: str) -> Display:
 
 
 def _windows_display() -> Display:
-    """Also tells Windows that we scale ourselves, or it would blur the window."""
+    """Returns the display on Windows, and tells Windows not to scale the window, which would blur it."""
     windll = getattr(ctypes, "windll")  # noqa: B009 (absent from type stubs elsewhere)
     with contextlib.suppress(OSError):  # already set by the host program
         windll.shcore.SetProcessDpiAwareness(2)
@@ -119,7 +122,7 @@ def _windows_display() -> Display:
 
 
 def display_is_present() -> bool:
-    """True if a window can be opened here: there is a display and it answers."""
+    """Returns True if a window can be opened here: there is a display and it answers."""
     try:
         find_display()
     except InputError:

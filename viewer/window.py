@@ -1,7 +1,7 @@
-"""The window: Dear PyGui's context, the layout, the frame loop. Read this first; panels are in `panels/`.
+"""Runs the window: Dear PyGui's context, the layout, the frame loop. Read this first; panels are in `panels/`.
 
-Only the main thread runs this, and only this calls Dear PyGui: the engine never does, so that nothing the
-window does (minimised, covered, dragged) can hold up training. Callbacks are run by the loop itself.
+Only the main thread runs this file, and only the main thread calls Dear PyGui. The engine never does, so that nothing
+that happens to the window (minimised, covered, dragged) can hold up training. The loop itself runs the callbacks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from splatscope.viewer.dialogs.thumbnails import ThumbnailWindow
 from splatscope.viewer.display import Display, find_display
 from splatscope.viewer.drawing.style import MENU_HEIGHT, PADDING, SCROLLBAR, Item, Style, inside
 from splatscope.viewer.drawing.viewport import Viewport
-from splatscope.viewer.drawing.widgets import Panel, Ui, wake_tooltips
+from splatscope.viewer.drawing.widgets import Panel, Ui, restore_tooltips
 from splatscope.viewer.input import Input
 from splatscope.viewer.messages.client import EngineClient
 from splatscope.viewer.messages.view import EngineStatus, Picture, SceneInfo
@@ -29,7 +29,7 @@ from splatscope.viewer.panels.error_bar import ErrorBar
 from splatscope.viewer.panels.heatmap import HeatmapPanel
 from splatscope.viewer.panels.log import LogPanel
 from splatscope.viewer.panels.menu import MenuBar
-from splatscope.viewer.panels.photographs import ComparePanel
+from splatscope.viewer.panels.photographs import PhotographsPanel
 from splatscope.viewer.panels.scene import ScenePanel
 from splatscope.viewer.panels.schedule import SchedulePanel
 from splatscope.viewer.panels.stages import StagesPanel
@@ -43,23 +43,25 @@ from splatscope.viewer.state.session import Session
 
 # A new panel: write it in panels/, add its class here. The order is the dock's.
 PANELS: tuple[type[Panel], ...] = (
-    ScenePanel, TrainingPanel, ComparePanel, StagesPanel, ViewsPanel, HeatmapPanel, SchedulePanel, TogglesPanel,
+    ScenePanel, TrainingPanel, PhotographsPanel, StagesPanel, ViewsPanel, HeatmapPanel, SchedulePanel, TogglesPanel,
     LogPanel,
 )  # fmt: skip
 
 DOCK_WIDTH = 352  # points
 DOCK_SHARE = 0.5  # of the window's width, at most
 TRAINING_HZ, IDLE_HZ = 15.0, 8.0  # frames a second
-LONGEST_REST = 0.12  # s in which nobody looks at the mouse
-PANEL_SECONDS = 0.1  # how old what panels show may be while training runs
-BOTH = 900  # points of dock that the scene's section and the first curves of a run take
-CHOSEN = ("mvTreeNode", "mvCombo", "mvCheckbox", "mvRadioButton", "mvInputInt", "mvInputText")  # hold a choice
-SCREEN_SHARE = 0.94  # of the display, at most, when the window opens
+LONGEST_REST = 0.12  # s without a look at the mouse, at most
+PANEL_SECONDS = 0.1  # age of the panels' figures while training runs, at most
+BOTH = 900  # points of the dock that fit the scene's section and the first curves of a run
+# Classes of the items that hold a choice.
+CHOSEN = ("mvTreeNode", "mvCombo", "mvCheckbox", "mvRadioButton", "mvInputInt", "mvInputText")
+SCREEN_SHARE = 0.94  # of the display's size, at most, when the window opens
 
 
 def run_window(client: EngineClient, config: WindowConfig, stop: Callable[[], bool] = lambda: False) -> None:
-    """Opens the window and returns when it is closed, or soon after `stop()` holds. Raises InputError if no window can
-    be opened here."""
+    """Opens the window and returns when it is closed, or soon after `stop()` returns True.
+
+    Raises InputError if no window can be opened here."""
     display = find_display()
     dpg.create_context()
     try:
@@ -69,8 +71,8 @@ def run_window(client: EngineClient, config: WindowConfig, stop: Callable[[], bo
 
 
 def first_place(session: Session, display: Display) -> tuple[int, int, int, int]:
-    """Left, top, width and height in px of the display: in its middle, no larger than it."""
-    width, height = (round(side * session.ui_scale) for side in (session.config.width, session.config.height))
+    """Returns left, top, width and height in px of the display: in its middle, no larger than the display."""
+    width, height = (round(side * session.settings.ui_scale) for side in (session.config.width, session.config.height))
     if display.width and display.height:
         width = min(width, int(SCREEN_SHARE * display.width))
         height = min(height, int(SCREEN_SHARE * display.height))
@@ -81,7 +83,7 @@ class Window:
     """Builds everything, then polls, draws and waits, frame after frame."""
 
     def __init__(self, session: Session, display: Display) -> None:
-        self.client = session.client
+        self.client = session.engine.client
         self.session = session
         dpg.configure_app(manual_callback_management=True)
         x, y, width, height = first_place(session, display)
@@ -91,9 +93,9 @@ class Window:
         )  # fmt: skip
 
     def _make_parts(self) -> None:
-        """Builds everything in the window at the session's scale. The new fonts get a frame first: text can be measured
-        only after one."""
-        self.style = style = Style(self.session.ui_scale)
+        """Builds everything in the window at the session's scale. One frame is drawn first: only then can text in the
+        new fonts be measured."""
+        self.style = style = Style(self.session.settings.ui_scale)
         style.apply()
         dpg.render_dearpygui_frame()
         self.ui = Ui(self.session, style)
@@ -107,7 +109,7 @@ class Window:
         self._layout: tuple[int, int] = (0, 0)
         self._place()
         self._panels_shown = 0.0
-        self._roomy_for: int | None = None  # generation of the scene that room was made for
+        self._roomy_for: int | None = None  # generation of the scene that the dock made room for
 
     def _build(self) -> None:
         self.viewport.build()
@@ -138,7 +140,7 @@ class Window:
     # The loop ----------------------------------------------------------------------------------------
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Until the window is closed or `stop()` holds."""
+        """Runs frame after frame until the window is closed or `stop()` returns True."""
         dpg.setup_dearpygui()
         dpg.show_viewport()
         self._make_parts()
@@ -149,25 +151,26 @@ class Window:
         while dpg.is_dearpygui_running() and not stop():
             start = time.perf_counter()
             dpg.run_callbacks(dpg.get_callback_queue())
-            if self.session.ui_scale != self.style.scale:
+            if self.session.settings.ui_scale != self.style.scale:
                 self._rebuild()
             self._place()
             fresh = self.session.poll()
             self.input.update(start - before)
             self.session.publish()
-            if fresh and self.session.picture is not None:
-                self.viewport.upload(self.session.picture)
+            if fresh and self.session.engine.picture is not None:
+                self.viewport.upload(self.session.engine.picture)
             self._update()
             dpg.render_dearpygui_frame()
             before = start
             self.viewport.tick()
             spent = time.perf_counter() - start
-            self.session.pace.note(spent, start)
+            self.session.frame_rate.note(spent, start)
             self._wait(spent)
 
     def _rebuild(self) -> None:
-        """Builds everything again at another scale, which fonts and lengths contain; the user's folds and choices stay.
-        Textures stay, and old fonts and themes: deleting those is where Dear PyGui has crashed."""
+        """Builds everything again at another scale; the user's folds and choices stay.
+
+        Textures, old fonts and themes are kept: Dear PyGui has crashed when they were deleted."""
         viewport, thumbnails, roomy_for = self.viewport, self.thumbnails, self._roomy_for
         folds, choices = ([dpg.get_value(item) for item in items] for items in self._chosen_items())
         windows = [item for item in dpg.get_windows() if _kind(item) == "mvWindowAppItem"]
@@ -179,19 +182,19 @@ class Window:
         self._roomy_for = roomy_for
         for header, is_open in zip(self._chosen_items()[0], folds, strict=True):
             dpg.set_value(header, is_open)
-        self._update()  # which adds the rows of open sections
+        self._update()  # adds the rows of open sections
         items = self._chosen_items()[1]
         for item, value in zip(items, choices, strict=True) if len(items) == len(choices) else ():
             dpg.set_value(item, value)
 
     def _chosen_items(self) -> tuple[list[Item], list[Item]]:
-        """The headers of the dock's sections, and everything in them that keeps what a user chose, in their order."""
+        """Returns the headers of the dock's sections, and the items in them that hold a user's choice, in order."""
         headers = [header for _, header in self._sections]
         return headers, [item for header in headers for item in _inside(header) if _kind(item) in CHOSEN]
 
     def _update(self) -> None:
-        status, picture = self.session.status, self.session.picture
-        self.viewport.inset = self.error_bar.depth
+        status, picture = self.session.engine.status, self.session.engine.picture
+        self.viewport.canvas.inset = self.error_bar.depth
         self.viewport.update(status, picture)
         self._make_room(status.scene)
         if self._panels_are_due():
@@ -208,11 +211,11 @@ class Window:
         )
         for part in parts:
             part.update(status, picture)
-        wake_tooltips(self.style)
+        restore_tooltips(self.style)
 
     def _make_room(self, scene: SceneInfo | None) -> None:
-        """Folds the scene's section when a capture is opened, where the dock is too short to show its curves as well.
-        Not when training starts: what is clicked on must stay under the mouse."""
+        """Folds the scene's section when a capture is opened, if the dock is too short to show the curves as well.
+        This happens before training starts, so that nothing moves under the mouse then."""
         if scene is None or scene.generation == self._roomy_for:
             return
         self._roomy_for = scene.generation
@@ -222,9 +225,11 @@ class Window:
                     dpg.set_value(header, False)
 
     def _panels_are_due(self) -> bool:
-        """While training runs and nobody is at the panels, as often as there are new figures: every call of Dear PyGui
-        takes Python's lock from the engine and gives it back."""
-        now, training = time.perf_counter(), self.session.status.training.state == "running"
+        """Returns True if the panels should be updated in this frame.
+
+        While training runs and nobody uses the panels, that is only as often as there are new figures: every call of
+        Dear PyGui takes Python's lock from the engine."""
+        now, training = time.perf_counter(), self.session.engine.status.training.state == "running"
         at_the_panels = self.input.awake and not self.viewport.hovered
         if training and not at_the_panels and now - self._panels_shown < PANEL_SECONDS:
             return False
@@ -240,13 +245,13 @@ class Window:
         self.status_bar.update(status, picture)
 
     def _wait(self, spent: float) -> None:
-        """Sleeps until the next frame is due. News from the engine wakes it, but only after a rest.
+        """Sleeps until the next frame is due. News from the engine end the sleep, but only after a rest.
 
-        The rest is measured by what a frame costs, so that a slow display (software rendering) leaves the
-        processor to the engine: a third of one core at most, a tenth when nothing happens.
+        The rest is proportional to the time of a frame, so that a slow display (software rendering) leaves the
+        processor to the engine: the window takes a third of one core at most, a tenth when nothing happens.
         """
-        training = self.session.status.training.state == "running"
-        rest = 1.0 / awake_hz(training, self.viewport.hovered, self.session.view_rate) - spent
+        training = self.session.engine.status.training.state == "running"
+        rest = 1.0 / awake_hz(training, self.viewport.hovered, self.session.settings.view_rate) - spent
         if self.input.awake or self.viewport.frames_pending:
             time.sleep(max(0.0, rest))
             return
@@ -267,7 +272,7 @@ class Window:
         bar, top = min(self.style.px(STATUS_HEIGHT), height - 1), self.style.px(MENU_HEIGHT)
         view_width, view_height = max(1, width - dock), max(1, height - bar - top)
         self.viewport.place(0, top, view_width, view_height)
-        self.session.viewport = (view_width, view_height)
+        self.session.view.size = (view_width, view_height)
         self.error_bar.place(0, top, view_width)
         self.status_bar.place(0, top + view_height, width, bar)
         dpg.configure_item(self._dock, pos=(view_width, top), width=max(1, dock), height=view_height)
@@ -275,7 +280,7 @@ class Window:
 
 
 def _inside(item: Item) -> Iterator[Item]:
-    """Everything in an item, depth first."""
+    """Yields all items inside an item, depth first."""
     children: list[int] = dpg.get_item_children(item, 1)  # pyright: ignore[reportAssignmentType]
     for child in children:
         yield child
@@ -283,5 +288,5 @@ def _inside(item: Item) -> Iterator[Item]:
 
 
 def _kind(item: Item) -> str:
-    """The name of an item's class."""
+    """Returns the name of an item's class."""
     return dpg.get_item_type(item).rpartition("::")[2]

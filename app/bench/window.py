@@ -166,10 +166,10 @@ class _DrivenSession(Session):
         next(self.script, None)
         self.frames += 1
         fresh = super().poll()
-        if fresh and self.picture is not None:
-            self.pictures.append((self.picture.render_ms, self.picture.latency_ms))
-        if self.error is not None:
-            raise InputError(self.error.text)
+        if fresh and self.engine.picture is not None:
+            self.pictures.append((self.engine.picture.render_ms, self.engine.picture.latency_ms))
+        if self.log.error is not None:
+            raise InputError(self.log.error.text)
         return fresh
 
 
@@ -191,10 +191,10 @@ def _measure_beside_window(options: WindowOptions, folder: Path, tell: Tell) -> 
 
     def turn(seconds: float) -> None:
         window.input.stay_awake()  # as a drag does
-        session.move(lambda nav: nav.orbit(TURN_PER_SECOND * seconds, 0.0))
+        session.view.move(lambda nav: nav.orbit(TURN_PER_SECOND * seconds, 0.0))
 
     def play() -> Iterator[None]:
-        while session.picture is None or not trainers or trainers[0].iteration < 1:
+        while session.engine.picture is None or not trainers or trainers[0].iteration < 1:
             yield
         for name, each_frame in (("still", None), ("moving", turn), ("no_pictures", None)):
             if name == "no_pictures":
@@ -204,7 +204,7 @@ def _measure_beside_window(options: WindowOptions, folder: Path, tell: Tell) -> 
             session.pictures.clear()
             yield from _frames(options.seconds, each_frame)
             last = time.perf_counter(), trainers[0].iteration
-            if (state := session.status.training.state) != "running":
+            if (state := session.engine.status.training.state) != "running":
                 raise InputError(f"Training was {state} before the window had been measured.")
             tell(name, _rate(first, last) | _figures(session, session.frames - frames, last[0] - first[0]))
 
@@ -225,10 +225,10 @@ def _frames(seconds: float, each_frame: Callable[[float], None] | None) -> Itera
 
 def _figures(session: _DrivenSession, frames: int, seconds: float) -> dict[str, Any]:
     """Returns the pictures and frames that the window got meanwhile."""
-    assert session.picture is not None
+    assert session.engine.picture is not None
     found: dict[str, Any] = {
         "pictures_per_s": round(len(session.pictures) / seconds, 2),
-        "picture_size": list(session.picture.rgba.shape[1::-1]),
+        "picture_size": list(session.engine.picture.rgba.shape[1::-1]),
         "window_frames_per_s": round(frames / seconds, 1),
     }
     if session.pictures:

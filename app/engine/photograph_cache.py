@@ -2,7 +2,7 @@
 
 The newest wish goes first and older ones that nobody waits for any more are dropped. What is kept in memory is
 bounded. Pixels come from `assets/photographs/view_pixels.py`; the window draws what `beside` makes
-(`viewer/state/photograph_mode.py`).
+(`viewer/state/photographs.py`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from splatscope.kernels.schedule.rules import imbalance
 from splatscope.kernels.schedule.timeline import Recording, checks, lanes
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
-from splatscope.viewer.figures.schedule import spoken_overhead
+from splatscope.viewer.figures.schedule import overhead_text
 from splatscope.viewer.figures.schedule_plots import gantt_sheet, ranked_sheet
 from splatscope.viewer.messages.view import BlendMachine, RecordedFrame, ViewRequest
 
@@ -73,7 +73,7 @@ def spoken(recorded: RecordedFrame) -> str:
     recording, timeline = recorded.recording, recorded.recording.timeline
     return (
         f"Recorded {counted(len(recording), 'unit')} in {timeline.makespan / 1e6:.3f} ms: {recording.place} activity "
-        f"{recording.activity:.1%}, idle tail {recording.idle_tail:.1%}; {spoken_overhead(recorded)}."
+        f"{recording.activity:.1%}, idle tail {recording.idle_tail:.1%}; {overhead_text(recorded)}."
     )
 
 

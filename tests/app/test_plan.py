@@ -11,7 +11,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.training.config import DataConfig, TrainConfig
 from splatscope.training.recipes import PRESETS, preset
 from splatscope.viewer.messages.commands import SetRecipe
-from splatscope.viewer.panels.recipe import differs, shown, spelled, written
+from splatscope.viewer.panels.recipe import command_text, differs, input_value, value_text
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -22,7 +22,7 @@ def test_every_setting_of_the_form_goes_there_and_back(name: str) -> None:
     assert len(recipe.settings) > 60
     main = {s.name.rpartition(".")[2] for s in recipe.settings if s.rank == "main" and s.counts}
     assert main >= {"iterations", "resolution", "max_splats"}
-    changes = tuple((s.name, spelled(s, shown(s))) for s in recipe.settings)
+    changes = tuple((s.name, command_text(s, input_value(s))) for s in recipe.settings)
     assert plan.changed(SetRecipe(changes=changes)).config == plan.config
 
 
@@ -41,7 +41,7 @@ def test_a_form_marks_what_differs_from_the_nearest_recipe_and_shows_what_the_st
     assert (changed.preset, changed.base) == ("", "fast")
     there = {s.name: s for s in changed.settings}
     assert [s.name for s in changed.settings if differs(s)] == ["iterations", "data.alpha", "budget.split"]
-    back = [(s.name, spelled(s, written(s, s.usual))) for s in changed.settings if differs(s)]
+    back = [(s.name, command_text(s, value_text(s, s.usual))) for s in changed.settings if differs(s)]
     assert plan.changed(SetRecipe(changes=tuple(back))).config == preset("fast"), "the way back"
     assert there["budget.interval"].counts
     assert not there["mcmc.noise"].counts
@@ -52,17 +52,17 @@ def test_a_form_marks_what_differs_from_the_nearest_recipe_and_shows_what_the_st
 def test_lists_and_the_resolution_are_written_as_people_do() -> None:
     plan = RunPlan(preset("inria"))
     there = {s.name: s for s in plan.recipe().settings}
-    assert shown(there["save_iterations"]) == "7000, 30000"
-    assert shown(there["data.resolution"]) == "", "the hint tells what that means"
+    assert input_value(there["save_iterations"]) == "7000, 30000"
+    assert input_value(there["data.resolution"]) == "", "the hint tells what that means"
     for name, text, value in (
         ("save_iterations", " 500,1000 ", (500, 1000)),
         ("save_iterations", "[500]", (500,)),
         ("save_iterations", "", ()),
     ):
-        changed = plan.changed(SetRecipe(changes=((name, spelled(there[name], text)),)))
+        changed = plan.changed(SetRecipe(changes=((name, command_text(there[name], text)),)))
         assert changed.config.save_iterations == value
     narrow = plan.changed(SetRecipe(changes=(("data.resolution", "800"),)))
-    empty = spelled(there["data.resolution"], "")
+    empty = command_text(there["data.resolution"], "")
     assert narrow.changed(SetRecipe(changes=(("data.resolution", empty),))).config.data.resolution == -1
 
 

@@ -35,10 +35,30 @@ def moment() -> dict[str, float]:
     return {"now": now, **_FRAMES}
 
 
-def tell_places() -> None:
-    """From now on, panels tell where their controls are."""
-    import dearpygui.dearpygui as dpg
+def place(item: Any) -> list[int]:
+    """Left, top, width and height of an item; none if it cannot be seen."""
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
 
+    seen = item and dpg.get_item_state(item).get("visible", False)
+    if seen and "rect_min" not in dpg.get_item_state(item):  # a tooltip: wherever the mouse is
+        return [0, 0, 0, 0]
+    return [*map(int, dpg.get_item_rect_min(item)), *map(int, dpg.get_item_rect_size(item))] if seen else []
+
+
+def report_items(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
+    """From now on, the panel's class notes the places of its items after each update."""
+    update = panel.update
+
+    def update_and_note(self: Any, *arguments: Any) -> None:
+        update(self, *arguments)
+        PLACES.update({name: place(item) for name, item in items(self).items()})
+
+    panel.update = update_and_note
+
+
+def tell_places() -> None:
+    """From now on, panels note where their controls are."""
+    # Imported here: Dear PyGui loads only in programs that open a window.
     from splatscope.viewer.dialogs.close import CloseWindow
     from splatscope.viewer.dialogs.reset import ResetWindow
     from splatscope.viewer.panels.heatmap import HeatmapPanel
@@ -49,103 +69,104 @@ def tell_places() -> None:
     from splatscope.viewer.panels.training import TrainingPanel
     from splatscope.viewer.window import Window
 
-    def place(item: Any) -> list[int]:
-        seen = item and dpg.get_item_state(item).get("visible", False)
-        if seen and "rect_min" not in dpg.get_item_state(item):  # a tooltip: wherever the mouse is
-            return [0, 0, 0, 0]
-        return [*map(int, dpg.get_item_rect_min(item)), *map(int, dpg.get_item_rect_size(item))] if seen else []
-
-    def telling(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
-        update = panel.update
-
-        def update_and_tell(self: Any, *arguments: Any) -> None:
-            update(self, *arguments)
-            PLACES.update({name: place(item) for name, item in items(self).items()})
-
-        panel.update = update_and_tell
-
-    telling(
-        CloseWindow,
-        lambda window: {"save and close": window.yes, "close unsaved": window.unsaved, "cancel": window.no},
-    )
-
-    def sections(window: Window) -> None:
-        """The headers of the dock, which of them are open, and how far the dock is scrolled."""
-        PLACES.update({panel.title: place(header) for panel, header in window._sections})
-        SHOWN["open"] = [panel.title for panel, header in window._sections if dpg.get_value(header)]
-        SHOWN["dock"] = dpg.get_y_scroll(window._dock)
-        SHOWN["scale"] = window.style.scale
-
     update_panels = Window._update_panels
 
-    def update_and_tell_sections(self: Window, status: Any, picture: Any) -> None:
+    def update_and_note_sections(self: Window, status: Any, picture: Any) -> None:
         update_panels(self, status, picture)
-        sections(self)
+        note_sections(self)
 
-    Window._update_panels = update_and_tell_sections
+    Window._update_panels = update_and_note_sections
+    report_items(CloseWindow, close_items)
+    report_items(ResetWindow, lambda window: {"throw": window.throw})
+    report_items(LogPanel, log_items)
+    report_items(StagesPanel, stages_items)
+    report_items(HeatmapPanel, lambda panel: {str(name): item for name, item in panel._kinds.items()})
+    report_items(SchedulePanel, schedule_items)
+    report_items(TogglesPanel, toggles_items)
+    report_items(TrainingPanel, training_items)
 
-    def log(panel: Any) -> dict[str, Any]:
-        SHOWN["log"] = [dpg.get_y_scroll(panel._lines), dpg.get_y_scroll_max(panel._lines)]
+
+def note_sections(window: Any) -> None:
+    """Notes the headers of the dock, which of them are open, and how far the dock is scrolled."""
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
+
+    PLACES.update({panel.title: place(header) for panel, header in window._sections})
+    SHOWN["open"] = [panel.title for panel, header in window._sections if dpg.get_value(header)]
+    SHOWN["dock"] = dpg.get_y_scroll(window._dock)
+    SHOWN["scale"] = window.style.scale
+
+
+def close_items(window: Any) -> dict[str, Any]:
+    return {"save and close": window.yes, "close unsaved": window.unsaved, "cancel": window.no}
+
+
+def log_items(panel: Any) -> dict[str, Any]:
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
+
+    SHOWN["log"] = [dpg.get_y_scroll(panel._lines), dpg.get_y_scroll_max(panel._lines)]
+    return {}
+
+
+def stages_items(panel: Any) -> dict[str, Any]:
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
+
+    tables = {"pictures": panel._picture, "steps": panel._training}
+    for name, table in tables.items():
+        SHOWN[name] = len(table.times.table) if dpg.is_item_shown(table.whole) else None
+    result = panel._comparison
+    SHOWN["measured"] = result is not None and result.done == result.pairs
+    return {name: getattr(panel, f"_{name}") for name in ("choice", "start", "save", "record")}
+
+
+def schedule_items(panel: Any) -> dict[str, Any]:
+    return {
+        "record frame": panel._record,
+        "save frame": panel._save,
+        "machine": panel._machine,
+        "source": panel._source,
+        "gantt": panel._gantt.item,
+    }
+
+
+def toggles_items(panel: Any) -> dict[str, Any]:
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
+
+    if not panel._rows:
         return {}
+    controls = {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
+    SHOWN.update({name: dpg.get_value(item) for name, item in controls.items()})
+    return controls
 
-    telling(LogPanel, log)
-    telling(ResetWindow, lambda window: {"throw": window.throw})
-    names = ("choice", "start", "save", "record")
 
-    def stages(panel: Any) -> dict[str, Any]:
-        tables = {"pictures": panel._picture, "steps": panel._training}
-        for name, table in tables.items():
-            SHOWN[name] = len(table.times.table) if dpg.is_item_shown(table.whole) else None
-        result = panel._comparison
-        SHOWN["measured"] = result is not None and result.done == result.pairs
-        return {name: getattr(panel, f"_{name}") for name in names}
+def training_items(panel: Any) -> dict[str, Any]:
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
 
-    telling(StagesPanel, stages)
-    telling(HeatmapPanel, lambda panel: {str(name): item for name, item in panel._kinds.items()})
-    telling(
-        SchedulePanel,
-        lambda panel: {
-            "record frame": panel._record,
-            "save frame": panel._save,
-            "machine": panel._machine,
-            "source": panel._source,
-            "gantt": panel._gantt.item,
-        },
+    SHOWN.update({"until": dpg.get_value(panel.buttons.until), "note": dpg.get_value(panel._note._text)})
+    SHOWN.update({"memory": dpg.get_item_configuration(panel._memory)["overlay"]})
+    return (
+        button_items(panel.buttons)
+        | {"back": panel.buttons.back, "keep": panel.buttons.keep}
+        | {"loss plot": panel._curves.loss._plot, "splats plot": panel._curves.count._plot}
+        | {"reset tip": tip_of(panel.buttons.items["reset"])}
+        | {"until": panel.buttons.until, "folder": panel._form._out, "recipe": panel._form._presets}
+        | {"odd": panel._checkup._odd, "how long": panel._checkup._ask}
+        | panel._form.inputs
+        | {f"{part} {name}": getattr(row, part) for name, row in panel._form._rows.items() for part in ("back",)}
     )
 
-    def toggles(panel: Any) -> dict[str, Any]:
-        if not panel._rows:
-            return {}
-        controls = {"preset": panel._preset} | {row.key: items.control for row, items in panel._rows.items()}
-        SHOWN.update({name: dpg.get_value(item) for name, item in controls.items()})
-        return controls
 
-    telling(TogglesPanel, toggles)
+def button_items(row: Any) -> dict[str, Any]:
+    """The run's buttons by what they do; 0 for those that cannot be pressed."""
+    verbs = {"ready": "start", "running": "pause", "paused": "resume", "stopped": "resume"}
+    allowed = {verbs.get(row._state, "start") if name == "go" else name: name for name in row.items}
+    there = {verb: row.items[name] for verb, name in allowed.items() if row.allowed(name)}
+    return dict.fromkeys((*verbs.values(), *allowed), 0) | there
 
-    def tip_of(item: Any) -> Any:
-        group: Any = dpg.get_item_parent(item)  # which it has for itself
-        siblings: Any = dpg.get_item_children(dpg.get_item_parent(group) or 0, 1)
-        return siblings[siblings.index(group) + 1]
 
-    def buttons(row: Any) -> dict[str, Any]:
-        """By what they do; those that cannot be pressed are not there."""
-        verbs = {"ready": "start", "running": "pause", "paused": "resume", "stopped": "resume"}
-        allowed = {verbs.get(row._state, "start") if name == "go" else name: name for name in row.items}
-        there = {verb: row.items[name] for verb, name in allowed.items() if row.allowed(name)}
-        return dict.fromkeys((*verbs.values(), *allowed), 0) | there
+def tip_of(item: Any) -> Any:
+    """The tooltip of an item, which is alone in its group: the group's next sibling."""
+    import dearpygui.dearpygui as dpg  # only a program with a window has it
 
-    def training(panel: Any) -> dict[str, Any]:
-        SHOWN.update({"until": dpg.get_value(panel.buttons.until), "note": dpg.get_value(panel._note._text)})
-        SHOWN.update({"memory": dpg.get_item_configuration(panel._memory)["overlay"]})
-        return (
-            buttons(panel.buttons)
-            | {"back": panel.buttons.back, "keep": panel.buttons.keep}
-            | {"loss plot": panel._curves.loss._plot, "splats plot": panel._curves.count._plot}
-            | {"reset tip": tip_of(panel.buttons.items["reset"])}
-            | {"until": panel.buttons.until, "folder": panel._form._out, "recipe": panel._form._presets}
-            | {"odd": panel._checkup._odd, "how long": panel._checkup._ask}
-            | panel._form.inputs
-            | {f"{part} {name}": getattr(row, part) for name, row in panel._form._rows.items() for part in ("back",)}
-        )
-
-    telling(TrainingPanel, training)
+    group: Any = dpg.get_item_parent(item)
+    siblings: Any = dpg.get_item_children(dpg.get_item_parent(group) or 0, 1)
+    return siblings[siblings.index(group) + 1]

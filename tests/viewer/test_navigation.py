@@ -132,9 +132,9 @@ def test_ten_thousand_movements_leave_a_rotation_a_rotation() -> None:
         lambda n, a, b: n.pan(9 * a, 9 * b, WIDTH, HEIGHT),
         lambda n, a, b: n.dolly(1 + 0.2 * a / 3, 400, 300, WIDTH, HEIGHT),
         lambda n, a, b: n.fly(a, b, a),
-        lambda n, a, b: n.tipped(roll=math.pi / 2),
-        lambda n, a, b: n.tipped(pitch=-math.pi / 2),
-        lambda n, a, b: n.flipped(),
+        lambda n, a, b: n.tip(roll=math.pi / 2),
+        lambda n, a, b: n.tip(pitch=-math.pi / 2),
+        lambda n, a, b: n.flip(),
     )
     for kind, a, b in zip(rng.integers(0, len(changes), 10_000), *rng.normal(size=(2, 10_000)), strict=True):
         nav = changes[kind](nav, float(a), float(b))
@@ -178,7 +178,7 @@ def test_a_photographs_whole_frame_is_in_view_and_letting_it_go_moves_nothing(si
         u, v, _ = seen_at(shown, ray)
         assert -1e-6 <= u <= size[0] + 1e-6
         assert -1e-6 <= v <= size[1] + 1e-6
-    free = nav.unframed(*size).camera(*size)
+    free = nav.unframe(*size).camera(*size)
     assert np.allclose([free.fx, free.fy, free.cx, free.cy], [shown.fx, shown.fy, shown.cx, shown.cy])
     assert free.view_from_world == shown.view_from_world
 
@@ -195,7 +195,7 @@ def test_a_roll_from_a_photograph_fades_while_orbiting_and_does_not_jump(rng: np
 def test_looking_at_a_point_makes_it_the_pivot_from_where_one_stands(rng: np.random.Generator) -> None:
     nav = some_navigator(rng)
     point = nav.eye + nav.rotation @ np.array([0.3, -0.2, 2.0])
-    turned = nav.looking_at(point.tolist())
+    turned = nav.look_at(point.tolist())
     assert np.allclose(turned.pivot, point)
     assert np.allclose(turned.eye, nav.eye)
 
@@ -223,7 +223,7 @@ def test_a_framed_box_fills_the_viewport_and_none_of_it_is_cut_off(
     for sides in ((1, 1, 1), (0.3, 3.2, 1.1), (9, 0.01, 4), (0, 0, 5), (5, 0, 0)):
         low = rng.normal(size=3)
         high = low + sides
-        nav = some_navigator(rng).framed(low.tolist(), high.tolist(), *size)
+        nav = some_navigator(rng).frame(low.tolist(), high.tolist(), *size)
         corners = [seen_at(nav.camera(*size), np.array(corner)) for corner in product(*zip(low, high, strict=True))]
         reach = np.array([(abs(2 * u / size[0] - 1), abs(2 * v / size[1] - 1)) for u, v, _ in corners])
         assert min(z for _, _, z in corners) > 0
@@ -258,15 +258,15 @@ def test_four_quarter_turns_and_two_flips_bring_the_scene_back(rng: np.random.Ge
     nav = some_navigator(rng)
     turned = nav
     for _ in range(4):
-        turned = turned.tipped(roll=math.pi / 2)
+        turned = turned.tip(roll=math.pi / 2)
     assert np.allclose(turned.rotation, nav.rotation)
-    assert np.allclose(nav.flipped().flipped().rotation, nav.rotation)
-    assert np.allclose(nav.flipped().up, -np.array(nav.up), atol=1e-12)
+    assert np.allclose(nav.flip().flip().rotation, nav.rotation)
+    assert np.allclose(nav.flip().up, -np.array(nav.up), atol=1e-12)
 
 
 def test_quarter_turns_keep_axes_on_axes_and_the_pivot_in_place() -> None:
     nav = framing_navigator((-1, -1, -1), (1, 1, 1)).orbit(0.4, 0.1)
-    for turn in (nav.tipped(pitch=math.pi / 2), nav.tipped(roll=-math.pi / 2)):
+    for turn in (nav.tip(pitch=math.pi / 2), nav.tip(roll=-math.pi / 2)):
         assert sorted(abs(v) for v in turn.up) == [0.0, 0.0, 1.0]
         assert turn.up != nav.up
         assert turn.pivot == nav.pivot
@@ -277,11 +277,11 @@ def test_turns_go_the_way_they_say_from_any_side(yaw: float) -> None:
     nav = framing_navigator((-1, -1, -1), (1, 1, 1)).orbit(yaw, 0.0)
     above = np.array(nav.pivot) + 0.1 * np.array(nav.up)
     u, v, z = seen_at(nav.camera(WIDTH, HEIGHT), np.array(nav.pivot))
-    right = seen_at(nav.tipped(roll=math.pi / 2).camera(WIDTH, HEIGHT), above)
+    right = seen_at(nav.tip(roll=math.pi / 2).camera(WIDTH, HEIGHT), above)
     assert right[0] > u + 5  # what was above lies to the right
-    towards = seen_at(nav.tipped(pitch=math.pi / 2).camera(WIDTH, HEIGHT), above)
+    towards = seen_at(nav.tip(pitch=math.pi / 2).camera(WIDTH, HEIGHT), above)
     assert towards[2] < z - 0.03  # what was above is nearer
-    head = seen_at(nav.flipped().camera(WIDTH, HEIGHT), above)
+    head = seen_at(nav.flip().camera(WIDTH, HEIGHT), above)
     assert head[1] > v + 5  # what was above lies below
 
 

@@ -11,8 +11,9 @@ from splatscope.kernels.ladder import STEPS, step
 from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages import commands
+from splatscope.viewer.state.measurements import PREVIOUS
 from splatscope.viewer.state.presets import describe, preset_of, presets, settle
-from splatscope.viewer.state.session import PREVIOUS, Session
+from splatscope.viewer.state.session import Session
 from tests.support.fake_engine import SCENE, FakeEngine
 from tests.support.random_policies import random_policy
 
@@ -64,66 +65,66 @@ def session() -> Session:
     engine = FakeEngine(backend="cuda")
     engine.close()
     session = Session(engine, WindowConfig())
-    session.viewport = (320, 240)
+    session.view.size = (320, 240)
     session.poll()
     return session
 
 
 def test_the_setting_before_a_change_can_be_measured_against(session: Session) -> None:
-    session.set_toggle(ROWS["blend.subtile"], "aabb")
-    session.set_toggle(ROWS["blend.exp"], "expf")
-    assert "log2 opacity = off" in session.note
-    session.compare(PREVIOUS)
-    session.compare("s00")
-    assert isinstance(session.client, FakeEngine)
-    first, second = session.client.commands
+    session.toggles.set(ROWS["blend.subtile"], "aabb")
+    session.toggles.set(ROWS["blend.exp"], "expf")
+    assert "log2 opacity = off" in session.toggles.note
+    session.measurements.compare(PREVIOUS)
+    session.measurements.compare("s00")
+    assert isinstance(session.engine.client, FakeEngine)
+    first, second = session.engine.client.commands
     assert isinstance(first, commands.Compare)
     assert isinstance(second, commands.Compare)
     assert first.before == Policy().with_value("blend", "subtile", "aabb")
     assert first.names[0] == "best, subtile = aabb"
-    assert first.request.policy == second.request.policy == session.policy
+    assert first.request.policy == second.request.policy == session.toggles.policy
     assert second.before == step("s00")
 
 
 def test_a_preset_leaves_the_filter_to_the_scene_and_to_who_asks_for_another(session: Session) -> None:
-    engine = session.client
+    engine = session.engine.client
     assert isinstance(engine, FakeEngine)
     for filter in ("mip", "compensated"):
-        engine._status = replace(session.status, scene=replace(SCENE, filter=filter))
+        engine._status = replace(session.engine.status, scene=replace(SCENE, filter=filter))
         session.poll()
         for name in presets("cuda"):
-            session.set_preset(name)
-            assert session.policy == step(name).with_value("project", "filter", filter)
-            assert preset_of(session.policy, "cuda") == name
-            session.compare("s00")
+            session.toggles.set_preset(name)
+            assert session.toggles.policy == step(name).with_value("project", "filter", filter)
+            assert preset_of(session.toggles.policy, "cuda") == name
+            session.measurements.compare("s00")
             measured = engine.commands[-1]
             assert isinstance(measured, commands.Compare)
             assert measured.before == step("s00").with_value("project", "filter", filter), "kernels, not filters"
-    session.set_toggle(ROWS["project.filter"], "plain")
-    session.set_preset("s00")
-    assert session.policy == step("s00")
+    session.toggles.set(ROWS["project.filter"], "plain")
+    session.toggles.set_preset("s00")
+    assert session.toggles.policy == step("s00")
 
 
 def test_what_was_set_before_comes_back_under_the_filter_of_the_scene_that_is_open_now(session: Session) -> None:
-    engine = session.client
+    engine = session.engine.client
     assert isinstance(engine, FakeEngine)
-    session.set_preset("s00")
+    session.toggles.set_preset("s00")
     mip = Policy().with_value("project", "filter", "mip")
     refused = step("s00").with_value("project", "filter", "mip")
-    engine._status = replace(session.status, scene=replace(SCENE, filter="mip"))
+    engine._status = replace(session.engine.status, scene=replace(SCENE, filter="mip"))
     session.poll()
-    assert (session.policy, session.previous_policy) == (refused, mip)
-    engine._status = replace(session.status, refused=refused, policy=Policy())  # still that of the scene before
+    assert (session.toggles.policy, session.toggles.previous) == (refused, mip)
+    engine._status = replace(session.engine.status, refused=refused, policy=Policy())  # still that of the scene before
     session.poll()
-    assert session.policy == mip
-    engine._status = replace(session.status, refused=mip)
+    assert session.toggles.policy == mip
+    engine._status = replace(session.engine.status, refused=mip)
     session.poll()
-    assert session.policy == Policy(), "the filter itself is what cannot be had"
+    assert session.toggles.policy == Policy(), "the filter itself is what cannot be had"
 
 
 def test_a_refused_setting_goes_back_to_what_is_shown(session: Session) -> None:
-    session.set_policy(step("s00"))
-    assert isinstance(session.client, FakeEngine)
-    session.client._status = replace(session.status, refused=step("s00"), policy=Policy())
+    session.toggles.set_policy(step("s00"))
+    assert isinstance(session.engine.client, FakeEngine)
+    session.engine.client._status = replace(session.engine.status, refused=step("s00"), policy=Policy())
     session.poll()
-    assert session.policy == Policy()
+    assert session.toggles.policy == Policy()

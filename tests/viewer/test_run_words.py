@@ -78,7 +78,7 @@ def test_the_phase_names_what_the_newest_refine_did_and_when_the_next_comes() ->
     assert (size_words(replace(phase, divisor=1)), size_words(Phase())) == ("320 x 240", "")
     over = Phase(refined=Refined(14_900, 0, 0, 0, 0), last_refine=14_900)
     assert phase_words(over, 20_000) == "Refined at 14,900: nothing to do\nNo refine after 14,900"
-    assert phase_words(Phase(), 640) == "Not refined yet\nNo refine will come", "two lines, so that nothing moves"
+    assert phase_words(Phase(), 640) == "Not refined yet\nNo refine is planned", "two lines, so that nothing moves"
 
 
 def test_memory_is_what_is_in_use_what_there_is_and_what_the_run_needs_in_units_that_fit() -> None:

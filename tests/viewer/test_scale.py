@@ -15,7 +15,7 @@ from splatscope.assets.photographs.images import read_image
 from splatscope.kernels.types import Camera
 from splatscope.viewer.figures import overlays
 from splatscope.viewer.figures.tile_values import make_legend
-from splatscope.viewer.messages.scale import HeatScale, apart
+from splatscope.viewer.messages.scale import HeatScale, labels_with_room
 from splatscope.viewer.messages.view import ViewRequest
 from tests.assets.test_open_path import make_model
 from tests.viewer.test_overlays import some_frame
@@ -57,10 +57,10 @@ def test_one_tile_that_took_very_long_does_not_stretch_the_scale_and_the_legend_
 
 
 def test_labels_that_would_touch_are_left_out_and_the_ends_stay() -> None:
-    assert apart([0, 6, 40, 92, 100], [12] * 5) == [0, 2, 4]
-    assert apart([0, 50, 100], [40, 80, 40], gap=6) == [0, 2]
-    assert apart([0, 5], [12, 12]) == [1], "the end tells more"
-    assert apart([], []) == []
+    assert labels_with_room([0, 6, 40, 92, 100], [12] * 5) == [0, 2, 4]
+    assert labels_with_room([0, 50, 100], [40, 80, 40], gap=6) == [0, 2]
+    assert labels_with_room([0, 5], [12, 12]) == [1], "the end tells more"
+    assert labels_with_room([], []) == []
 
 
 def test_a_locked_scale_gives_the_same_count_the_same_colour_in_every_frame() -> None:

@@ -34,14 +34,14 @@ from splatscope.viewer.figures.schedule import (
     VARIANTS,
     Analyst,
     analyse,
+    checks_text,
     machine_name,
+    overhead_text,
     ratio_of,
     ratio_text,
-    scheduled_as,
+    recording_text,
     simulator_error,
-    spoken_checks,
-    spoken_overhead,
-    spoken_recording,
+    variant_of,
     what_if,
     where,
 )
@@ -53,9 +53,9 @@ from splatscope.viewer.figures.schedule_plots import (
     SHARE,
     WHOLE,
     Spans,
-    gantt_plate,
+    gantt_image,
     place_of_rank,
-    ranked_plate,
+    ranked_image,
     ranked_top,
 )
 from splatscope.viewer.figures.tile_hover import tile_at, tile_box, tile_rows
@@ -119,7 +119,7 @@ def test_a_policy_is_named_after_the_nearest_variant() -> None:
         policy = Policy()
         for toggle, value in (("sched", order), ("chunk", chunk), ("cost_model", "seed")):
             policy = policy.with_value("schedule", toggle, value)
-        assert scheduled_as(policy.schedule) == name
+        assert variant_of(policy.schedule) == name
 
 
 def test_the_analyst_answers_the_newest_question_and_rests() -> None:
@@ -158,26 +158,26 @@ def by_hand() -> Spans:
 
 
 def test_the_gantt_shows_who_is_busy_with_what_and_the_idle_tail() -> None:
-    plate = gantt_plate(by_hand(), 100, 10)
+    plate = gantt_image(by_hand(), 100, 10)
     assert plate.shape == (10, 100, 4)
     wanted = {(2, 20): WHOLE, (2, 55): GROUND, (2, 80): CHUNK, (7, 10): CHUNK, (7, 50): IDLE, (7, 99): IDLE}
     for (y, x), color in wanted.items():
         assert tuple(plate[y, x, :3]) == color, (y, x)
-    marked = gantt_plate(by_hand(), 100, 10, marked=1)
+    marked = gantt_image(by_hand(), 100, 10, marked=1)
     assert tuple(marked[7, 10, :3]) == MARKED
     assert tuple(marked[2, 80, :3]) == MARKED
     assert tuple(marked[2, 20, :3]) == WHOLE
-    narrow = gantt_plate(by_hand(), 10, 1)  # fewer rows than multiprocessors, and edges within pixels
+    narrow = gantt_image(by_hand(), 10, 1)  # fewer rows than multiprocessors, and edges within pixels
     assert narrow.shape == (1, 10, 4)
     times, numbers = np.zeros(0), np.zeros(0, np.int64)
     empty = Spans(Machine(3, 2), times, times, numbers, numbers, np.zeros(0, bool))
-    assert (gantt_plate(empty, 20, 6)[..., 3] == 255).all()
+    assert (gantt_image(empty, 20, 6)[..., 3] == 255).all()
 
 
 def test_the_time_under_the_bars_is_the_time_that_was_worked() -> None:
     timeline = simulate(np.random.default_rng(1).exponential(10, 300), Machine(5, 1))
     zero = np.zeros(300, np.int64)
-    plate = gantt_plate(Spans.predicted(timeline, zero, np.ones(1, np.int64)), 400, 5).astype(float)
+    plate = gantt_image(Spans.of_prediction(timeline, zero, np.ones(1, np.int64)), 400, 5).astype(float)
     blue = (plate[..., 2] - GROUND[2]) / (WHOLE[2] - GROUND[2])
     tail = plate[..., 0] > GROUND[0] + 1e-9
     shown = np.where(tail & (plate[..., 2] == IDLE[2]), 0.0, blue).clip(0, 1).mean()
@@ -186,7 +186,7 @@ def test_the_time_under_the_bars_is_the_time_that_was_worked() -> None:
 
 def test_tiles_by_rank_show_the_cut_and_the_even_share() -> None:
     counts = np.array([[1000, 100, 10, 1]], np.int32)
-    plate = ranked_plate(counts, np.array([4, 1, 1, 1]), 100.0, 301, 100)
+    plate = ranked_image(counts, np.array([4, 1, 1, 1]), 100.0, 301, 100)
     assert ranked_top(counts) == 1000
     assert tuple(plate[5, 20, :3]) == CHUNK  # between 250 and 1000
     assert tuple(plate[60, 20, :3]) != CHUNK  # a chunk's share of it
@@ -245,12 +245,12 @@ def test_a_recorded_frame_is_written_so_that_others_can_read_it(tmp_path: Path) 
     recording = recorded.recording
     assert recorded.blend_ms > 0
     assert recorded.plain_ms > 0
-    assert f"{recording.timeline.sm_activity:.1%}" in spoken_recording(recorded)
-    assert f"on {recorded.on.name}: off by" in spoken_checks(recorded)
-    assert f"by {simulator_error(recorded):+.1%} (" in spoken_checks(recorded)
+    assert f"{recording.timeline.sm_activity:.1%}" in recording_text(recorded)
+    assert f"on {recorded.on.name}: off by" in checks_text(recorded)
+    assert f"by {simulator_error(recorded):+.1%} (" in checks_text(recorded)
     slower = replace(recorded, blend_ms=1.1 * recorded.plain_ms)
-    assert spoken_overhead(slower) == "recording overhead 10.0% of blending"
-    assert spoken_overhead(replace(slower, blend_ms=recorded.plain_ms)) == "no measurable recording overhead"
+    assert overhead_text(slower) == "recording overhead 10.0% of blending"
+    assert overhead_text(replace(slower, blend_ms=recorded.plain_ms)) == "no measurable recording overhead"
     assert settings(recorded)[:2] == [
         "150 x 100 px",
         f"K = {recorded.on.machine.workers} x 1 = {recorded.on.machine.workers}",

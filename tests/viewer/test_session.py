@@ -30,22 +30,22 @@ def engine() -> Iterator[FakeEngine]:
 @pytest.fixture
 def session(engine: FakeEngine) -> Session:
     session = Session(engine, WindowConfig())
-    session.viewport = (320, 240)
+    session.view.size = (320, 240)
     session.poll()
     return session
 
 
 def test_a_scene_opens_at_its_first_camera_with_its_own_background(engine: FakeEngine, session: Session) -> None:
-    assert np.allclose(session.nav.eye, SCENE.cameras[0].camera.position)
-    session.set_background((0.5, 0.5, 0.5))
-    session.frame_scene()
+    assert np.allclose(session.view.nav.eye, SCENE.cameras[0].camera.position)
+    session.view.set_background((0.5, 0.5, 0.5))
+    session.view.frame_scene()
     other = replace(SCENE, generation=2, background=(1.0, 1.0, 1.0), sh_degree=1, cameras=())
     engine._status = replace(engine.status(), scene=other)
     session.poll()
-    assert session.settings.background == (1.0, 1.0, 1.0)
-    assert session.settings.sh_degree == 1
-    assert session.at_camera is None
-    assert np.allclose(session.nav.pivot, (0, 0, 0))
+    assert session.view.render_settings.background == (1.0, 1.0, 1.0)
+    assert session.view.render_settings.sh_degree == 1
+    assert session.view.at_camera is None
+    assert np.allclose(session.view.nav.pivot, (0, 0, 0))
 
 
 def test_pictures_follow_the_scenes_filter_when_a_recipe_changes_it_unless_one_was_asked_for(
@@ -56,29 +56,29 @@ def test_pictures_follow_the_scenes_filter_when_a_recipe_changes_it_unless_one_w
         engine._status = replace(engine.status(), scene=replace(SCENE, filter=filter))
         for each in (session, asked):
             each.poll()
-        assert (session.policy.project.filter, asked.policy.project.filter) == (filter, "plain")
-        session.policy = session.policy.with_value("project", "filter", "mip")
+        assert (session.toggles.policy.project.filter, asked.toggles.policy.project.filter) == (filter, "plain")
+        session.toggles.policy = session.toggles.policy.with_value("project", "filter", "mip")
         session.poll()
-        assert session.policy.project.filter == "mip", "a click in the panel stays"
+        assert session.toggles.policy.project.filter == "mip", "a click in the panel stays"
 
 
 def test_the_same_view_is_asked_for_once(engine: FakeEngine, session: Session) -> None:
     session.publish()
     session.publish()
     assert len(engine.requests) == 1
-    session.move(lambda nav: nav.orbit(0.1, 0.0))
+    session.view.move(lambda nav: nav.orbit(0.1, 0.0))
     session.publish()
     assert len(engine.requests) == 2
 
 
 def test_stepping_comes_back_to_the_last_camera_before_going_on(session: Session) -> None:
-    session.go_to_camera(5)
-    session.move(lambda nav: nav.orbit(0.3, 0.0))
-    assert session.at_camera is None
-    session.step_camera(1)
-    assert session.at_camera == SCENE.cameras[5]
-    session.step_camera(1)
-    assert session.at_camera == SCENE.cameras[6]
+    session.view.go_to_camera(5)
+    session.view.move(lambda nav: nav.orbit(0.3, 0.0))
+    assert session.view.at_camera is None
+    session.view.step_camera(1)
+    assert session.view.at_camera == SCENE.cameras[5]
+    session.view.step_camera(1)
+    assert session.view.at_camera == SCENE.cameras[6]
 
 
 def test_the_pivot_is_what_was_clicked_on(engine: FakeEngine, session: Session) -> None:
@@ -86,13 +86,13 @@ def test_the_pivot_is_what_was_clicked_on(engine: FakeEngine, session: Session) 
     deadline = time.monotonic() + 120
     while not session.poll() and time.monotonic() < deadline:
         time.sleep(0.02)
-    eye = session.nav.eye
-    session.pivot_under(0.5, 0.5)  # the unit ball at the origin lies there
-    assert np.linalg.norm(session.nav.pivot) == pytest.approx(1.0, abs=0.02)
-    assert np.allclose(session.nav.eye, eye)
-    before = session.nav
-    session.pivot_under(0.5, 0.0)  # the empty sky
-    assert session.nav == before
+    eye = session.view.nav.eye
+    session.view.pivot_under(0.5, 0.5)  # the unit ball at the origin lies there
+    assert np.linalg.norm(session.view.nav.pivot) == pytest.approx(1.0, abs=0.02)
+    assert np.allclose(session.view.nav.eye, eye)
+    before = session.view.nav
+    session.view.pivot_under(0.5, 0.0)  # the empty sky
+    assert session.view.nav == before
 
 
 def test_no_error_is_lost_and_dismissing_keeps_the_log(engine: FakeEngine, session: Session) -> None:
@@ -100,16 +100,16 @@ def test_no_error_is_lost_and_dismissing_keeps_the_log(engine: FakeEngine, sessi
     engine.say("info", "second")
     engine.say("error", "third")
     session.poll()
-    assert session.error is not None
-    assert session.error.text == "third"
-    session.help_shown = True
+    assert session.log.error is not None
+    assert session.log.error.text == "third"
+    session.dialogs.help_shown = True
     session.dismiss()
-    assert not session.help_shown
-    assert session.error is not None
+    assert not session.dialogs.help_shown
+    assert session.log.error is not None
     session.dismiss()
     session.poll()
-    assert session.error is None
-    assert [line.text for line in session.log] == ["first", "second", "third"]
+    assert session.log.error is None
+    assert [line.text for line in session.log.lines] == ["first", "second", "third"]
 
 
 def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEngine, session: Session) -> None:
@@ -118,7 +118,7 @@ def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEng
     def seen() -> str:
         engine._status = replace(engine._status, log=tuple(journal.lines), done=dict(journal.done))
         session.poll()
-        return session.error.text if session.error else ""
+        return session.log.error.text if session.log.error else ""
 
     def fails(command: Command) -> None:
         with pytest.raises(InputError), journal.doing(kind_of(command)):
@@ -147,16 +147,16 @@ def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEng
 
 def test_what_the_form_refuses_is_not_said_again_across_the_picture(engine: FakeEngine, session: Session) -> None:
     engine.say("info", "Opened.")
-    session.set_recipe(changes=(("iterations", "0"),))
+    session.run.set_recipe(changes=(("iterations", "0"),))
     session.poll()
-    assert session.status.recipe is not None
-    assert session.status.recipe.refused is not None
-    assert (session.error, session.newest) == (None, session.log[0])
-    assert [line.level for line in session.log] == ["info", "error"], "the log has it"
-    session.set_recipe(changes=(("iterations", "10"),))
+    assert session.engine.status.recipe is not None
+    assert session.engine.status.recipe.refused is not None
+    assert (session.log.error, session.log.newest) == (None, session.log.lines[0])
+    assert [line.level for line in session.log.lines] == ["info", "error"], "the log has it"
+    session.run.set_recipe(changes=(("iterations", "10"),))
     engine.say("error", "Something else.", "StartTraining")
     session.poll()
-    assert session.error == session.newest == session.log[-1]
+    assert session.log.error == session.log.newest == session.log.lines[-1]
 
 
 @pytest.mark.parametrize("typed", ["/data/a b.ply", ' "/data/a b.ply" ', "file:///data/a%20b.ply", "'/data/a b.ply'\n"])
@@ -176,11 +176,13 @@ def test_keys_send_only_what_the_state_allows(engine: FakeEngine, session: Sessi
         "error": [],
     }
     for state, allowed in expected.items():
-        session.status = replace(session.status, training=replace(session.status.training, state=state))
+        session.engine.status = replace(
+            session.engine.status, training=replace(session.engine.status.training, state=state)
+        )
         engine.commands.clear()
-        session.toggle_training()
-        session.step_training()
-        session.stop_training()
+        session.run.toggle()
+        session.run.step()
+        session.run.stop()
         assert [type(command) for command in engine.commands] == allowed, state
 
 

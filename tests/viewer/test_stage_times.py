@@ -97,7 +97,7 @@ def test_a_change_is_told_with_its_interval_and_what_follows() -> None:
     }
     assert [change_in_words(change) for change in told.values()] == list(told)
     result = Comparison("best", "s00", 20, 20, max_difference=0.0, psnr=math.inf)
-    assert in_words(result) == "20 pairs, in turns. The pictures are the same bit for bit."
+    assert in_words(result) == "20 pairs, measured in turns. The pictures are identical."
     assert column_names(result) == ("best", "s00")
     assert column_names(Comparison("best, exp = expf", "s00 with 4 changes", 20)) == ("other", "current")
 
@@ -107,5 +107,5 @@ def test_a_switch_names_what_it_needs_and_every_tag_is_explained() -> None:
     assert short_reason(rows["blend.cmask"], ["on"]) == "needs compaction"
     assert short_reason(rows["blend.running_T"], ["on"]) == "needs branchless, sign T"
     assert short_reason(rows["blend.cmask"], []) == ""
-    assert origin(rows["bin.bounds"]) == "s01b: added in that step of the ladder."
-    assert origin(rows["schedule.record"]) == "own: not of the ladder."
+    assert origin(rows["bin.bounds"]) == "s01b: added by this rung of the ladder."
+    assert origin(rows["schedule.record"]) == "own: not in the ladder."

@@ -100,10 +100,10 @@ def test_a_damaged_file_counts_as_empty_and_one_that_is_not_understood_is_kept_a
         assert loaded.recent == []
         assert f"is kept as {file}.damaged" in loaded.remark
         assert Path(f"{file}.damaged").read_bytes() == content
-        session = Session(FakeEngine(), WindowConfig(memory=file))
-        assert not session.log, "the file is out of the way"
+        session = Session(FakeEngine(), WindowConfig(preferences_file=file))
+        assert not session.log.lines, "the file is out of the way"
     file.write_text("{")
-    assert "Recent paths" in Session(FakeEngine(), WindowConfig(memory=file)).log[0].text
+    assert "Recent paths" in Session(FakeEngine(), WindowConfig(preferences_file=file)).log.lines[0].text
 
 
 def test_a_place_that_cannot_be_written_is_said_and_nothing_is_lost_meanwhile(tmp_path: Path, scene: Path) -> None:

@@ -103,15 +103,15 @@ def test_lines_break_between_words_and_only_where_there_is_no_other_way_within_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(widgets, "text_width", lambda text, font: 10.0 * len(text))
-    widgets.wrapped.cache_clear()
+    widgets.wrap_text.cache_clear()
     try:
-        assert widgets.wrapped("Opened with 9,262 splats, 0.25 of all.", 120, 0).split("\n") == [
+        assert widgets.wrap_text("Opened with 9,262 splats, 0.25 of all.", 120, 0).split("\n") == [
             "Opened with",
             "9,262",
             "splats, 0.25",
             "of all.",
         ]
-        assert widgets.wrapped("in /data/captures/garden now", 150, 0) == "in\n/data/captures/\ngarden now"
-        assert widgets.wrapped("abcdefghij\n\nk", 40, 0) == "abcd\nefgh\nij\n\nk"
+        assert widgets.wrap_text("in /data/captures/garden now", 150, 0) == "in\n/data/captures/\ngarden now"
+        assert widgets.wrap_text("abcdefghij\n\nk", 40, 0) == "abcd\nefgh\nij\n\nk"
     finally:
-        widgets.wrapped.cache_clear()
+        widgets.wrap_text.cache_clear()

@@ -1,7 +1,7 @@
-"""The file browser: lists the captures, models and splat files of a folder, to open one or to save splats there.
+"""Lists the captures, models and splat files of a folder, to open one or to save splats there.
 
-Folders are read on a thread, so that a slow disk does not stop the window. A click chooses, a double click enters or
-opens, and the path box takes any path. What is listed: `state/folders.py`.
+A thread reads the folders, so that a slow disk does not stop the window. A click chooses, a double click enters or
+opens, and the path box takes any path. `state/folders.py` decides what is listed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from splatscope.viewer.drawing.style import Item, inside
 from splatscope.viewer.drawing.widgets import Panel, Ui, button, count, place_over_picture
 from splatscope.viewer.messages.view import EngineStatus, Picture
 from splatscope.viewer.palette import DIM, WARN
-from splatscope.viewer.state.folders import Listing, Row, folder_of, kind_of, list_folder
-from splatscope.viewer.state.session import typed_path
+from splatscope.viewer.state.folders import Listing, Row, folder_of, kind_of, list_folder, typed_path
 
 WIDTH, HEIGHT = 720, 520  # points
-BELOW = 60  # points below the list: the path and a line for notes
+BELOW = 60  # points below the list, for the path and a line of notes
 KINDS = {"folder": "folder", "photographs": "photographs", "capture": "capture", "model": "model", "splats": ""}
 SUFFIX = ".ply"
 
 
 class BrowserWindow(Panel):
-    """See the module's text. `session.browser` decides whether it is shown, and for which purpose."""
+    """Shows the browser while `session.dialogs.browser` names a purpose."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -37,7 +36,7 @@ class BrowserWindow(Panel):
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="folders")
         self._reading: Future[Listing] | None = None
         self._replacing: Path | None = None  # the existing file that the user has been warned about
-        self._saved: tuple[Path, Path] | None = None  # what was open, and the folder it was saved in
+        self._saved: tuple[Path, Path] | None = None  # the scene saved last, and the folder it was saved in
 
     def build(self) -> None:
         style, px = self.style, self.style.px
@@ -51,9 +50,9 @@ class BrowserWindow(Panel):
                     arrow=True, direction=dpg.mvDir_Up, callback=lambda: self._enter(self._folder.parent)
                 )
                 with inside(dpg.add_tooltip(up, delay=0.4)):
-                    dpg.add_text("Parent folder")
+                    dpg.add_text("Goes to the parent folder")
                 button(style, "Home", lambda: self._enter(Path.home()))
-                tip = "The folder that splatscope was started in"
+                tip = "Goes to the folder that splatscope was started in"
                 button(style, "Working folder", lambda: self._enter(Path.cwd()), tip=tip)
                 self._place = dpg.add_text("")
             with inside(dpg.add_child_window(height=-px(BELOW), border=True)) as self._list:
@@ -76,8 +75,8 @@ class BrowserWindow(Panel):
             dpg.add_item_double_clicked_handler(callback=lambda _, hit: self._take(self._rows.get(hit[1])))
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        if self.session.browser != self._shown:
-            self._shown = self.session.browser
+        if self.session.dialogs.browser != self._shown:
+            self._shown = self.session.dialogs.browser
             self._show()
         if self._reading is not None and self._reading.done():
             self._fill(self._reading.result())
@@ -98,9 +97,10 @@ class BrowserWindow(Panel):
             dpg.focus_item(self.path_box)
 
     def _start_folder(self) -> Path:
-        """Returns the folder of the newest opened path, else the one last shown. To save: where this scene was last
-        saved, else the folder of its run or the nearest parent that exists."""
-        status, recent = self.session.status, self.session.memory.recent
+        """Returns the folder to begin in: of the newest opened path, else the folder shown last.
+
+        To save, it is where this scene was saved last, else its run's folder or the nearest parent that exists."""
+        status, recent = self.session.engine.status, self.session.settings.recent
         places = [path.parent for path in recent[:1]]
         if self._shown == "save" and status.training.out_dir is not None:
             out = status.training.out_dir.absolute()
@@ -111,14 +111,14 @@ class BrowserWindow(Panel):
 
     def _proposed_name(self) -> str:
         """Returns the file name to propose for saving, which is never the name of the opened file."""
-        scene, training = self.session.status.scene, self.session.status.training
+        scene, training = self.session.engine.status.scene, self.session.engine.status.training
         if self._shown != "save" or scene is None:
             return ""
         reached = f"-{training.iteration}" if training.state != "none" else "-copy"
         return f"{scene.path.stem if scene.kind != 'dataset' else scene.path.name}{reached}{SUFFIX}"
 
     def _close(self) -> None:
-        self.session.browser = ""
+        self.session.dialogs.browser = ""
 
     def _enter_parent(self) -> None:
         self._enter(self._folder.parent)
@@ -141,7 +141,7 @@ class BrowserWindow(Panel):
             for row in listing.rows:
                 with inside(dpg.add_table_row()):
                     name = dpg.add_selectable(label=row.path.name, span_columns=True)
-                    dpg.add_text(KINDS[row.kind] or spoken_size(row.size), color=DIM)
+                    dpg.add_text(KINDS[row.kind] or size_text(row.size), color=DIM)
                 dpg.bind_item_handler_registry(name, self._handlers)
                 self._rows[name] = row
         if listing.problem:
@@ -149,7 +149,7 @@ class BrowserWindow(Panel):
         elif not listing.rows:
             self._say("No folders and no .ply files here.")
         else:
-            self._say(f"Not listed: {count(listing.left_out)} more." if listing.left_out else "")
+            self._say(f"{count(listing.left_out)} more are not listed." if listing.left_out else "")
 
     # Choosing ----------------------------------------------------------------------------------------
 
@@ -184,19 +184,19 @@ class BrowserWindow(Panel):
             elif self._shown == "save":
                 self._save(with_suffix(path))
             else:
-                self._finish(path)  # what is wrong with it the engine says
+                self._finish(path)  # the engine reports what is wrong with the path
         except (InputError, OSError) as error:
             self._say(str(error), warn=True)
-        if self.session.browser:
-            dpg.focus_item(self.path_box)  # which Enter has left: it shall work again
+        if self.session.dialogs.browser:
+            dpg.focus_item(self.path_box)  # Enter has left the box, and should work again
 
     def _save(self, path: Path) -> None:
         if path.exists() and path != self._replacing:
             self._replacing = path
-            self._say(f"{path.name} exists. Save again to replace it.", warn=True)
+            self._say(f"{path.name} exists. Press Save again to replace it.", warn=True)
             return
-        if self.session.status.scene is not None:
-            self._saved = self.session.status.scene.path, path.parent
+        if self.session.engine.status.scene is not None:
+            self._saved = self.session.engine.status.scene.path, path.parent
         self.session.save_ply(path)
         self._close()
 
@@ -210,12 +210,12 @@ class BrowserWindow(Panel):
 
 
 def with_suffix(path: Path) -> Path:
-    """Returns the path of a splat file for a typed name: "cup", "cup.v2" and "cup.spz" all end in .ply, because that is
-    how it is written and found again."""
+    """Returns the path of a splat file for a typed name: "cup", "cup.v2" and "cup.spz" all get the ending .ply, because
+    that is the format of the file."""
     return path if path.suffix.lower() == SUFFIX else path.with_name(path.name + SUFFIX)
 
 
-def spoken_size(size: int) -> str:
+def size_text(size: int) -> str:
     """Returns a file's size with its unit."""
     for unit, bytes_each in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= bytes_each:

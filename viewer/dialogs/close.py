@@ -1,4 +1,4 @@
-"""Asks before the window closes during a run, which is paused meanwhile: the iteration shown is the one saved."""
+"""Asks before the window closes during a run. The run is paused meanwhile: the iteration shown is the one saved."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from splatscope.viewer.drawing.widgets import Panel, count
 from splatscope.viewer.messages.view import EngineStatus, Picture
 
 LIVE = ("running", "paused", "stopping")
-INSISTS = 0.6  # seconds before a second request counts; an earlier one is the other half of a double click
+INSISTS = 0.6  # seconds before a second request counts; an earlier one is the second half of a double click
 
 
 class CloseWindow(Panel):
-    """See the module's text. `ask` is what the window's close button does."""
+    """Shows the question; the window's close button calls `ask`."""
 
-    _since = 0.0  # when it was asked
-    _leaves = False  # without saving, as soon as the engine has heard of it
+    _since = 0.0  # when the question appeared
+    _leaves = False  # closes without saving once the engine has stopped the run
 
     def build(self) -> None:
         self._question = question = Question(self.ui, "Training is not finished", self._stay)
         self.yes = question.answer("Save and close", lambda: dpg.stop_dearpygui(), 130, primary=True)
-        tip = "Iterations after the newest checkpoint are lost"
+        tip = "Loses the iterations after the newest checkpoint"
         self.unsaved = question.answer("Close without saving", self._leave, 158, tip=tip)
-        self.no = question.answer("Cancel", self._stay, 110, tip="Esc does the same")
+        self.no = question.answer("Cancel", self._stay, 110, tip="Returns to the window (Esc)")
 
     def ask(self) -> None:
         """Closes at once unless a run is live; a second request saves and closes."""
         now = time.perf_counter()
-        if self.session.status.training.state not in LIVE:
+        if self.session.engine.status.training.state not in LIVE:
             dpg.stop_dearpygui()
-        elif not self.session.closing:
+        elif not self.session.dialogs.closing:
             self._since, self._leaves = now, False
-            self.session.closing = True
-            self.session.hold_training()
+            self.session.dialogs.closing = True
+            self.session.run.hold()
         elif now - self._since > INSISTS:
             dpg.stop_dearpygui()
 
     def _stay(self) -> None:
-        self.session.closing = False
+        self.session.dialogs.closing = False
 
     def _leave(self) -> None:
         self._leaves = True
-        self.session.abandon_training()
+        self.session.run.abandon()
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         training = status.training
-        if self.session.closing and training.state not in LIVE:
+        if self.session.dialogs.closing and training.state not in LIVE:
             if self._leaves:
                 dpg.stop_dearpygui()
                 return
             self._stay()
-        if not self.session.closing:
+        if not self.session.dialogs.closing:
             self._question.hide()
-            self.session.release_training()
+            self.session.run.release()
             return
         where = f"The run has reached iteration {count(training.iteration)} of {count(training.iterations)}."
         if training.state == "running":

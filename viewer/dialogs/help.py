@@ -1,4 +1,4 @@
-"""The list of keys and mouse movements (F1), made from the tables that bind them."""
+"""Lists the keys and mouse movements (F1), from the tables that bind them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from splatscope.viewer.messages.view import EngineStatus, Picture
 from splatscope.viewer.palette import ACCENT
 
 WIDTH, HEIGHT = 760, 446  # points
-LONG = 8  # rows; a longer section gets the second column
+LONG = 8  # rows; a longer section goes to the second column
 Rows = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class HelpWindow(Panel):
-    """See the module's text."""
+    """Shows the list while `session.dialogs.help_shown` is set."""
 
     def build(self) -> None:
         self._window = dpg.add_window(
@@ -26,7 +26,7 @@ class HelpWindow(Panel):
         dpg.bind_item_theme(self._window, self.style.popup)
         with inside(self._window):
             columns: list[list[Rows]] = [[], []]
-            for section in help_rows():  # the longest stands alone in the second column
+            for section in help_rows():  # the longest section has the second column for itself
                 columns[len(section[1]) > LONG].append(section)
             with inside(dpg.add_table(header_row=False)):
                 dpg.add_table_column(init_width_or_weight=1.12)
@@ -53,12 +53,12 @@ class HelpWindow(Panel):
         dpg.add_spacer(height=px(6))
 
     def _close(self) -> None:
-        self.session.help_shown = False
+        self.session.dialogs.help_shown = False
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        if self.session.help_shown == self._shown:
+        if self.session.dialogs.help_shown == self._shown:
             return
-        self._shown = self.session.help_shown
+        self._shown = self.session.dialogs.help_shown
         if self._shown:
             place_over_picture(self.ui, self._window, WIDTH, HEIGHT, dpg.get_viewport_client_width())
         dpg.configure_item(self._window, show=self._shown)

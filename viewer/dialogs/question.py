@@ -7,13 +7,13 @@ from collections.abc import Callable
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.drawing.style import Item, inside
-from splatscope.viewer.drawing.widgets import Ui, button, place_over_picture, wrapped
+from splatscope.viewer.drawing.widgets import Ui, button, place_over_picture, wrap_text
 
 WIDTH, HEIGHT = 480, 140  # points
 
 
 class Question:
-    """A window that is made once and shown often. `on_close` is called by the cross in its title."""
+    """Holds a window that is built once and shown often. The cross in its title calls `on_close`."""
 
     def __init__(self, ui: Ui, title: str, on_close: Callable[[], object]) -> None:
         self._ui = ui
@@ -33,19 +33,19 @@ class Question:
     def answer(
         self, label: str, action: Callable[[], object], width: float, primary: bool = False, tip: str = ""
     ) -> Item:
-        """Adds a button."""
+        """Adds a button below the text."""
         with inside(self._answers):
             return button(self._ui.style, label, action, width, primary, tip)
 
     def show(self, text: str) -> None:
-        """Shows the text in front of everything else; called in each frame that it is to be seen in."""
+        """Shows the text in front of everything else. Call it in each frame while the question is open."""
         if not self._shown:
             place_over_picture(self._ui, self._window, WIDTH, HEIGHT, dpg.get_viewport_client_width())
             dpg.show_item(self._window)
             self._shown = True
-        if dpg.get_active_window() != self._window:  # a list or a file to be chosen would hide it
+        if dpg.get_active_window() != self._window:  # an open list or the file browser would hide it
             dpg.focus_item(self._window)
-        dpg.set_value(self._text, wrapped(text, self._ui.style.px(WIDTH - 30), self._ui.style.body))
+        dpg.set_value(self._text, wrap_text(text, self._ui.style.px(WIDTH - 30), self._ui.style.body))
 
     def hide(self) -> None:
         """Hides the window."""

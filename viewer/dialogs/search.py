@@ -1,4 +1,4 @@
-"""Shows how far the search for the cameras of a folder of photographs is, with a button that stops it."""
+"""Shows the progress of the search for a folder's cameras, with a button that stops it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 460, 130  # points
 
 
 class SearchWindow(Panel):
-    """See the module's text. The window lies over the picture for as long as the search takes."""
+    """Shows a window over the picture while the engine searches."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -33,8 +33,8 @@ class SearchWindow(Panel):
             self._bar = dpg.add_progress_bar(width=-1, height=style.px(20))
             with inside(dpg.add_group(horizontal=True)):
                 button(
-                    style, "Stop", lambda: self.session.client.send(StopSearch()), 80,
-                    tip="Keeps the work so far; open the folder again to continue",
+                    style, "Stop", lambda: self.session.engine.send(StopSearch()), 80,
+                    tip="Stops the search and keeps its work; open the folder again to continue",
                 )  # fmt: skip
                 self._text = dpg.add_text("")
 
@@ -43,7 +43,7 @@ class SearchWindow(Panel):
         dpg.configure_item(self._window, show=search is not None)
         if search is None:
             return
-        room, px = self.session.viewport, self.style.px
+        room, px = self.session.view.size, self.style.px
         at = (max(0, (room[0] - px(WIDTH)) // 2), max(0, (room[1] - px(HEIGHT)) // 2))
         if at != self._place:
             self._place = at

@@ -1,6 +1,6 @@
-"""All photographs of a capture, a page at a time; a click goes to where one was taken.
+"""Shows all photographs of a capture, a page at a time; a click goes to a photograph's view.
 
-The engine decodes what is looked at. One texture holds the whole page.
+The engine decodes the photographs of the open page. One texture holds the whole page.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LINE, GAP = 18, 8  # points below a photograph, and between two
 
 
 class ThumbnailWindow(Panel):
-    """See the module's text. `session.thumbnails_shown` says whether it is open."""
+    """Shows the page while `session.dialogs.thumbnails_shown` is set."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._shown = False
         self._page = 0
         self._asked: object = None
-        self._filled: dict[int, int] = {}  # place on the page -> camera whose photograph is there
+        self._filled: dict[int, int] = {}  # place on the page -> index of its camera
         self._drawn: object = None
         self._sheet = np.zeros((ROWS * CELL[1], COLUMNS * CELL[0], 4), np.uint8)
         self._texture: PictureTexture | None = None
@@ -52,7 +52,7 @@ class ThumbnailWindow(Panel):
                 forward = dpg.add_button(arrow=True, direction=dpg.mvDir_Right, callback=lambda: self._turn(1))
                 self._place = dpg.add_text("")
                 button(style, "Close", self._close)
-                self._held_out = dpg.add_text("orange: held out", color=WARN, show=False)
+                self._held_out = dpg.add_text("Orange: held out from training", color=WARN, show=False)
         with inside(dpg.add_item_handler_registry()) as handlers:
             dpg.add_item_clicked_handler(dpg.mvMouseButton_Left, callback=lambda: self._take())
         dpg.bind_item_handler_registry(self._canvas, handlers)
@@ -65,11 +65,11 @@ class ThumbnailWindow(Panel):
         self._texture = make_texture()
 
     def take_over(self, other: ThumbnailWindow) -> None:
-        """Instead of `connect`: the texture of one that is no more."""
+        """Takes the texture of a window that is gone; replaces `connect`."""
         self._texture = other._texture
 
     def _close(self) -> None:
-        self.session.thumbnails_shown = False
+        self.session.dialogs.thumbnails_shown = False
 
     def _turn(self, pages: int) -> None:
         self._page += pages
@@ -81,7 +81,7 @@ class ThumbnailWindow(Panel):
     def _take(self) -> None:
         index = self._under_mouse()
         if index is not None:
-            self.session.go_to_camera(index)
+            self.session.view.go_to_camera(index)
             self._close()
 
     def _under_mouse(self) -> int | None:
@@ -99,8 +99,8 @@ class ThumbnailWindow(Panel):
             if scene is None or self._scene is None or scene.generation != self._scene.generation:
                 self._page, self._asked, self._filled = 0, None, {}
             self._scene = scene
-        if session.thumbnails_shown != self._shown:
-            self._shown = session.thumbnails_shown
+        if session.dialogs.thumbnails_shown != self._shown:
+            self._shown = session.dialogs.thumbnails_shown
             self._show()
         if not self._shown or scene is None:
             return
@@ -109,7 +109,7 @@ class ThumbnailWindow(Panel):
         indices = tuple(range(self._page * PAGE, min((self._page + 1) * PAGE, len(scene.cameras))))
         if (scene.generation, indices) != self._asked:
             self._asked = (scene.generation, indices)
-            session.client.send(commands.LoadThumbnails(indices))
+            session.engine.send(commands.LoadThumbnails(indices))
         self._fill(indices, status)
         self._draw(indices, scene)
         dpg.set_value(
@@ -120,7 +120,7 @@ class ThumbnailWindow(Panel):
 
     def _show(self) -> None:
         if self._shown:
-            self._page = self.session.camera_index // PAGE
+            self._page = self.session.view.camera_index // PAGE
             width, height = COLUMNS * (CELL[0] + GAP) + 24, ROWS * (CELL[1] + LINE + GAP) + 92
             place_over_picture(self.ui, self._window, width, height)
         dpg.configure_item(self._window, show=self._shown)
@@ -128,7 +128,7 @@ class ThumbnailWindow(Panel):
             dpg.focus_item(self._window)
 
     def _fill(self, indices: tuple[int, ...], status: EngineStatus) -> None:
-        """Brings thumbnails that have come to the texture."""
+        """Copies new thumbnails to the texture."""
         fresh = False
         for place, index in enumerate(indices):
             small = status.thumbnails.get(index)
@@ -152,7 +152,7 @@ class ThumbnailWindow(Panel):
         if texture is None:
             return
         session, style, px = self.session, self.style, self.style.px
-        here = session.camera_index if session.at_camera is not None else -1
+        here = session.view.camera_index if session.view.at_camera is not None else -1
         there = tuple(place for place, index in enumerate(indices) if self._filled.get(place) == index)
         held_out = tuple(scene.cameras[index].is_test for index in indices)
         dpg.configure_item(self._held_out, show=any(held_out))

@@ -1,6 +1,6 @@
-"""Pictures inside a panel with labels around them, and a small history of two figures. Main thread only.
+"""Draws images with labels inside a panel, and a small history of two figures. Main thread only.
 
-A plate's pixels are an array (`figures/schedule_plots.py`), uploaded only when what it shows has changed.
+An image is an array from `figures/schedule_plots.py`, uploaded only when its content has changed.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from splatscope.viewer.palette import ACCENT, DIM, FIELD, WARN, Color
 
 WIDTH = 308  # points
 AXIS = 17
-KEPT = 120  # figures in a history
+KEPT = 120  # figures in a history, at most
 
 
 class ImagePlot:
-    """A picture of the dock's width; labels lie on its left edge and below it."""
+    """Shows an image as wide as the dock, with labels on its left edge and below it."""
 
     def __init__(self, style: Style, height: int) -> None:
         self._style = style
         self.size = style.px(WIDTH), style.px(height)  # px
         self._texture: PictureTexture | None = None
         self._content: object = None
-        self._drawn: object = None  # texture and part of it that is drawn
+        self._drawn: object = None  # the texture, and the part of it that is drawn
         self.item = dpg.add_drawlist(self.size[0], self.size[1] + style.px(AXIS))
         self._picture, self._labels = (dpg.add_draw_node(parent=self.item) for _ in range(2))
 
     def wants(self, content: object) -> bool:
-        """True if this is not what it shows; call before each frame, the texture may need it."""
+        """Returns True if the plot shows other content. Call it in each frame: the texture may need it."""
         if self._texture is not None:
             self._texture.tick()
             self._draw()
@@ -46,7 +46,7 @@ class ImagePlot:
         return True
 
     def show(self, rgba: Rgba) -> None:
-        """Takes new pixels."""
+        """Uploads new pixels."""
         if self._texture is None:
             self._texture = make_texture()
         self._texture.upload(rgba)
@@ -61,7 +61,7 @@ class ImagePlot:
             dpg.draw_image(content[0], (0, 0), self.size, uv_max=content[1], parent=self._picture)
 
     def label(self, below: Sequence[tuple[float, str]], left: Sequence[tuple[float, str]], end: str) -> None:
-        """Labels at shares of the width below, at shares of the height within, and one at the lower right."""
+        """Draws labels below, labels at the left, both at shares of the sides, and `end` at the lower right."""
         style, (width, height) = self._style, self.size
         dpg.delete_item(self._labels, children_only=True)
         free = width - text_width(end, style.small)
@@ -83,7 +83,7 @@ class ImagePlot:
 
 
 class History:
-    """Two curves of the newest figures, each on its own scale: one from 0 up, one from 0 to 1."""
+    """Plots the newest figures of two curves: the first on a scale from 0 up, the second from 0 to 1."""
 
     def __init__(self, style: Style, height: int, names: tuple[str, str]) -> None:
         self._style, self._names = style, names
@@ -96,12 +96,12 @@ class History:
             self._labels: Item = dpg.add_draw_node()
 
     def forget(self) -> None:
-        """What follows is not to be mixed with what came before."""
+        """Drops all figures, because the next ones are of another kind."""
         for figures in self._figures:
             figures.clear()
 
     def add(self, which: int, value: float) -> None:
-        """One more figure of the first or the second curve."""
+        """Adds a figure to the first (0) or the second (1) curve."""
         self._figures[which].append(value)
         width, height = self._size
         values = np.array(self._figures[which])

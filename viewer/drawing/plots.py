@@ -1,6 +1,6 @@
-"""Small plots of curves that grow, with the value under the mouse. Decimated: software rendering is slow with lines.
+"""Plots growing curves, with the value under the mouse. Curves are decimated: software rendering draws lines slowly.
 
-All of a run share one range of iterations, so that what stands above one another happened at the same time.
+All plots of a run share one range of iterations, so that values above one another belong to the same iteration.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from splatscope.viewer.palette import DIM, Color
 
 Shape = Literal["line", "points", "steps"]  # a noisy curve; a few measurements; a number that jumps
 
-BUCKETS = 120  # points drawn of a curve; a software renderer needs about 1 ms for 20 of a noisy line
-HEIGHT = 76  # points; three fit below a run's figures in a window of 1280 by 720
-TICKS, TICKS_BELOW = 3, 5  # numbers beside a plot of that height, and below it, at most
-BESIDE = 52  # points that the numbers beside take, so that plots above one another line up
-MARGIN = 0.08  # of the range of values, above and below
+BUCKETS = 120  # points drawn of a curve; software rendering takes about 1 ms for 20 points of a noisy line
+HEIGHT = 76  # points; three plots fit below a run's figures in a window of 1280 by 720
+TICKS, TICKS_BELOW = 3, 5  # numbers next to a plot and below it, at most
+BESIDE = 52  # points that the numbers next to a plot take, so that plots above one another line up
+MARGIN = 0.08  # share of the range of values that stays free above and below
 
 
 class CurvePlot:
-    """A small plot of one curve. A line is its mean and the band between least and most, in each stretch of x."""
+    """Plots one curve. A line is the mean over each stretch of x; a band spans least and most."""
 
     def __init__(self, style: Style, name: str, color: Color, shape: Shape = "line", can_be_log: bool = False) -> None:
         self._style = style
@@ -58,8 +58,9 @@ class CurvePlot:
         dpg.bind_item_font(self._plot, style.small)
 
     def show(self, curve: Curve, title: str, across: tuple[float, float]) -> None:
-        """Draws a new curve over that range of x; the same again costs nothing. The title tells the value under the
-        mouse."""
+        """Draws a curve over the range `across` of x; the same curve again costs nothing.
+
+        The title shows the value under the mouse."""
         under = self._under_mouse() if len(curve.x) else ""
         dpg.set_value(self._title, f"{title}   {under}" if under else title)
         is_log = bool(dpg.get_value(self._log))
@@ -72,7 +73,7 @@ class CurvePlot:
         if len(curve.x) < enough:
             return
         x, mean, low, high = self._reduced(curve, across[1])
-        if is_log:  # drawn by hand: an axis cannot change its scale, and its own ticks would collide
+        if is_log:  # logarithms are plotted: an axis cannot change its scale, and its own ticks would collide
             mean, low, high = (np.log10(np.maximum(values, np.finfo(float).tiny)) for values in (mean, low, high))
         self._points = x, mean
         dpg.set_value(self._line, [x, mean])
@@ -84,53 +85,55 @@ class CurvePlot:
         dpg.set_axis_limits(self._x, left, right)
         dpg.set_axis_ticks(self._x, ticks(left, right, TICKS_BELOW))
         dpg.set_axis_limits(self._y, *self._values)
-        beside = log_ticks(*self._values) if is_log else ticks(*self._values)
-        dpg.set_axis_ticks(self._y, tuple((self._padded(label), value) for label, value in beside))
+        labels = log_ticks(*self._values) if is_log else ticks(*self._values)
+        dpg.set_axis_ticks(self._y, tuple((self._padded(label), value) for label, value in labels))
 
     def _padded(self, label: str) -> str:
-        """As wide as the others, nearly."""
+        """Returns a label padded to BESIDE, nearly."""
         bare = text_width(label, self._style.small)
-        space = (text_width(f"{20 * ' '}{label}", self._style.small) - bare) / 20  # one alone is rounded
+        space = (
+            text_width(f"{20 * ' '}{label}", self._style.small) - bare
+        ) / 20  # the width of a single space is rounded
         return " " * round((self._style.px(BESIDE) - bare) / space) + label if space else label
 
     def _reduced(self, curve: Curve, end: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """x, mean, least and most, few enough to draw."""
+        """Returns x, mean, least and most, few enough to draw."""
         if self._shape != "steps":
             return decimate(curve, BUCKETS)
         x, y = stairs(curve, BUCKETS)
-        x, y = np.append(x, max(end, x[-1])), np.append(y, y[-1])  # it stays up to now
+        x, y = np.append(x, max(end, x[-1])), np.append(y, y[-1])  # the last value holds up to the end
         return x, y, y, y
 
     def _under_mouse(self) -> str:
-        """ "0.0312 at 1,204", of the point nearest to the mouse, or of the step that it is on."""
+        """Returns "0.0312 at 1,204" for the point nearest to the mouse, or for the stair under it."""
         x, y = self._points
         if len(x) == 0 or not dpg.is_item_hovered(self._plot):
             return ""
         across, up = dpg.get_plot_mouse_pos()
         low, high = self._values
-        if not low <= up <= high:  # over the numbers beside the plot
+        if not low <= up <= high:  # over the numbers next to the plot
             return ""
         if self._shape == "steps":
             index = max(0, int(np.searchsorted(x, across, side="right")) - 1)
         else:
             index = int(np.abs(x - across).argmin())
         value = 10.0 ** float(y[index]) if dpg.get_value(self._log) else float(y[index])
-        return f"{spoken(value)} at {x[index]:,.0f}"
+        return f"{value_text(value)} at {x[index]:,.0f}"
 
 
-def spoken(value: float) -> str:
-    """Four figures, or a whole number with its thousands."""
+def value_text(value: float) -> str:
+    """Returns four significant digits, or a whole number with thousands separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def common_range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """From the first x of any to the last of any."""
+    """Returns the least and the greatest x of all curves."""
     there = [curve.x for curve in curves if len(curve.x)]
     return (min(float(x[0]) for x in there), max(float(x[-1]) for x in there)) if there else (0.0, 1.0)
 
 
 def decimate(curve: Curve, buckets: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(x, mean, least, most) of a curve in at most `buckets` equal runs of points; non-finite points are left out."""
+    """Returns (x, mean, least, most) of a curve in at most `buckets` equal groups of its finite points."""
     finite = np.isfinite(curve.y)
     x, y = curve.x[finite], curve.y[finite]
     if len(x) == 0:
@@ -142,35 +145,36 @@ def decimate(curve: Curve, buckets: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def stairs(curve: Curve, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y): the first point and those where the value changes, at most `most`, evenly chosen of more."""
+    """Returns (x, y) of the first point and of the points where the value changes; at most `most`, evenly chosen."""
     kept = np.flatnonzero(np.append(True, np.diff(curve.y) != 0))
     kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(most, len(kept))).astype(np.intp))]
     return curve.x[kept], curve.y[kept]
 
 
 def ticks(low: float, high: float, most: int = TICKS) -> tuple[tuple[str, float], ...]:
-    """(label, value) of at most `most` round values in a range."""
+    """Returns (label, value) of at most `most` round values in a range."""
     powers = range(math.floor(math.log10(high - low)) - 1, 400)
     steps = (digit * 10.0**power for power in powers for digit in (1, 2, 2.5, 4, 5))
     step = next(step for step in steps if math.floor(high / step) - math.ceil(low / step) < most)
     values = (step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1))
-    return tuple((spoken(value) if abs(value) < 1e6 else f"{value / 1e6:.4g}M", value) for value in values)
+    return tuple((value_text(value) if abs(value) < 1e6 else f"{value / 1e6:.4g}M", value) for value in values)
 
 
 def log_ticks(low: float, high: float) -> tuple[tuple[str, float], ...]:
-    """The same for decimal logarithms: powers of ten, or where there are not two, also 2 and 5 times those."""
+    """Returns (label, logarithm) of powers of ten in a range of decimal logarithms; of fewer than two, also 2 and 5
+    times the powers."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1,), (1, 2, 5)):
         places = [power + math.log10(digit) for power in powers for digit in digits]
         places = [place for place in places if low <= place <= high]
         if len(places) > 1:
-            return tuple((spoken(10.0**place), place) for place in places[:: -(-len(places) // TICKS)])
-    between = ticks(10.0**low, 10.0**high)  # of so short a stretch, nearly even
+            return tuple((value_text(10.0**place), place) for place in places[:: -(-len(places) // TICKS)])
+    between = ticks(10.0**low, 10.0**high)  # in such a short range, logarithms are nearly linear
     return tuple((label, math.log10(value)) for label, value in between if value > 0)
 
 
 def limits(values: np.ndarray, margin: float) -> tuple[float, float]:
-    """Least and most of the finite ones, with room around; never empty."""
+    """Returns least and most of the finite values with a margin; the range is never empty."""
     finite = values[np.isfinite(values)]
     if len(finite) == 0:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Defines how the window looks: fonts, spacing, themes. Colours: `viewer/palette.py`. Nothing here knows what is shown.
+"""Defines how the window looks: fonts, spacing, themes. Colours are in `viewer/palette.py`.
 
 Lengths are given in points and become pixels through `Style.px`, so that one number scales everything.
 """
@@ -30,19 +30,19 @@ from splatscope.viewer.palette import (
     Color,
 )
 
-Item = int | str  # what Dear PyGui calls a tag
+Item = int | str  # Dear PyGui's name for an item, its tag
 
-# Points. Figures in every one of these fonts are equally wide, so that numbers that change do not dance.
+# Points. In all these fonts, digits are equally wide, so that changing numbers do not move.
 BODY, SMALL, LARGE, MONO = 17, 15, 24, 13
-PADDING, SCROLLBAR = 10, 11  # inside the edge of a window; the width of its scrollbar
-INDENT = 14  # of what is inside a fold
+PADDING, SCROLLBAR = 10, 11  # points: space inside the edge of a window, width of its scrollbar
+INDENT = 14  # points of the items inside a fold
 MENU_HEIGHT = BODY + 10
 FONTS = files("splatscope.assets") / "fonts"
 
 
 @contextmanager
 def inside(item: Item) -> Iterator[Item]:
-    """Adds what follows to a container; Dear PyGui's own `with dpg.window()` says the same but is typed wrongly."""
+    """Adds the items of the block to a container. Dear PyGui's `with dpg.window()` does so too, but has wrong types."""
     dpg.push_container_stack(item)
     try:
         yield item
@@ -51,11 +51,11 @@ def inside(item: Item) -> Iterator[Item]:
 
 
 class Style:
-    """Made once per window, after the Dear PyGui context."""
+    """Makes fonts and themes at one scale; needs the Dear PyGui context."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
-        self.hushed: dict[Item, Item] = {}  # tooltips that a press has put away, by the item they belong to
+        self.hidden_tooltips: dict[Item, Item] = {}  # tooltips hidden by a press, by the item they belong to
         names = ("SourceSansPro-Regular.ttf", "SourceSansPro-Semibold.ttf", "NotoSansMono-Regular.ttf")
         with ExitStack() as stack, inside(dpg.add_font_registry()):
             regular, bold, mono = (str(stack.enter_context(as_file(FONTS / name))) for name in names)
@@ -64,20 +64,20 @@ class Style:
             self.bold = dpg.add_font(bold, self.px(BODY))
             self.large = dpg.add_font(bold, self.px(LARGE))
             self.mono = dpg.add_font(mono, self.px(MONO))
-            self.figures = dpg.add_font(mono, self.px(BODY))  # stands on one line with body text, columns of digits
+            self.figures = dpg.add_font(mono, self.px(BODY))  # columns of digits, as high as body text
 
     def px(self, points: float) -> int:
-        """Pixels of a length in points."""
+        """Returns the pixels of a length in points."""
         return round(points * self.scale)
 
     def apply(self) -> None:
-        """Makes this the look of everything that is not bound to a theme of its own."""
+        """Applies the fonts and the theme to all items without their own."""
         dpg.bind_font(self.body)
         dpg.bind_theme(self._theme(GLOBAL_COLORS, self._global_lengths()))
 
     @cached_property
     def canvas(self) -> Item:
-        """For the window that holds the picture."""
+        """Theme of the window that holds the picture."""
         return self._theme(
             {dpg.mvThemeCol_WindowBg: CANVAS},
             {dpg.mvStyleVar_WindowPadding: (0, 0), dpg.mvStyleVar_WindowBorderSize: (0,)},
@@ -85,7 +85,7 @@ class Style:
 
     @cached_property
     def bar(self) -> Item:
-        """For the status bar."""
+        """Theme of the status bar."""
         return self._theme(
             {dpg.mvThemeCol_WindowBg: PANEL},
             {dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(5)), dpg.mvStyleVar_WindowBorderSize: (0,)},
@@ -93,7 +93,7 @@ class Style:
 
     @cached_property
     def error_bar(self) -> Item:
-        """For the bar that tells of an error."""
+        """Theme of the bar that shows an error."""
         return self._theme(
             {
                 dpg.mvThemeCol_WindowBg: BAD_DARK,
@@ -107,7 +107,7 @@ class Style:
 
     @cached_property
     def primary_button(self) -> Item:
-        """For the one thing a person most likely wants to press."""
+        """Theme of the button that a person most likely wants to press."""
         return self._theme(
             {
                 dpg.mvThemeCol_Button: ACCENT_DIM,
@@ -118,7 +118,7 @@ class Style:
 
     @cached_property
     def popup(self) -> Item:
-        """For windows that lie over the picture."""
+        """Theme of windows that lie over the picture."""
         return self._theme(
             {dpg.mvThemeCol_Border: (78, 85, 100)},
             {dpg.mvStyleVar_WindowBorderSize: (1,), dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(10))},
@@ -126,28 +126,28 @@ class Style:
 
     @cached_property
     def facts(self) -> Item:
-        """For tables of short facts: rows close together."""
+        """Theme of tables of short facts: rows close together."""
         padding = {dpg.mvStyleVar_CellPadding: (self.px(3), self.px(1)), dpg.mvStyleVar_FramePadding: (0, 0)}
         return self._theme({}, padding)
 
     @cached_property
     def lines(self) -> Item:
-        """For a group of short lines close together, tables of facts among them."""
+        """Theme of a group of short lines close together."""
         return self._theme({}, {dpg.mvStyleVar_ItemSpacing: (self.px(8), self.px(2))})
 
     @cached_property
     def label(self) -> Item:
-        """For a button that is only a word: unlike plain text it is level with the field next to it."""
+        """Theme of a button that is only a word: unlike plain text, it is level with the field next to it."""
         return self._word(DIM)
 
     @cached_property
     def marked_label(self) -> Item:
-        """For the label of a changed setting."""
+        """Theme of the label of a changed setting."""
         return self._word(ACCENT)
 
     @cached_property
     def refused_label(self) -> Item:
-        """For the label of a field whose new value was refused."""
+        """Theme of the label of a field whose new value was refused."""
         return self._word(WARN)
 
     def _word(self, color: Color) -> Item:
@@ -164,7 +164,7 @@ class Style:
 
     @cached_property
     def can_be_grey(self) -> Item:
-        """For a control that is grey while it is disabled."""
+        """Theme of a control that is grey while it is disabled."""
         faint: Color = (92, 98, 110)
         with inside(dpg.add_theme()) as theme:
             for kind in (dpg.mvButton, dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt, dpg.mvSelectable):
@@ -182,7 +182,7 @@ class Style:
         return theme
 
     def line(self, color: Color) -> Item:
-        """For a curve and its band in a plot."""
+        """Makes the theme of a curve and its band in a plot."""
         faint = (*color[:3], 48)
         with inside(dpg.add_theme()) as theme:
             with inside(dpg.add_theme_component(dpg.mvPlot)):
@@ -253,7 +253,7 @@ GLOBAL_COLORS: dict[int, Color] = {
     dpg.mvThemeCol_HeaderHovered: (46, 51, 62),
     dpg.mvThemeCol_HeaderActive: (54, 60, 73),
     dpg.mvThemeCol_CheckMark: ACCENT,
-    dpg.mvThemeCol_SliderGrab: ACCENT_DIM,  # dark enough for the figures that stand on it
+    dpg.mvThemeCol_SliderGrab: ACCENT_DIM,  # dark enough for the digits on it
     dpg.mvThemeCol_SliderGrabActive: (58, 110, 178),
     dpg.mvThemeCol_Separator: LINE,
     dpg.mvThemeCol_ScrollbarBg: (0, 0, 0, 0),

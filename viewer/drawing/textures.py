@@ -1,9 +1,9 @@
-"""Gets uint8 pictures onto the screen through Dear PyGui, which itself takes only float textures.
+"""Brings uint8 pictures to the screen through Dear PyGui, which itself takes only float textures.
 
-On Linux the texture's OpenGL name is found once and its pixels are replaced through OpenGL: a quarter of the
-bytes, only when the picture changed, visible in the next frame, and any size without a new Dear PyGui item.
-Elsewhere (Windows draws with Direct3D), or if OpenGL is not reachable, a float texture is used. Main thread
-only: the OpenGL context is current there. Read `viewport.py` next for where the texture is drawn.
+On Linux the pixels are replaced through OpenGL: a quarter of the bytes, only when the picture has changed, visible in
+the next frame, and in any size without a new Dear PyGui item. Elsewhere (Windows draws with Direct3D), or if OpenGL is
+not reachable, a float texture is used. Main thread only: the OpenGL context is current there. `viewport.py` draws the
+texture.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ GL_TEXTURE_2D, GL_TEXTURE_WIDTH, GL_TEXTURE_HEIGHT = 0x0DE1, 0x1000, 0x1001
 GL_RGBA, GL_RGBA8, GL_UNSIGNED_BYTE = 0x1908, 0x8058, 0x1401
 GL_UNPACK_ALIGNMENT, GL_UNPACK_ROW_LENGTH = 0x0CF5, 0x0CF2
 GL_PIXEL_UNPACK_BUFFER = 0x88EC
-PROBE_WIDTH, PROBE_HEIGHT = 37, 23  # no other texture has this size; a font atlas never does
+PROBE_WIDTH, PROBE_HEIGHT = 37, 23  # px; no other texture has this size, nor a font atlas
 NAMES_SEARCHED = 512
-BUCKET = 64  # px; float textures are made in multiples of this, so that few sizes need a new one
+BUCKET = 64  # px; sizes of float textures are multiples of it, so that few pictures need a new texture
 FRAMES_TO_SETTLE = 3  # a float texture shows the buffer of the frame before, and nothing on its second frame
 
 
 class PictureTexture(Protocol):
-    """What `viewport.py` draws."""
+    """Holds the newest picture for the screen."""
 
-    item: Item  # Dear PyGui's texture; may change after `tick`
+    item: Item  # Dear PyGui's texture; `tick` may replace it
     uv_max: tuple[float, float]  # lower right corner of the picture inside the texture
     frames_pending: int  # frames still to be drawn before the newest picture is on the screen
 
     def upload(self, rgba: NDArray[np.uint8]) -> None:
-        """Takes a picture [H, W, 4], C-contiguous."""
+        """Uploads a picture [H, W, 4], C-contiguous."""
         ...
 
     def tick(self) -> None:
-        """Called after every frame drawn."""
+        """Counts a drawn frame; call it after every one."""
         ...
 
 
 def make_texture() -> PictureTexture:
-    """The fastest texture that works here. Call after the window is shown; draws one frame."""
+    """Makes the fastest texture that works here. Call it once the window is shown; it draws one frame."""
     if sys.platform.startswith("linux"):
         try:
             return GlTexture()
@@ -56,13 +56,13 @@ def make_texture() -> PictureTexture:
 
 
 def ramp_texture() -> Item:
-    """The heatmap's colours as a texture of 256 x 1 pixels, lowest value left."""
+    """Makes a texture of the heatmap's colours: 256 x 1 pixels, lowest value left."""
     pixels = [channel / 255.0 for color in TURBO for channel in (*color.tolist(), 255)]
     return dpg.add_static_texture(256, 1, pixels, parent=dpg.add_texture_registry())
 
 
 class GlTexture:
-    """A static texture whose storage is replaced through OpenGL."""
+    """Replaces the pixels of a static texture through OpenGL."""
 
     def __init__(self) -> None:
         """Raises OSError if there is no OpenGL library, LookupError if the texture is not found in it."""
@@ -71,7 +71,7 @@ class GlTexture:
         before = self._names()
         pixels = [0.0] * (4 * PROBE_WIDTH * PROBE_HEIGHT)
         self.item = dpg.add_static_texture(PROBE_WIDTH, PROBE_HEIGHT, pixels, parent=dpg.add_texture_registry())
-        dpg.render_dearpygui_frame()  # the texture is made while a frame is drawn
+        dpg.render_dearpygui_frame()  # Dear PyGui makes the texture while it draws a frame
         found = [name for name in self._names() - before if self._size(name) == (PROBE_WIDTH, PROBE_HEIGHT)]
         if len(found) != 1:
             dpg.delete_item(self.item)
@@ -111,7 +111,7 @@ class GlTexture:
 
 
 class FloatTexture:
-    """A raw float texture, larger than the picture; Dear PyGui reads its buffer whenever it draws a frame."""
+    """Shows pictures on a raw float texture, larger than the picture; Dear PyGui reads its buffer for every frame."""
 
     def __init__(self) -> None:
         self._registry = dpg.add_texture_registry()
@@ -119,7 +119,7 @@ class FloatTexture:
         self.item = self._make()
         self.uv_max = (1.0, 1.0)
         self.frames_pending = 0
-        self._next: tuple[Item, NDArray[np.float32], tuple[float, float]] | None = None  # made, not yet filled
+        self._next: tuple[Item, NDArray[np.float32], tuple[float, float]] | None = None  # made, not yet drawn
         self._retired: list[tuple[Item, int]] = []  # no longer drawn; frames until it may be deleted
 
     def upload(self, rgba: NDArray[np.uint8]) -> None:

@@ -1,6 +1,6 @@
-"""One small photograph on a texture of its own: that of the drawn camera under the mouse. Main thread only.
+"""Holds the small photograph of the drawn camera under the mouse on a texture. Main thread only.
 
-The engine decodes it; `viewport.py` says of which camera, and draws it.
+The engine decodes it; `frustum_layer.py` chooses the camera and draws the photograph.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from splatscope.viewer.messages.view import EngineStatus
 
 
 class Thumbnail:
-    """See the module's text."""
+    """Asks the engine for one photograph at a time, and uploads it."""
 
     def __init__(self) -> None:
         self._texture: PictureTexture | None = None
-        self._of = (-1, -1)  # generation of a scene, and the camera whose photograph is wanted
-        self.size = (0, 0)  # width and height of the one on the texture, px; (0, 0) until it is there
+        self._of = (-1, -1)  # generation of the scene, and index of the wanted camera
+        self.size = (0, 0)  # width and height px of the wanted photograph; (0, 0) until it is on the texture
 
     def of(self, index: int, status: EngineStatus, client: EngineClient) -> PictureTexture | None:
-        """The texture with the photograph of that camera; None until it has come, or if there is none. Ask it for each
-        frame: the texture may need that."""
+        """Returns the texture with the photograph of a camera; None until it has come, or if there is none. Call it in
+        each frame, because the texture may need it."""
         wanted = status.scene.generation if status.scene else -1, index
         if wanted != self._of:
             self._of, self.size = wanted, (0, 0)

@@ -1,4 +1,4 @@
-"""The few building blocks all panels share: what a panel is, labelled rows, facts, notes, text that fits.
+"""Provides what all panels share: the base class, rows with labels, facts, notes, buttons, tooltips, text that fits.
 
 A new panel is a subclass of `Panel` in a file of `panels/`, added to the list in `window.py`.
 """
@@ -18,22 +18,22 @@ from splatscope.viewer.palette import DIM, Color
 from splatscope.viewer.state.session import Session
 
 LABEL_WIDTH = 104  # points
-BAR_MARGIN = 8  # points that words on a progress bar leave free, both sides together
+BAR_MARGIN = 8  # points on a progress bar without words, both sides together
 TIP_WIDTH = 340  # points
 NOTE_MARGIN = 10  # points
 
 
 @dataclass
 class Ui:
-    """What panels are given: the user's state, the look, and the register of fields that take keys."""
+    """Gives panels the session, the style, and the register of fields that take keys."""
 
     session: Session
     style: Style
     fields: list[Item] = field(default_factory=list)
-    room: int = 0  # px that a line of text in the dock may take
+    room: int = 0  # px for a line of text in the dock
 
     def field(self, item: Item) -> Item:
-        """Registers an input: while it is in use, keys are not commands."""
+        """Registers an input field: while it is in use, keys are no commands."""
         self.fields.append(item)
         return item
 
@@ -44,7 +44,7 @@ class Ui:
 
 
 class Panel:
-    """One section of the dock: `build` adds its items once, `update` is called before each frame it is open in."""
+    """Shows one section of the dock: `build` adds its items once, `update` runs before each frame while it is open."""
 
     title = ""
     open_at_start = True
@@ -63,13 +63,13 @@ class Panel:
         raise NotImplementedError
 
     def heading(self) -> str:
-        """What its header says; asked each frame, also while it is folded."""
+        """Returns the text of the section's header; called each frame, also while the section is folded."""
         return self.title
 
 
 @contextmanager
-def labelled(style: Style, label: str, width: float = LABEL_WIDTH) -> Iterator[None]:
-    """A row: the label, and from a fixed column on whatever is added inside."""
+def label_row(style: Style, label: str, width: float = LABEL_WIDTH) -> Iterator[None]:
+    """Adds a row: the label, and from a fixed column on the items of the block."""
     with inside(dpg.add_group(horizontal=True)):
         word = dpg.add_button(label=label, width=style.px(width))
         dpg.bind_item_theme(word, style.label)
@@ -77,7 +77,7 @@ def labelled(style: Style, label: str, width: float = LABEL_WIDTH) -> Iterator[N
 
 
 class Facts:
-    """Labels with values in `columns` pairs a row; `show` sets a value by its label."""
+    """Shows labels with values, `columns` pairs a row; `show` sets a value by its label."""
 
     def __init__(self, style: Style, labels: Sequence[str], columns: int = 1, label_width: float = LABEL_WIDTH) -> None:
         self._names: dict[str, Item] = {}
@@ -95,24 +95,24 @@ class Facts:
                         self._values[label] = dpg.add_text("")
 
     def show(self, label: str, text: str) -> None:
-        """Sets one value, a dash if there is none; unchanged text costs nothing."""
+        """Sets one value; an empty text becomes a dash. Unchanged text costs nothing."""
         text = text or "–"
         if self._shown.get(label) != text:
             self._shown[label] = text
             dpg.set_value(self._values[label], text)
 
     def rename(self, label: str, shown: str) -> None:
-        """Another word for a value; it is still shown by its first one."""
+        """Shows another label for a value; `show` still takes the first label."""
         dpg.set_value(self._names[label], shown)
 
     def item(self, label: str) -> Item:
-        """The text item of a value, for a tooltip."""
+        """Returns the text item of a value, for a tooltip."""
         return self._values[label]
 
 
 class Note:
-    """A text of the dock that comes and goes in a place of fixed height, so that nothing below it moves. Text that is
-    too long for the place can be scrolled."""
+    """Shows a text that comes and goes in a place of fixed height, so that nothing below it moves. A text that is too
+    long for the place can be scrolled."""
 
     def __init__(self, ui: Ui, lines: int) -> None:
         self._ui = ui
@@ -130,7 +130,7 @@ def button(
     style: Style, label: str, action: Callable[[], object], width: float = 0.0, primary: bool = False, tip: str = ""
 ) -> Item:
     """Adds a button; `width` in points, 0 fits the label. A press hides its tooltip, which could cover what the press
-    brings up."""
+    shows."""
     item = dpg.add_button(label=label, width=style.px(width), callback=action)
     if primary:
         dpg.bind_item_theme(item, style.primary_button)
@@ -138,7 +138,7 @@ def button(
         words = tooltip(style, item, tip)
 
         def press() -> None:
-            hush(style, item, words)
+            hide_tooltip(style, item, words)
             action()
 
         dpg.configure_item(item, callback=press)
@@ -148,56 +148,58 @@ def button(
 def place_over_picture(ui: Ui, window: Item, width: int, height: int, most: int | None = None) -> None:
     """Places a window of that size in points over the middle of the picture, below the menu bar. It is no wider than
     the picture, or than `most` pixels if that is given."""
-    (room, tall), px = ui.session.viewport, ui.style.px
+    (room, tall), px = ui.session.view.size, ui.style.px
     wide, high = min(px(width), most or room), min(px(height), tall)
     at = (max(0, (room - wide) // 2), max(px(MENU_HEIGHT), (tall - high) // 2))
     dpg.configure_item(window, pos=at, width=wide, height=high)
 
 
-def hush(style: Style, item: Item, words: Item) -> None:
+def hide_tooltip(style: Style, item: Item, words: Item) -> None:
     """Hides the tooltip of an item until the mouse has left the item; `words` is the tooltip's text."""
     box = dpg.get_item_parent(words)
     if box is not None:
-        style.hushed[item] = box
+        style.hidden_tooltips[item] = box
         dpg.hide_item(box)
 
 
-def wake_tooltips(style: Style) -> None:
-    """Allows hidden tooltips again whose items the mouse has left."""
-    for item, tip in list(style.hushed.items()):
+def restore_tooltips(style: Style) -> None:
+    """Allows the hidden tooltips of items that the mouse has left."""
+    for item, tip in list(style.hidden_tooltips.items()):
         if not dpg.does_item_exist(tip):
-            del style.hushed[item]
+            del style.hidden_tooltips[item]
         elif not dpg.is_item_hovered(item):
-            del style.hushed[item]
+            del style.hidden_tooltips[item]
             dpg.show_item(tip)
 
 
 def tooltip(style: Style, item: Item, text: str) -> Item:
     """Adds text that is shown while the mouse rests on an item. Returns the text's item, for `write_tip`.
 
-    Dear PyGui shows a tooltip while the last item drawn before it is hovered: of a hidden item, that is the one before.
-    So the item gets a group of its own, which is as empty as the item is hidden.
+    Dear PyGui shows a tooltip while the mouse is over the last item drawn before it. If that item is hidden, this would
+    be the item before, so the item gets a group for itself.
     """
-    with inside(dpg.add_tooltip(alone(item), delay=0.4)):
+    with inside(dpg.add_tooltip(put_in_group(item), delay=0.4)):
         words = dpg.add_text("", wrap=style.px(TIP_WIDTH))
     write_tip(style, words, text)
     return words
 
 
 def write_tip(style: Style, words: Item, text: str) -> None:
-    """Sets the text of a tooltip, which `tooltip` returned."""
-    dpg.set_value(words, wrapped(text, style.px(TIP_WIDTH), style.body))
+    """Sets the text of a tooltip; `words` is the item that `tooltip` returned."""
+    dpg.set_value(words, wrap_text(text, style.px(TIP_WIDTH), style.body))
 
 
 def write(ui: Ui, item: Item, text: str, less: int = 0) -> None:
-    """Sets a text of the dock in lines that are `less` px shorter than the dock has room for."""
-    dpg.set_value(item, wrapped(text, ui.room - less, ui.style.body))
+    """Sets a text of the dock, in lines `less` px shorter than the dock."""
+    dpg.set_value(item, wrap_text(text, ui.room - less, ui.style.body))
 
 
 @lru_cache(maxsize=2048)
-def wrapped(text: str, width: int, font: Item) -> str:
-    """`text` in lines of at most `width` pixels, broken at spaces. Dear PyGui would also break after the comma or the
-    point within a number. A word without room in a line of its own is broken after slashes, else anywhere."""
+def wrap_text(text: str, width: int, font: Item) -> str:
+    """Returns `text` in lines of at most `width` pixels, broken at spaces.
+
+    Dear PyGui would also break within a number, after a comma or a point. A word longer than a line is broken after
+    slashes, else anywhere."""
     lines = []
     for paragraph in text.split("\n"):
         line = ""
@@ -212,7 +214,7 @@ def wrapped(text: str, width: int, font: Item) -> str:
 
 
 def _pieces(paragraph: str, width: int, font: Item) -> Iterator[tuple[str, str]]:
-    """(what stands before it, piece) of everything in a paragraph that must stay together."""
+    """Yields (gap before it, piece) of all parts of a paragraph that must stay together."""
     for word in paragraph.split(" "):
         gap, rest = " ", word
         while text_width(rest, font) > width:
@@ -224,7 +226,7 @@ def _pieces(paragraph: str, width: int, font: Item) -> Iterator[tuple[str, str]]
 
 
 def notice(style: Style, lines: int, color: Color = DIM) -> Item:
-    """Adds room for some small lines, so that words which come and go move nothing below them; returns their item."""
+    """Adds a place of fixed height for some small lines; returns the item of its text."""
     with inside(
         dpg.add_child_window(
             height=style.px(lines * (SMALL + 1)), border=False, no_scrollbar=True, no_scroll_with_mouse=True
@@ -240,7 +242,7 @@ def small_text(style: Style, text: str, color: Color = DIM) -> Item:
     return item
 
 
-def alone(item: Item) -> Item:
+def put_in_group(item: Item) -> Item:
     """Moves an item into a group of its own, in its place; returns the group."""
     group = dpg.add_group(before=item)
     dpg.move_item(item, parent=group)
@@ -263,10 +265,12 @@ def fit(text: str, width: float, font: Item) -> str:
 def write_on_bar(style: Style, bar: Item, *wordings: str) -> None:
     """Writes on a progress bar as wide as its parent: the first wording that fits, else the last one shortened.
 
-    Words that are too long would be cut at both sides, and a figure without its beginning reads as another one.
+    Dear PyGui would cut a long text at both sides, and a number without its first digits reads as another number.
     """
-    around = dpg.get_item_state(dpg.get_item_parent(bar) or bar)  # the bar, as wide as that, does not tell itself
-    width = around["content_region_avail"][0]  # 0 before it is drawn: nothing is known to fit
+    around = dpg.get_item_state(
+        dpg.get_item_parent(bar) or bar
+    )  # the bar is as wide as its parent, but does not tell its own width
+    width = around["content_region_avail"][0]  # 0 before the first frame: then no text fits
     room = width - style.px(BAR_MARGIN)
     words = next((words for words in wordings if text_width(words, style.body) <= room), "")
     dpg.configure_item(bar, overlay=words or (fit(wordings[-1], room, style.body) if width else ""))

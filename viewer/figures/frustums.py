@@ -1,4 +1,4 @@
-"""Cameras as a picture sees them: outlines of small pyramids in its pixels. Pure, no GUI."""
+"""Computes how cameras appear in a picture: as outlines of small pyramids, in px. Pure, no GUI."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from splatscope.kernels.types import Camera
 from splatscope.viewer.messages.view import NamedCamera
 
-MEASURED = 150  # cameras that distances are measured between
-# Of the scene's extent at most; of the distance between neighbours, but of how far all of them spread at least: those
-# of a film stand so close that they would be dots.
+MEASURED = 150  # cameras whose distances are measured, at most
+# The depth of a pyramid is GAP_SHARE of the distance between neighbours, at most SCENE_SHARE of the scene's extent, and
+# at least SPREAD_SHARE of the spread of all cameras: frames of a film are so close that their pyramids would be dots.
 SCENE_SHARE, GAP_SHARE, SPREAD_SHARE = 0.05, 0.6, 0.08
-MOST = 400  # cameras drawn; of more, every so many
-# One line without lifting the pen: round the image, then to the apex and back from each corner.
+MOST = 400  # cameras drawn; of more, every second, third, ... one
+# Corners in the order of one line: around the image, then to the apex and back to each corner.
 PATH = (1, 2, 3, 4, 1, 0, 2, 3, 0, 4)
 APEX = 0
 
@@ -23,7 +23,7 @@ APEX = 0
 def frustums(
     cameras: Sequence[NamedCamera], seen_by: Camera, depth: float
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """(index, points [10, 2] px) of each camera that lies wholly before the eye; pyramids `depth` world units deep."""
+    """Yields (index, points [10, 2] px) of each camera wholly in front of the eye; `depth` in world units."""
     if not cameras:
         return
     indices = range(0, len(cameras), -(-len(cameras) // MOST))
@@ -41,7 +41,7 @@ def frustums(
 
 
 def depth_for(cameras: Sequence[NamedCamera], extent: float) -> float:
-    """How deep to draw them, in world units, by the scene and how far cameras stand apart."""
+    """Returns the depth of pyramids in world units, by the scene's extent and the distances between cameras."""
     eyes = np.array([camera.camera.position for camera in cameras[:: 1 + len(cameras) // MEASURED]])
     if len(eyes) < 2:
         return SCENE_SHARE * extent
@@ -52,13 +52,13 @@ def depth_for(cameras: Sequence[NamedCamera], extent: float) -> float:
 
 
 def apexes(cameras: Sequence[NamedCamera], seen_by: Camera, depth: float) -> dict[int, tuple[float, float]]:
-    """Where the eyes of those cameras appear, in px."""
+    """Returns where the eyes of these cameras appear, in px, by index."""
     first = PATH.index(APEX)
     return {index: (float(p[first, 0]), float(p[first, 1])) for index, p in frustums(cameras, seen_by, depth)}
 
 
 def _pyramid(camera: Camera, depth: float) -> NDArray[np.float64]:
-    """Apex and the four corners of the image at that depth, [5, 3] in world units."""
+    """Returns the apex and the four corners of the image at a depth, [5, 3] in world units."""
     left, right = -camera.cx / camera.fx, (camera.width - camera.cx) / camera.fx
     top, bottom = -camera.cy / camera.fy, (camera.height - camera.cy) / camera.fy
     points = depth * np.array([(0, 0, 0), (left, top, 1), (right, top, 1), (right, bottom, 1), (left, bottom, 1)])

@@ -1,7 +1,7 @@
-"""Pictures from kernel frames: conversion to uint8, the tile-count heatmap, its legend. Pure arrays, no GUI.
+"""Makes pictures of frames: conversion to uint8, the heatmap of tiles, its legend. Pure arrays, no GUI.
 
-The engine composes with these before a picture reaches the window, and screenshots are made of the same
-parts. The viewport draws its own legend on screen from `TURBO` and the same `HeatScale` (see `drawing/viewport.py`).
+The engine makes pictures and screenshots with these functions. On the screen, `drawing/legend_layer.py` draws the
+legend, from `TURBO` and the same `HeatScale`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from splatscope.kernels.constants import TILE
 from splatscope.kernels.policy import toggle_table
 from splatscope.kernels.types import Float32, Frame, Int32
 from splatscope.kernels.wording import counted
-from splatscope.viewer.figures.tile_values import Legend, legend_of, spoken, tile_values, title_of, unit_of
-from splatscope.viewer.messages.scale import LINEAR, HeatScale, apart
+from splatscope.viewer.figures.tile_values import Legend, figure_text, legend_of, tile_values, title_of, unit_of
+from splatscope.viewer.messages.scale import LINEAR, HeatScale, labels_with_room
 from splatscope.viewer.messages.view import ViewRequest
 
 Rgba = NDArray[np.uint8]  # [H, W, 4]
 
-BLOCK_VALUES = 192 * 1024  # floats converted at a time: the block stays in the cache between passes
+BLOCK_VALUES = 192 * 1024  # floats converted at a time, so that the block stays in the cache between passes
 OPAQUE = -(1 << 24)  # alpha 255 as the high byte of a little-endian int32
 PACK = np.array([1.0, 256.0, 65536.0], np.float32)  # r + 256 g + 65536 b is exact below 2^24
 
@@ -49,7 +49,7 @@ TURBO = _turbo()  # [256, 3]
 
 
 def picture_rgba(image: Float32) -> Rgba:
-    """uint8 [H, W, 4] of a float [H, W, 3] picture: clamped to [0, 1], rounded, opaque; a pixel with NaN is black."""
+    """Converts a float picture [H, W, 3] to uint8 [H, W, 4]: clamped to [0, 1], rounded, opaque. NaN becomes black."""
     height, width, _ = image.shape
     packed = np.empty((height, width), np.int32)
     rows = max(1, BLOCK_VALUES // max(1, 3 * width))
@@ -69,12 +69,12 @@ def picture_rgba(image: Float32) -> Rgba:
 
 
 def tile_colors(tile_counts: Int32, top: int, scale: HeatScale = LINEAR) -> NDArray[np.uint8]:
-    """Turbo colours [Ty, Tx, 3] of counts on a scale that ends at `top`."""
+    """Returns the turbo colours [Ty, Tx, 3] of counts on a scale that ends at `top`."""
     return TURBO[(scale.place(tile_counts, top) * 255.0).astype(np.uint8)]
 
 
 def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, scale: HeatScale = LINEAR) -> None:
-    """Lays flat tile colours over a picture, in place."""
+    """Blends flat tile colours over a picture, in place."""
     height, width = rgba.shape[:2]
     weight = round(256 * min(max(opacity, 0.0), 1.0))
     share = np.full((*tile_counts.shape, 4), 255 * weight, np.uint16)  # of 65536; alpha stays 255
@@ -90,7 +90,7 @@ def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, scale: He
 
 
 def legend(words: Legend, height: int, size: float = 1.0) -> Rgba:
-    """A vertical colour bar with its numbers, on dark paper; as wide as its text needs at `size`."""
+    """Draws a vertical colour bar with its numbers on a dark ground, as wide as its text needs at `size`."""
     font, pad, bar = sheet_font(round(16 * size)), round(10 * size), round(18 * size)
     head = [words.title] + [words.note] * bool(words.note)
     widest = max(math.ceil(font.getlength(text)) for text, _ in words.labels)
@@ -105,7 +105,7 @@ def legend(words: Legend, height: int, size: float = 1.0) -> Rgba:
     ramp = TURBO[np.linspace(255, 0, last - first + 1).astype(int)]
     paper.paste(Image.fromarray(np.repeat(ramp[:, None], bar, axis=1)), (pad, first))
     places = [(last - first) * share for _, share in words.labels]
-    for k in apart(places, [line] * len(places)):
+    for k in labels_with_room(places, [line] * len(places)):
         y = last - places[k]
         draw.line([(pad + bar, y), (pad + bar + pad // 2, y)], fill=FAINT)
         draw.text((pad + bar + pad, y), words.labels[k][0], fill=INK, font=font, anchor="lm")
@@ -113,10 +113,10 @@ def legend(words: Legend, height: int, size: float = 1.0) -> Rgba:
 
 
 def heatmap_picture(frame: Frame, request: ViewRequest, backend: str, caption: str = "") -> Rgba:
-    """A screenshot that explains itself: picture with heatmap at exact pixels, top left; legend right, facts below.
+    """Makes a screenshot that explains itself: picture with heatmap, legend at the right, facts below.
 
-    The facts are the caption, the picture's size, the figures and the toggles (of that backend) that are not at their
-    default. The request's overlay must be one that the frame has.
+    The picture is at the top left with its exact pixels. The facts are the caption, the picture's size, the figures,
+    and the backend's toggles that are not at their default. The frame must have the values of the request's overlay.
     """
     words = legend_of(request.overlay, frame, request.scale)
     values = tile_values(request.overlay, frame)
@@ -145,7 +145,7 @@ def _facts(frame: Frame, request: ViewRequest, values: Int32, backend: str, capt
     parts = [
         caption,
         f"{width} x {height} px, {values.shape[1]} x {values.shape[0]} tiles of {TILE} px",
-        f"{title_of(request.overlay, frame)}: max {spoken(most)}, mean {mean:,.1f}",
+        f"{title_of(request.overlay, frame)}: max {figure_text(most)}, mean {mean:,.1f}",
         f"{counted(frame.visible, 'splat')} visible, {counted(frame.instances, 'instance')}",
         f"heatmap opacity {request.overlay_opacity:.2f}",
         *(choices or ["toggles at their defaults"]),
@@ -154,7 +154,7 @@ def _facts(frame: Frame, request: ViewRequest, values: Int32, backend: str, capt
 
 
 def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
-    """Parts set one after the other, broken between parts where a line is full."""
+    """Draws parts one after the other; a full line breaks between two parts."""
     font, pad = sheet_font(round(15 * scale)), round(10 * scale)
     lines = [""]
     for part in parts:
@@ -173,7 +173,7 @@ def _text_block(parts: list[str], width: int, scale: float) -> Rgba:
 
 @lru_cache(maxsize=8)
 def sheet_font(size: int) -> ImageFont.FreeTypeFont:
-    """The window's own font, so that sheets are the same on every machine and have every sign that the window has."""
+    """Loads the window's font, so that files look the same on every machine and show all characters of the window."""
     return ImageFont.truetype(BytesIO((files("splatscope.assets") / "fonts" / FONT).read_bytes()), size)
 
 

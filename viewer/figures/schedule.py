@@ -1,8 +1,8 @@
-"""What the schedule panel shows of a frame: how uneven its tiles are, and what each way to schedule would make of them.
+"""Computes what the schedule panel shows of a frame: how uneven its tiles are, and the speed of each schedule.
 
-Tile counts and a machine in, figures out: pure. `Analyst` does it beside the window, one frame at a time and with long
-rests, because it takes the interpreter's lock that the engine needs too. The model: kernels/schedule/rules.py and
-kernels/schedule/simulator.py; drawing: `schedule_plots.py`.
+Pure functions of tile counts and a machine. `Analyst` runs them on a thread next to the window, one frame at a time and
+with long rests, because they take Python's lock, which the engine needs too. The model is in kernels/schedule/rules.py
+and kernels/schedule/simulator.py; `schedule_plots.py` draws.
 """
 
 from __future__ import annotations
@@ -28,59 +28,59 @@ VARIANTS = {
     "lpt_binned": "longest first",
     "fixed": "16 heaviest in 16",
     "catgs": "CaT-GS",
-    "seed": "policy, k chunks",
-    "length": "policy, one length",
+    "seed": "model, k chunks",
+    "length": "model, one length",
 }
 EXPLAINED = {
-    "grid": "Whole tiles, row after row, as the 2023 rasteriser launches them.",
-    "lpt_binned": "Whole tiles, those with most splats first.",
-    "fixed": "The 16 tiles with most splats are split into 16 chunks of depth each; longest first.",
-    "catgs": "Tiles with more than twice the mean are split into chunks of the mean, after all others (Zhang et al. "
-    "2026).",
-    "seed": "A cost model chooses how many of the heaviest tiles are split, and each one's number of chunks k (Ryu and "
-    "Yoo 2026).",
-    "length": "The cost model chooses one length of chunks for all tiles that are split: the default. Where no tile "
-    "stands out, tiles stay whole and in the order of the grid.",
-}  # for tooltips; one sentence or two for each of VARIANTS
+    "grid": "Launches whole tiles row after row, like the 2023 rasteriser.",
+    "lpt_binned": "Launches whole tiles, those with most splats first.",
+    "fixed": "Splits each of the 16 heaviest tiles into 16 chunks of depth; launches the longest first.",
+    "catgs": "Splits tiles with more than twice the mean of splats into chunks of the mean, and launches them "
+    "last (Zhang et al. 2026).",
+    "seed": "Lets a cost model choose how many of the heaviest tiles to split, and the number of chunks k of each "
+    "(Ryu and Yoo 2026).",
+    "length": "Lets the cost model choose one length for all chunks (the default). If no tile stands out, "
+    "all tiles stay whole and in the order of the grid.",
+}  # tooltips: one or two sentences for each of VARIANTS
 HERE, THREADS, CUSTOM = "this device", "this machine's CPU", "custom"
 WHAT_IF = (HERE, *MACHINES, THREADS, CUSTOM)
 _COSTS = Calibration()
-# A GPU that is not here: six blocks of 256 threads are what registers of the blend kernel leave room for.
+# Assumed for a GPU that is not here: the blend kernel's registers leave room for six blocks of 256 threads.
 ASSUMED = BlendMachine(
     "a GPU",
     Machine(MACHINES["H200"].multiprocessors, 6, _COSTS.saturating_warps / 8),
     CostModel(_COSTS.chunk, _COSTS.tail, second_pass=_COSTS.second_walk, start=_COSTS.start),
 )
-REST = 19.0  # times what the last frame took: a twentieth of the time is spent here
+REST = 19.0  # times the duration of the last analysis, so that analyses take a twentieth of the time
 LEAST_REST = 0.3  # s
 
 
 @dataclass(frozen=True)
 class VariantFigures:
-    """One way to schedule a frame, by the model."""
+    """Holds the model's figures of one way to schedule a frame."""
 
     name: str
     makespan: float  # in splats of a block at full speed
-    activity: float  # share of the time in which a multiprocessor has work, mean over them
+    activity: float  # share of the time in which a multiprocessor has work, mean over all
     chunks: int
     split_tiles: int
 
 
 @dataclass(frozen=True, eq=False)
 class FrameFigures:
-    """All of it for one frame on one machine."""
+    """Holds all figures of one frame on one machine."""
 
     counts: Int32  # [Ty, Tx]
     on: BlendMachine
     even: Imbalance
     variants: tuple[VariantFigures, ...]
-    shown: str  # which of them the rest is about
+    shown: str  # name of the variant that `units`, `timeline` and `parts` describe
     units: Units
     timeline: SimulatedSchedule
     parts: Int64  # [T] chunks of each tile
 
     def of(self, name: str) -> VariantFigures:
-        """One of the variants."""
+        """Returns a variant by its name."""
         return next(v for v in self.variants if v.name == name)
 
 
@@ -89,7 +89,7 @@ def analyse(counts: Int32, on: BlendMachine, shown: str) -> FrameFigures:
     found: list[VariantFigures] = []
     kept: tuple[Units, SimulatedSchedule, Int64] | None = None
     for name in VARIANTS:
-        costs = replace(on.costs, second_pass=0.0) if name == "catgs" else on.costs  # as published: stops are inexact
+        costs = replace(on.costs, second_pass=0.0) if name == "catgs" else on.costs  # as published, with inexact stops
         units = variant(name, counts, on.machine, costs)
         timeline = simulate(units.work, on.machine)
         parts = np.bincount(units.tile, minlength=counts.size)
@@ -106,7 +106,7 @@ def analyse(counts: Int32, on: BlendMachine, shown: str) -> FrameFigures:
 
 
 def what_if(here: BlendMachine, choice: str, multiprocessors: int, blocks_each: int) -> BlendMachine:
-    """The machine of that name: a GPU is as this one but for its multiprocessors; where none is here, as assumed."""
+    """Returns the machine named `choice`: like this GPU, or an assumed one, but with other multiprocessors."""
     if choice == HERE:
         return here
     if choice == THREADS:
@@ -121,18 +121,18 @@ def what_if(here: BlendMachine, choice: str, multiprocessors: int, blocks_each: 
 
 
 def ratio_of(counts: Int32, machine: Machine) -> float:
-    """The heaviest tile over an even share, alone: cheap enough for every picture."""
+    """Returns the heaviest tile over an even share; cheap enough for every picture."""
     total = int(counts.sum(dtype=np.int64))
     return int(counts.max(initial=0)) * machine.workers / total if total else 0.0
 
 
 def ratio_text(ratio: float) -> str:
-    """For people: two digits after the point, more for a frame that fills a machine many times over."""
+    """Returns a ratio with two decimals, or two significant digits for a ratio below 0.1."""
     return f"{ratio:.2f}" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2g}"
 
 
 def machine_name(on: BlendMachine) -> str:
-    """For people: "132 SMs x 8 blocks", "2 threads"."""
+    """Returns "132 SMs x 8 blocks" or "2 threads"."""
     machine = on.machine
     if machine.blocks_each == 1:
         return counted(machine.multiprocessors, "thread")
@@ -145,8 +145,8 @@ def where(on: BlendMachine, choice: str) -> str:
     return f"On {name}, {machine_name(on)}, simulated"
 
 
-def scheduled_as(schedule: SchedulePolicy) -> str:
-    """The variant that comes nearest to what a policy does."""
+def variant_of(schedule: SchedulePolicy) -> str:
+    """Returns the variant nearest to a policy."""
     if schedule.chunk == "modelled":
         return schedule.cost_model
     if schedule.chunk != "off":
@@ -154,21 +154,21 @@ def scheduled_as(schedule: SchedulePolicy) -> str:
     return "grid" if schedule.sched == "grid" else "lpt_binned"
 
 
-def spoken_prediction(figures: FrameFigures) -> str:
-    """What the predicted Gantt comes to."""
+def prediction_text(figures: FrameFigures) -> str:
+    """Returns the caption of the simulated schedule's plot."""
     shown, timeline = figures.of(figures.shown), figures.timeline
     split = f", {counted(shown.split_tiles, 'tile')} in {counted(shown.chunks, 'chunk')}" if shown.chunks else ""
     if shown.name == "length" and (np.diff(figures.units.tile) == 1).all():
-        split = ", all tiles as they lie"
+        split = ", all tiles in grid order"
     bound = timeline.lower_bound / timeline.makespan if timeline.makespan else 1.0
     return (
         f"{VARIANTS[figures.shown].capitalize()} on {machine_name(figures.on)}: activity {shown.activity:.1%}{split}; "
-        f"no order of these units takes less than {bound:.0%} of it."
+        f"no order of these units takes less than {bound:.0%} of its time."
     )
 
 
-def spoken_recording(recorded: RecordedFrame) -> str:
-    """What the recorded Gantt comes to."""
+def recording_text(recorded: RecordedFrame) -> str:
+    """Returns the caption of the recorded schedule's plot."""
     recording = recorded.recording
     chunks = int((recording.parts > 1).sum())
     ratio = imbalance(recorded.counts, recorded.on.machine).ratio
@@ -180,19 +180,19 @@ def spoken_recording(recorded: RecordedFrame) -> str:
 
 
 def simulator_error(recorded: RecordedFrame) -> float | None:
-    """Makespan that the simulator makes of the splats listed, over the recorded one, less 1."""
+    """Returns simulated over recorded makespan, less 1; the simulator is given the splats listed."""
     return next((c.makespan_error for c in checks(recorded.recording, recorded.on.costs) if c.name == "listed"), None)
 
 
-def spoken_overhead(recorded: RecordedFrame) -> str:
-    """Returns what recording adds to blending; where other programs disturb the clock by more, nothing measurable."""
+def overhead_text(recorded: RecordedFrame) -> str:
+    """Returns a phrase for the time that recording adds to blending; other programs can make it unmeasurable."""
     if recorded.overhead <= 0:
         return "no measurable recording overhead"
     return f"recording overhead {recorded.overhead:.1%} of blending"
 
 
-def spoken_checks(recorded: RecordedFrame) -> str:
-    """Returns how far the simulator is from the recorded frame, and what recording costs."""
+def checks_text(recorded: RecordedFrame) -> str:
+    """Returns sentences about the simulator's error for the recorded frame, and about the time of recording."""
     found = {check.name: check for check in checks(recorded.recording, recorded.on.costs)}
     if not found:
         return ""
@@ -200,31 +200,32 @@ def spoken_checks(recorded: RecordedFrame) -> str:
     return (
         f"Simulator against this recording, on {recorded.on.name}: off by {real.makespan_error:+.1%} with each unit's "
         f"own time, by {listed.makespan_error:+.1%} (activity {100 * listed.activity_error:+.1f} points) with splats "
-        f"listed; {spoken_overhead(recorded)}. A place stands empty for {recorded.recording.hand_over / 1e3:.1f} µs "
-        "between two units."
+        f"listed; {overhead_text(recorded)}. The wait between two units is {recorded.recording.hand_over / 1e3:.1f} µs."
     )
 
 
 class Analyst:
-    """Runs `analyse` on a thread of its own; `ask` as often as you like, the newest question wins."""
+    """Runs `analyse` on its own thread; only the newest `ask` counts."""
 
     def __init__(self) -> None:
         self.newest: FrameFigures | None = None
-        self.seconds = 0.0  # that the newest took
+        self.seconds = 0.0  # duration of the newest analysis
         self._thread = ThreadPoolExecutor(1, "schedule")
         self._running: Future[FrameFigures] | None = None
-        self._asked: tuple[int, BlendMachine, str] | None = None  # what the newest or running one is about
+        self._asked: tuple[int, BlendMachine, str] | None = (
+            None  # key, machine and variant of the newest or running analysis
+        )
         self._began = self._rest_until = 0.0
 
     @property
     def resting(self) -> bool:
-        """True while nothing is being worked out."""
+        """True while no analysis runs."""
         return self._running is None
 
     def ask(self, key: int, counts: Int32, on: BlendMachine, shown: str) -> bool:
-        """Begins with a frame known by `key` unless it is known already or it is too early. True if a new one is done.
+        """Starts the analysis of a frame named `key` unless it is known or it is too early.
 
-        Raises what the analysis raised.
+        Returns True if a new analysis is done. Raises what the analysis raised.
         """
         now, is_new = time.perf_counter(), False
         if self._running is not None and self._running.done():
@@ -232,7 +233,7 @@ class Analyst:
             self.seconds = now - self._began
             self._rest_until = now + max(LEAST_REST, REST * self.seconds)
         wanted = key, on, shown
-        # What a person has chosen is not to wait.
+        # A choice of the user does not wait.
         is_due = now >= self._rest_until or (self._asked is not None and self._asked[1:] != wanted[1:])
         if self._running is None and wanted != self._asked and is_due:
             self._asked, self._began = wanted, now

@@ -1,7 +1,7 @@
-"""The schedule as pictures: who was busy when, and tiles by rank. Pure arrays, no GUI.
+"""Draws the schedule as images: which multiprocessor was busy when, and tiles by rank. Pure arrays, no GUI.
 
-Plates are what the panel shows, labels of its own beside them; sheets are plates with labels and a caption, for files.
-The figures: `schedule.py` and kernels/schedule/timeline.py.
+The panel shows the images and adds labels; sheets are images with labels and a caption, for files. The figures come
+from `schedule.py` and kernels/schedule/timeline.py.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from splatscope.kernels.wording import counted
 from splatscope.viewer.figures.overlays import FAINT, INK, PAPER, Rgba, sheet_font
 from splatscope.viewer.messages.view import BlendMachine
 
-GROUND, IDLE = (38, 42, 51), (92, 34, 38)  # waits for its next unit; has nothing more to do
+GROUND, IDLE = (38, 42, 51), (92, 34, 38)  # colours: between two units; after the last unit
 WHOLE, CHUNK, MARKED, SHARE = (84, 160, 255), (240, 184, 78), (255, 255, 255), (92, 201, 130)
-FAINTEST = 0.35  # of a colour, where one of many blocks of a multiprocessor is busy
-SHEET_SIZE = (1200, 640)  # px of a plate in a file
+FAINTEST = 0.35  # strength of a colour where one of many blocks of a multiprocessor is busy
+SHEET_SIZE = (1200, 640)  # px of an image in a file
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Units as a Gantt chart has them."""
+    """Holds the units of a Gantt chart."""
 
     machine: Machine
     start: Float64  # [U]
@@ -41,26 +41,26 @@ class Spans:
     is_chunk: NDArray[np.bool_]  # [U]
 
     @staticmethod
-    def recorded(recording: Recording) -> Spans:
-        """Of what happened."""
+    def of_recording(recording: Recording) -> Spans:
+        """Takes the units of a recording."""
         is_chunk = recording.parts > 1
         return Spans(
             recording.machine, recording.start, recording.end, recording.multiprocessor, recording.tile, is_chunk
         )
 
     @staticmethod
-    def predicted(timeline: SimulatedSchedule, tile: NDArray[np.int64], parts: NDArray[np.int64]) -> Spans:
-        """Of what a model says; `tile` [U], `parts` [T] chunks of each tile."""
+    def of_prediction(timeline: SimulatedSchedule, tile: NDArray[np.int64], parts: NDArray[np.int64]) -> Spans:
+        """Takes the units of a simulated schedule; `tile` [U], `parts` [T] chunks of each tile."""
         return Spans(timeline.machine, timeline.start, timeline.end, timeline.multiprocessor, tile, parts[tile] > 1)
 
     @property
     def makespan(self) -> float:
-        """When the last one ends."""
+        """End of the last unit."""
         return float(self.end.max(initial=0.0))
 
 
-def gantt_plate(spans: Spans, width: int, height: int, marked: int | None = None) -> Rgba:
-    """Multiprocessors from top to bottom, time from left to right; the brighter, the more of its blocks are busy.
+def gantt_image(spans: Spans, width: int, height: int, marked: int | None = None) -> Rgba:
+    """Draws multiprocessors from top to bottom, time from left to right; brighter means more busy blocks.
 
     Idle tails are dark red, chunks amber, units of the tile `marked` white. Several multiprocessors share a row of
     pixels where there are more of them than rows.
@@ -73,7 +73,7 @@ def gantt_plate(spans: Spans, width: int, height: int, marked: int | None = None
     )  # [rows, 1]
 
     def busy(chosen: Any) -> Float64:
-        """Blocks at work [rows, width], means over a pixel."""
+        """Returns the mean number of busy blocks in each pixel, [rows, width]."""
         return _coverage(row[chosen], scale * spans.start[chosen], scale * spans.end[chosen], rows, width)
 
     chunks, whole = busy(spans.is_chunk), busy(~spans.is_chunk)
@@ -96,7 +96,7 @@ def gantt_plate(spans: Spans, width: int, height: int, marked: int | None = None
 
 
 def _coverage(row: NDArray[np.int64], start: Float64, end: Float64, rows: int, width: int) -> Float64:
-    """How many intervals of a row lie over each pixel, mean over the pixel. [rows, width]"""
+    """Returns the mean number of a row's intervals over each pixel, [rows, width]."""
     steps = np.zeros((rows, width + 2))
     for edge, sign in ((start, 1.0), (end, -1.0)):
         pixel = np.clip(np.floor(edge), 0, width).astype(np.int64)
@@ -106,10 +106,10 @@ def _coverage(row: NDArray[np.int64], start: Float64, end: Float64, rows: int, w
     return np.clip(steps.cumsum(axis=1)[:, :width], 0.0, None)
 
 
-def ranked_plate(counts: Int32, parts: NDArray[np.int64], share: float, width: int, height: int) -> Rgba:
-    """Tiles from the heaviest to the lightest over splats, both logarithmic.
+def ranked_image(counts: Int32, parts: NDArray[np.int64], share: float, width: int, height: int) -> Rgba:
+    """Draws the splats of tiles from the heaviest to the lightest, both axes logarithmic.
 
-    Amber are tiles that are split, dark below them what each of their chunks has; green is an even share of a block.
+    Split tiles are amber, with the splats of each chunk in dark amber below; green is a block's even share.
     """
     order = np.argsort(-counts.ravel(), kind="stable")
     ranked, split = counts.ravel()[order], parts[order]
@@ -125,39 +125,39 @@ def ranked_plate(counts: Int32, parts: NDArray[np.int64], share: float, width: i
     color[(y >= level) & is_split] = CHUNK
     color[(y >= piece) & is_split] = tuple(0.55 * c for c in CHUNK)
     edge = np.flatnonzero(np.diff(is_split[0].astype(int)))
-    color[:, edge] = MARKED  # the cut
+    color[:, edge] = MARKED  # the boundary between split and whole tiles
     even = round(height * (1 - float(height_of(np.array(share), top))))
     color[np.clip(np.arange(even, even + max(1, height // 120)), 0, height - 1)] = SHARE
     return _opaque(color)
 
 
 def ranked_top(counts: Int32) -> float:
-    """Where the axis of splats ends: a power of ten."""
+    """Returns the end of the axis of splats, a power of ten."""
     return 10.0 ** max(1, math.ceil(math.log10(max(int(counts.max(initial=0)), 2))))
 
 
 def height_of(values: Any, top: float) -> Float64:
-    """Share of the way up the axis of splats, which begins at 1."""
+    """Returns the share of the way up the axis of splats, which begins at 1."""
     return np.clip(np.log10(np.maximum(values, 1e-9)) / math.log10(top), 0.0, 1.0)
 
 
 def rank_at(share: Any, tiles: int) -> Float64:
-    """The rank, from 1, at a share of the way along."""
+    """Returns the rank, from 1, at a share of the width."""
     return np.asarray(float(max(tiles, 1))) ** np.asarray(share)
 
 
 def place_of_rank(rank: float, tiles: int) -> float:
-    """Share of the way along of a rank from 1."""
+    """Returns the share of the width at a rank, from 1."""
     return math.log(max(rank, 1.0)) / math.log(tiles) if tiles > 1 else 0.0
 
 
 def powers(top: float) -> list[int]:
-    """1, 10, 100, ... up to `top`."""
+    """Returns 1, 10, 100, ... up to `top`."""
     return [10**k for k in range(int(math.log10(top) + 1e-9) + 1)]
 
 
 def short(value: float) -> str:
-    """1, 10, 100, 1k, 10k, 1M."""
+    """Returns a number as 1, 10, 100, 1k, 10k or 1M."""
     for size, letter in ((1_000_000, "M"), (1000, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"
@@ -174,7 +174,7 @@ def _opaque(color: Float64) -> Rgba:
 
 
 def gantt_sheet(recording: Recording, caption: str) -> Rgba:
-    """A recorded frame with axes, legend and figures."""
+    """Draws a recorded frame with axes, legend and figures."""
     timeline, (width, height) = recording.timeline, SHEET_SIZE
     ms = timeline.makespan / 1e6
     facts = (
@@ -185,12 +185,12 @@ def gantt_sheet(recording: Recording, caption: str) -> Rgba:
     y_labels = [(k / count, f"{recording.place} {k}") for k in range(0, count, max(1, -(-count // 12)))]
     x_labels = [(k / 8, f"{ms * k / 8:.3f}") for k in range(9)]
     legend = (("tile", WHOLE), ("chunk", CHUNK), ("idle tail", IDLE), ("waits", GROUND))
-    plate = gantt_plate(Spans.recorded(recording), width, height)
-    return _sheet(plate, "Who blended when, ms", facts, caption, x_labels, y_labels, legend)
+    image = gantt_image(Spans.of_recording(recording), width, height)
+    return _sheet(image, "Busy multiprocessors over time, ms", facts, caption, x_labels, y_labels, legend)
 
 
 def ranked_sheet(counts: Int32, on: BlendMachine, caption: str) -> Rgba:
-    """Tiles by rank under the policy of one chunk length, with axes, legend and figures."""
+    """Draws tiles by rank with axes, legend and figures; the cost model splits them by one chunk length."""
     width, height = SHEET_SIZE
     units = variant("length", counts, on.machine, on.costs)
     parts = np.bincount(units.tile, minlength=counts.size)
@@ -199,17 +199,17 @@ def ranked_sheet(counts: Int32, on: BlendMachine, caption: str) -> Rgba:
     facts = (
         f"{counted(counts.size, 'tile')}, {counted(total, 'splat')} listed, heaviest {int(counts.max(initial=0)):,}, "
         "even share of a "
-        f"block {share:,.0f}; the policy splits {split:,} into {counted(int(parts[parts > 1].sum()), 'chunk')}"
+        f"block {share:,.0f}; the model splits {split:,} into {counted(int(parts[parts > 1].sum()), 'chunk')}"
     )
     x_labels = [(place_of_rank(rank, counts.size), short(rank)) for rank in powers(counts.size)]
     y_labels = [(1 - float(height_of(value, top)), short(value)) for value in powers(top)]
     legend = (("whole", WHOLE), ("split", CHUNK), ("even share", SHARE), ("cut", MARKED))
-    plate = ranked_plate(counts, parts, share, width, height)
-    return _sheet(plate, "Splats of each tile by rank", facts, caption, x_labels, y_labels, legend)
+    image = ranked_image(counts, parts, share, width, height)
+    return _sheet(image, "Splats of each tile by rank", facts, caption, x_labels, y_labels, legend)
 
 
 def _sheet(
-    plate: Rgba,
+    image: Rgba,
     title: str,
     facts: str,
     caption: str,
@@ -217,15 +217,15 @@ def _sheet(
     y_labels: Sequence[tuple[float, str]],
     legend: Sequence[tuple[str, tuple[int, int, int]]],
 ) -> Rgba:
-    """A plate on dark paper; labels are at shares of its width, and of its height from the top."""
-    height, width = plate.shape[:2]
+    """Draws an image on a dark ground; labels are at shares of its width, and of its height from the top."""
+    height, width = image.shape[:2]
     font, small = sheet_font(20), sheet_font(16)
     left, top, right, bottom = 80, 74, 30, 66
     paper = Image.new("RGBA", (left + width + right, top + height + bottom), PAPER)
     draw = ImageDraw.Draw(paper)
     draw.text((left, 14), title, fill=INK, font=font)
     draw.text((left, 44), facts, fill=INK, font=small)
-    paper.paste(Image.fromarray(plate), (left, top))
+    paper.paste(Image.fromarray(image), (left, top))
     for share, text in x_labels:
         x = left + share * width
         draw.line([(x, top + height), (x, top + height + 5)], fill=FAINT)

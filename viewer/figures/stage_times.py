@@ -1,9 +1,9 @@
-"""Stage times of recent pictures or training steps: which of them count, and which figures they are enough for. No GUI.
+"""Collects stage times of recent pictures or training steps, and computes mean and 99th percentile. No GUI.
 
-Pictures of one view are counted apart from those of a moving one. The first after a change is a warm-up (buffers of
-another size, kernels that run for the first time): it is shown as such until the next one takes its place. While
-nothing changes nothing is drawn either, so a panel that shows figures asks for more pictures until there are enough:
-`wants_more`.
+- Pictures of a still view and of a moving view are not mixed.
+- The first picture after a change is a warm-up (buffers of another size, kernels that run for the first time). The next
+  picture replaces it.
+- Without changes the engine draws nothing, so a panel asks for more pictures until there are enough: `wants_more`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.wording import counted
 
-RECENT = 240  # pictures or training steps that figures are taken over, at most
+RECENT = 240  # pictures or training steps that the figures use, at most
 ENOUGH_FOR_MEAN, ENOUGH_FOR_P99 = 3, 20
-WANTED = 100  # pictures of a still view that are asked for, or as many as fit into DRAWING_MS, but at least LEAST
+WANTED = 100  # pictures of a still view to ask for, or as many as fit into DRAWING_MS, but at least LEAST
 DRAWING_MS, LEAST = 2000.0, 5
-SHARE = 0.5  # of the time, at most, that such pictures take: the machine is not to be busy with them alone
+SHARE = 0.5  # of the time that such pictures may take, so that the machine is not busy all the time
 
 
 @dataclass(frozen=True)
 class StageFigures:
-    """The times of one stage, ms; None for what there are too few pictures for."""
+    """Holds the times of one stage, ms; None if there are too few pictures."""
 
     newest: float
     mean: float | None
@@ -34,30 +34,30 @@ class StageFigures:
 
 
 class StageTimes:
-    """Takes in times, one picture or step after the other."""
+    """Takes the times of one picture or step after the other."""
 
     def __init__(self) -> None:
         self.stages: tuple[str, ...] = ()  # of the newest picture, in order
-        self.is_still = False  # figures are of one view
-        self.is_warm_up = False  # the one picture there is does not count
+        self.is_still = False  # all times are of one view
+        self.is_warm_up = False  # the only picture does not count
         self._recent: deque[list[float]] = deque(maxlen=RECENT)
-        self._before: tuple[object, object] | None = None  # setting and view of the newest
+        self._before: tuple[object, object] | None = None  # setting and view of the newest picture
 
     def __len__(self) -> int:
-        """How many count."""
+        """Returns the number of pictures that count."""
         return 0 if self.is_warm_up else len(self._recent)
 
     def forget(self) -> None:
-        """Begins again, as for another scene."""
+        """Drops all times, as for another scene."""
         self._recent.clear()
         self._before = None
 
     def add(self, stage_ms: Mapping[str, float], setting: object = None, view: object = None) -> None:
-        """Takes in the stages of one picture, in order, and what it was drawn with; steps have neither.
+        """Adds the stages of one picture, in order, and its setting and view; training steps have neither.
 
-        Another setting, or other stages, begin again; so does a view that comes to rest or leaves.
+        Earlier times are dropped when the setting or the stages change, and when a view stops or starts to move.
         """
-        if not stage_ms:  # times are not known yet
+        if not stage_ms:  # the times are not known yet
             return
         before, self._before = self._before, (setting, view)
         is_first = before is None or before[0] != setting or self.stages != tuple(stage_ms)
@@ -70,17 +70,16 @@ class StageTimes:
 
     @property
     def table(self) -> NDArray[np.float64]:
-        """The times there are, [pictures, stages] ms."""
+        """All times, [pictures, stages] ms."""
         return np.array(self._recent, dtype=np.float64).reshape(len(self._recent), len(self.stages))
 
     def wants_more(self, seconds: float, picture_ms: float) -> bool:
-        """Returns True if another picture of the view should be drawn, `seconds` after the newest one, which took
-        `picture_ms`."""
+        """Returns True if the view should be drawn again `seconds` after a picture that took `picture_ms`."""
         is_enough = len(self) >= WANTED or (len(self) >= LEAST and float(self.table.sum()) >= DRAWING_MS)
         return not is_enough and 1e3 * seconds >= picture_ms * (1.0 / SHARE - 1.0)
 
     def in_words(self, one: str) -> str:
-        """Returns how many pictures figures are of: "24 frames, this view"; `one` is a picture's name."""
+        """Returns the number of pictures behind the figures: "24 frames, this view"; `one` is a picture's name."""
         if self.is_warm_up:
             return f"1 {one}, a warm-up"
         number = f"last {RECENT} {one}s" if len(self) == RECENT else counted(len(self), one)
@@ -91,14 +90,14 @@ class StageTimes:
 
 
 def figures(times: NDArray[np.float64]) -> StageFigures:
-    """Returns the figures of one time or more, ms."""
+    """Returns the figures of one or more times, ms."""
     mean = float(times.mean()) if len(times) >= ENOUGH_FOR_MEAN else None
     p99 = float(np.percentile(times, 99)) if len(times) >= ENOUGH_FOR_P99 else None
     return StageFigures(float(times[-1]), mean, p99)
 
 
 def figure(ms: float | None) -> str:
-    """Returns up to five digits, right-aligned; a dash for no time."""
+    """Returns a time with up to five digits, right-aligned; a dash for no time."""
     if ms is None:
         return f"{'–':>6}"
     digits = 3 if ms < 9.9995 else 2 if ms < 99.995 else 1

@@ -1,4 +1,4 @@
-"""Figures that the window shows, as CSV files."""
+"""Writes figures that the window shows as CSV files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splatscope.viewer.messages.view import NamedCamera, ViewFigures
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
-    """A CSV with a heading, written whole or not at all; returns its path. Raises InputError if it cannot be."""
+    """Writes a CSV with a heading, whole or not at all; returns its path. Raises InputError if that fails."""
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -25,8 +25,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def curve_rows(training: TrainingStatus) -> tuple[tuple[str, ...], list[list[object]]]:
-    """(columns, rows): every curve of a run by iteration, empty where one has no point. Curves of a long run hold the
-    means of neighbouring iterations."""
+    """Returns (columns, rows): all curves of a run by iteration, empty where a curve has no point. Curves of a long run
+    hold the means of neighbouring iterations."""
     curves: dict[str, Curve] = {
         "loss": training.loss_curve,
         training.psnr_label.replace(" ", "_"): training.psnr_curve,
@@ -41,7 +41,7 @@ def curve_rows(training: TrainingStatus) -> tuple[tuple[str, ...], list[list[obj
 def view_rows(
     figures: Iterable[ViewFigures], cameras: Sequence[NamedCamera]
 ) -> tuple[tuple[str, ...], list[list[object]]]:
-    """(columns, rows): what each view costs and how well it fits."""
+    """Returns (columns, rows): the time of each view, and how well it fits its photograph."""
     columns = ("view", "held_out", "width", "height", "ms", "instances", "psnr")
     rows: list[list[object]] = []
     for view in figures:

@@ -1,4 +1,4 @@
-"""The tile under the mouse: which one, where it lies on the screen, what is known of it. Pure, no GUI."""
+"""Finds the tile under the mouse, its place on the screen and its figures. Pure, no GUI."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.schedule.timeline import Recording
 from splatscope.kernels.wording import counted
+from splatscope.viewer.figures.placement import Box
 from splatscope.viewer.messages.view import Picture, RecordedFrame
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom in px of the viewport
 Tile = tuple[int, int]  # row, column
 
 
 def tile_at(picture: Picture, box: Box, at: tuple[float, float]) -> Tile | None:
-    """The tile of a picture shown in `box` that a place of the viewport lies in; None beside the picture."""
+    """Returns the tile at a place of the viewport, for a picture shown in `box`; None outside the picture."""
     height, width = picture.rgba.shape[:2]
     u, v = (at[0] - box[0]) / (box[2] - box[0]), (at[1] - box[1]) / (box[3] - box[1])
     if not (0 <= u < 1 and 0 <= v < 1):
@@ -25,7 +25,7 @@ def tile_at(picture: Picture, box: Box, at: tuple[float, float]) -> Tile | None:
 
 
 def tile_box(picture: Picture, box: Box, tile: Tile) -> Box:
-    """Where a tile lies in the viewport."""
+    """Returns the box of a tile in the viewport."""
     height, width = picture.rgba.shape[:2]
     x, y = (box[2] - box[0]) / width, (box[3] - box[1]) / height
     top, left = (TILE * k for k in tile)
@@ -34,7 +34,7 @@ def tile_box(picture: Picture, box: Box, tile: Tile) -> Box:
 
 
 def tile_rows(picture: Picture, recorded: RecordedFrame | None, tile: Tile) -> list[tuple[str, str]]:
-    """Names and values for people: of the picture's own recording, else of the recorded frame if it is of this view."""
+    """Returns names and values of a tile, from the picture's own recording, else from a recorded frame of this view."""
     row, column = tile
     listed = int(picture.frame.tile_counts[tile])
     rows = [(f"tile {column}, {row}", counted(listed, "splat"))]
@@ -45,7 +45,7 @@ def tile_rows(picture: Picture, recorded: RecordedFrame | None, tile: Tile) -> l
 
 
 def recorded_rows(recording: Recording, tile: int) -> list[tuple[str, str]]:
-    """What a recording says of one tile."""
+    """Returns names and values of a recorded tile."""
     units = np.flatnonzero(recording.tile == tile)
     if not units.size:
         return []

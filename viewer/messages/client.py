@@ -9,7 +9,7 @@ from splatscope.viewer.messages.view import EngineStatus, Picture, ViewRequest
 
 
 class EngineClient(Protocol):
-    """The window's side of the engine. Every call returns at once."""
+    """Connects the window to the engine. Every call but `wait_for_news` returns at once."""
 
     def request_view(self, request: ViewRequest) -> None:
         """Replaces the wanted picture."""
@@ -20,13 +20,13 @@ class EngineClient(Protocol):
         ...
 
     def picture(self) -> Picture | None:
-        """The newest finished picture."""
+        """Returns the newest finished picture; None before the first."""
         ...
 
     def status(self) -> EngineStatus:
-        """The newest snapshot."""
+        """Returns the newest snapshot."""
         ...
 
     def wait_for_news(self, seconds: float) -> None:
-        """Sleeps until something new is there, at most that long."""
+        """Sleeps until there is a new picture or status, for `seconds` at most."""
         ...

@@ -14,74 +14,74 @@ from splatscope.viewer.messages.view import ViewRequest
 
 @dataclass(frozen=True)
 class OpenScene:
-    """Open a PLY, a model folder or a dataset; what is open stays if this fails."""
+    """Opens a PLY, a model folder or a dataset; the open scene stays if this fails."""
 
     path: Path
     then_train: bool = False  # start training if it could be opened
-    activated: Activated = "auto"  # values that a splat file holds without logarithm and logit
+    activated: Activated = "auto"  # which values a splat file holds without logarithm and logit
 
 
 @dataclass(frozen=True)
 class StopSearch:
-    """Stop looking for cameras; what is done is kept."""
+    """Stops the search for cameras, and keeps its work."""
 
 
 @dataclass(frozen=True)
 class StartTraining:
-    """Start or resume training."""
+    """Starts or resumes training."""
 
     until: int | None = None  # pause after this iteration; one past the end makes the run longer
 
 
 @dataclass(frozen=True)
 class PauseTraining:
-    """Stop after the step in flight; everything is kept."""
+    """Pauses after the present step, and keeps everything."""
 
 
 @dataclass(frozen=True)
 class StepTraining:
-    """One iteration, then pause."""
+    """Runs one iteration, then pauses."""
 
 
 @dataclass(frozen=True)
 class StopTraining:
-    """Save the run and stop; `StartTraining` resumes it."""
+    """Saves and stops the run; `StartTraining` resumes it."""
 
-    save: bool = True  # False: what came after the newest checkpoint is to be lost
+    save: bool = True  # False: iterations after the newest checkpoint are lost
 
 
 @dataclass(frozen=True)
 class ScoreNow:
-    """Score the run's tested views after the iteration it is at, whether or not it is running."""
+    """Scores the tested views after the present iteration, whether or not the run is running."""
 
 
 @dataclass(frozen=True)
 class ResetTraining:
-    """Start the run over; its files stay on disk."""
+    """Starts the run over; its files stay on disk."""
 
 
 @dataclass(frozen=True)
 class GoBack:
-    """Return to the newest checkpoint, or to the run's beginning if there is none."""
+    """Returns to the newest checkpoint, or to the run's beginning if there is none."""
 
 
 @dataclass(frozen=True)
 class SetRecipe:
-    """Follow another recipe, if no run has begun."""
+    """Sets another recipe, if no run has begun."""
 
-    preset: str = ""  # preset to take first; "": the values as they are set
-    changes: tuple[tuple[str, str], ...] = ()  # setting and value as text
-    out: str | None = None  # folder; None leaves it
+    preset: str = ""  # preset to take before the changes; "": the present values
+    changes: tuple[tuple[str, str], ...] = ()  # (setting, value) as text
+    out: str | None = None  # folder; None leaves it unchanged
 
 
 @dataclass(frozen=True)
 class ForeseeTime:
-    """Measure how long the run would take, if none has begun; the answer joins `EngineStatus.checkup`."""
+    """Estimates the time of the run, if none has begun; the answer comes in `EngineStatus.checkup`."""
 
 
 @dataclass(frozen=True)
 class SetViewShare:
-    """How much of the time pictures of a still view may take while training, and how many a second there may be."""
+    """Limits pictures during training: the share of the time for a still view, and the pictures a second."""
 
     share: float
     rate: float = 30.0
@@ -89,26 +89,26 @@ class SetViewShare:
 
 @dataclass(frozen=True)
 class SurveyViews:
-    """Draw every known camera's view a few times, with these settings, and tell what it costs; training waits."""
+    """Draws every camera's view a few times with the request's settings to measure its time; training waits."""
 
     request: ViewRequest
 
 
 @dataclass(frozen=True)
 class LoadThumbnails:
-    """These small photographs are looked at."""
+    """Loads the small photographs of these cameras."""
 
     indices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class DrawAgain:
-    """Draw the wanted view once more though nothing has changed, so that its stage times become statistics."""
+    """Draws the wanted view once more without a change, to collect its stage times."""
 
 
 @dataclass(frozen=True)
 class SaveScreenshot:
-    """Render `request` at its own size and write PNG; with an overlay also its legend and NPY counts."""
+    """Renders `request` at its own size and writes a PNG; with an overlay also its legend and NPY values."""
 
     request: ViewRequest
     folder: Path
@@ -116,14 +116,14 @@ class SaveScreenshot:
 
 @dataclass(frozen=True)
 class SavePly:
-    """Write the splats as they are now."""
+    """Writes the present splats."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Measure `request` under its own policy and under another one; training waits until it is done."""
+    """Measures `request` under its own policy and under `before`; training waits until this is done."""
 
     request: ViewRequest
     before: Policy
@@ -133,14 +133,14 @@ class Compare:
 
 @dataclass(frozen=True)
 class SaveComparison:
-    """Write the newest comparison, with every single time, as JSON."""
+    """Writes the newest comparison, with every single time, as JSON."""
 
     folder: Path
 
 
 @dataclass(frozen=True)
 class RecordTrace:
-    """Draw without a rest for a while and write what ran when, for chrome://tracing or Perfetto."""
+    """Draws without a rest for a while and writes what ran when, for chrome://tracing or Perfetto."""
 
     folder: Path
     seconds: float = 1.0
@@ -148,14 +148,14 @@ class RecordTrace:
 
 @dataclass(frozen=True)
 class RecordFrame:
-    """Draw `request` with schedule.record on, and keep what ran when until the next one."""
+    """Draws `request` with schedule.record on, and keeps the recording until the next one."""
 
     request: ViewRequest
 
 
 @dataclass(frozen=True)
 class SaveRecordedFrame:
-    """Write the newest recorded frame: a Chrome trace, CSV of units, figures as JSON and pictures."""
+    """Writes the newest recorded frame: a Chrome trace, CSV of units, figures as JSON and pictures."""
 
     folder: Path
 

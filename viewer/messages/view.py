@@ -1,7 +1,8 @@
-"""What the window and the engine say to each other. No GUI import, no model: values only.
+"""Lists the values that the window shows: the engine's pictures and status, and the request for a picture.
 
-The window sends the newest `ViewRequest` (a mailbox: older ones are dropped) and queued commands; it
-polls `EngineStatus` and the newest `Picture`. Everything is immutable, so nothing is locked while read.
+The window sends the newest `ViewRequest` (older ones are dropped) and the commands of `commands.py`. It polls
+`EngineStatus` and the newest `Picture`. All values are immutable, so that no lock is held while they are read. No GUI,
+no model.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ SettingValue = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class PhotographWish:
-    """The photograph that a picture is to be compared with."""
+    """Asks for a photograph to compare a picture with."""
 
     index: int  # of SceneInfo.cameras
-    error_top: float | None = None  # an error map is wanted, whose colours end at this difference (of 1)
+    error_top: float | None = None  # asks for an error map whose colours end at this difference, of 1
 
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """What the viewport wants to see; equal requests need no new picture."""
+    """Asks for a picture; equal requests need no new picture."""
 
     camera: Camera
     settings: RenderSettings = RenderSettings()
@@ -44,39 +45,39 @@ class ViewRequest:
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
     scale: HeatScale = LINEAR  # of the heatmap
-    photograph: PhotographWish | None = None  # of a camera the view stands at
+    photograph: PhotographWish | None = None  # of the camera that the view is at
 
 
 @dataclass(frozen=True, eq=False)
 class PhotographShown:
-    """A photograph on the pixels of a picture; nothing but `note` until it is read."""
+    """Holds a photograph on the pixels of a picture; only `note` until it is read."""
 
     index: int
     left: int = 0  # px of the picture
     top: int = 0
     rgba: NDArray[np.uint8] | None = None  # [h, w, 4] C-contiguous, alpha 255
-    errors: NDArray[np.uint8] | None = None  # [h, w, 4], the error map if it was wished for
-    psnr: float | None = None  # dB between the picture and the photograph, at the smaller one's size
-    size: tuple[int, int] = (0, 0)  # width and height of that, px
-    note: str = ""  # what keeps it from being shown
+    errors: NDArray[np.uint8] | None = None  # [h, w, 4], the error map if asked for
+    psnr: float | None = None  # dB between picture and photograph, at the smaller of their sizes
+    size: tuple[int, int] = (0, 0)  # width and height of that size, px
+    note: str = ""  # why it cannot be shown
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A finished picture, ready to upload."""
+    """Holds a finished picture, ready to upload."""
 
     rgba: NDArray[np.uint8]  # [H, W, 4] C-contiguous, alpha 255, overlay already blended in
     frame: Frame
     request: ViewRequest
     serial: int  # grows by one with every picture
-    render_ms: float  # that it took: the processor's time or the GPU's, whichever is longer, as the two overlap
-    photograph: PhotographShown | None = None  # if one was wished for
-    latency_ms: float = 0.0  # from its beginning until it was there, behind the steps that were queued before it
+    render_ms: float  # the CPU's or the GPU's time, whichever is longer, because they overlap
+    photograph: PhotographShown | None = None  # if asked for
+    latency_ms: float = 0.0  # from its start to its end, including the steps queued before it
 
 
 @dataclass(frozen=True)
 class NamedCamera:
-    """A training or test view the user can jump to."""
+    """Names the camera of a training or test photograph."""
 
     name: str
     camera: Camera
@@ -85,7 +86,7 @@ class NamedCamera:
 
 @dataclass(frozen=True, eq=False)
 class SceneInfo:
-    """What the scene panel and the navigation need to know of the open scene."""
+    """Describes the open scene for the scene panel and the navigation."""
 
     path: Path
     kind: Literal["splats", "model", "dataset"]
@@ -93,68 +94,70 @@ class SceneInfo:
     low: tuple[float, float, float]  # least corner of the box that holds nearly all positions
     high: tuple[float, float, float]  # greatest corner
     up: tuple[float, float, float]  # guessed up axis in world coordinates, unit length
-    extent: float  # world units; speeds scale with it
+    extent: float  # size in world units; speeds scale with it
     cameras: tuple[NamedCamera, ...] = ()
-    background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what the scene was or will be trained over
-    filter: Filter = "plain"  # project.filter that it looks right under
-    iteration: int | None = None  # of the run that made the splats, if the file's place tells
+    background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # RGB that the scene was or will be trained over
+    filter: Filter = "plain"  # the project.filter that the scene was trained with
+    iteration: int | None = None  # of the run that made the splats, if the file's path tells
     warnings: tuple[str, ...] = ()
-    generation: int = 0  # grows with every opened scene, so the window knows to go home
+    generation: int = 0  # grows with every opened scene
 
 
 @dataclass(frozen=True)
 class SearchStatus:
-    """Cameras for a bare folder of photographs are being found; it opens when they are."""
+    """Describes the search for the cameras of a folder of photographs; the folder opens at its end."""
 
     folder: Path
     text: str  # "Matching: 45 of 190 pairs"
-    share: float  # of this stage that is done
+    share: float  # done of this stage, in [0, 1]
 
 
 @dataclass(frozen=True)
 class ViewFigures:
-    """What the view of a photograph costs and how well it fits."""
+    """Holds the time of a photograph's view, and how well it fits."""
 
     index: int  # of SceneInfo.cameras
-    ms: float  # of a picture, the median of a few
+    ms: float  # median of a few pictures
     instances: int
-    size: tuple[int, int] = (0, 0)  # px it was drawn at
+    size: tuple[int, int] = (0, 0)  # width and height, px
     psnr: float | None = None  # dB
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One value of a recipe, as a form shows it."""
+    """Describes one value of a recipe for the form."""
 
     name: str  # "densify.max_splats", as in settings.json
     kind: Literal["switch", "choice", "whole", "number", "list", "text"]  # list: numbers with commas between them
     value: SettingValue
     choices: tuple[str, ...] = ()
     help: str = ""
-    label: str = ""  # its name for people
-    group: str = ""  # the heading it stands under
+    label: str = ""  # the name in the form
+    group: str = ""  # the heading above it
     rank: Literal["main", "often", "rest"] = "rest"  # main: always in sight; often: one click away
     usual: SettingValue = None  # value in the nearest preset
-    empty: str | None = None  # what an empty field means, as `SetRecipe` takes it; None: nothing a run can use
+    empty: str | None = None  # the value of an empty field, as `SetRecipe` takes it; None: not allowed
     hint: str = ""  # shown in the empty field, or to the right of a switch
-    counts: bool = True  # False: nothing reads it, as those of another strategy
+    counts: bool = True  # False: nothing reads the value, as with another strategy's
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the next run will follow; it can be changed until the run begins."""
+    """Describes the settings of the next run, until the run begins."""
 
-    preset: str  # "" if it is none of them any more
+    preset: str  # "" if the values match no preset
     presets: tuple[str, ...]
     settings: tuple[Setting, ...]
-    out: str  # folder, "" for one named after capture and date
-    base: str = ""  # the preset that it is nearest to
-    refused: tuple[tuple[str, ...], str] | None = None  # what the newest change named ("out": the folder), and why not
+    out: str  # folder; "": named after capture and date
+    base: str = ""  # the nearest preset
+    refused: tuple[tuple[str, ...], str] | None = (
+        None  # names in the newest change ("out": the folder), and why it was refused
+    )
 
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage costs under two policies on the same frame: medians, and how sure their difference is."""
+    """Holds a stage's median times under two policies, and the interval of their difference."""
 
     stage: str  # "" for the whole picture
     before_ms: float
@@ -164,38 +167,38 @@ class StageChange:
 
     @property
     def change_ms(self) -> float:
-        """The difference of the two medians."""
+        """Difference of the two medians."""
         return self.after_ms - self.before_ms
 
     @property
     def ratio(self) -> float | None:
-        """The second median over the first; None for a stage that only the second policy has."""
+        """Second median over the first; None for a stage that only the second policy has."""
         return self.after_ms / self.before_ms if self.before_ms else None
 
     @property
     def is_noise(self) -> bool:
-        """True if the interval of the change has 0 in it."""
+        """True if the interval of the change includes 0."""
         return self.low_ms <= 0.0 <= self.high_ms
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two policies measured on the very same frame, taking turns; grows while it is being measured."""
+    """Holds a measurement of two policies in turns on the same frame; grows while it runs."""
 
     before: str  # names of the policies
     after: str
     pairs: int  # asked for
     done: int = 0
     stages: tuple[StageChange, ...] = ()  # in order, the whole picture last
-    max_difference: float | None = None  # of the pictures, channel by channel; 0 if they are the same bit for bit
+    max_difference: float | None = None  # between the pictures' channels; 0 if they are identical
     psnr: float | None = None  # dB, of peak 1
     waiting: tuple[str, ...] = ()  # stages that are being compiled
-    problem: str = ""  # why it was given up
+    problem: str = ""  # why the measurement ended early
 
 
 @dataclass(frozen=True)
 class BlendMachine:
-    """What blends tiles, as a scheduler sees it, and what units of work cost there."""
+    """Describes the device that blends tiles for a scheduler: its machine and the cost of work."""
 
     name: str
     machine: Machine
@@ -204,52 +207,52 @@ class BlendMachine:
 
 @dataclass(frozen=True, eq=False)
 class RecordedFrame:
-    """A frame whose units wrote down when they ran, and what that cost."""
+    """Holds a recorded frame: when its units ran, and the time that recording took."""
 
     recording: Recording
     counts: NDArray[np.int32]  # [Ty, Tx] splats listed
     request: ViewRequest
     on: BlendMachine
-    blend_ms: float  # the shortest blend stage while recording
-    plain_ms: float  # and while not, taking turns; 0 if it has no times
+    blend_ms: float  # shortest blend stage with recording
+    plain_ms: float  # shortest blend stage without, measured in turns; 0 if unknown
 
     @property
     def overhead(self) -> float:
-        """What recording adds, as a share of the blend stage."""
+        """Time that recording adds, as a share of the blend stage."""
         return self.blend_ms / self.plain_ms - 1 if self.plain_ms else 0.0
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One message for the user; `level` decides its colour and whether it pops up."""
+    """Holds one message for the user; `level` decides its colour, and whether it appears over the picture."""
 
     level: Literal["info", "warning", "error"]
     text: str
     serial: int
-    about: str = ""  # of an error: what went wrong, as `EngineStatus.done` names it
+    about: str = ""  # of an error: the action that failed, as `EngineStatus.done` names it
 
 
 @dataclass(frozen=True, eq=False)
 class EngineStatus:
-    """One consistent snapshot of everything but the picture."""
+    """Holds one consistent snapshot of everything but the picture."""
 
     scene: SceneInfo | None = None
     splat_count: int = 0
     training: TrainingStatus = TrainingStatus()
     busy: str = ""  # "compiling…", "opening garden.ply…"; empty when idle
-    search: SearchStatus | None = None  # while cameras are being found
+    search: SearchStatus | None = None  # while cameras are searched
     log: tuple[LogLine, ...] = ()  # the last few hundred lines
-    done: Mapping[str, int] = field(default_factory=dict)  # serial of the newest line when a thing last went well
+    done: Mapping[str, int] = field(default_factory=dict)  # action -> serial of the newest line when it last succeeded
     backend: str = "cpu"
     device: str = ""  # "2 threads" or the GPU's name
-    policy: Policy = Policy()  # that pictures are made with; the wanted one once it is compiled
-    compiling: tuple[str, ...] = ()  # stages the wanted policy waits for, of pictures and of running training
+    policy: Policy = Policy()  # of the pictures; the wanted policy once it is compiled
+    compiling: tuple[str, ...] = ()  # stages that the wanted policy waits for, of pictures and training
     refused: Policy | None = None  # the wanted policy, if it cannot be used
-    comparison: Comparison | None = None  # the newest
-    recording: bool = False  # a trace
+    comparison: Comparison | None = None  # the newest measurement
+    recording: bool = False  # True while a trace is recorded
     blending: BlendMachine | None = None  # known once a picture has been drawn
-    recorded: RecordedFrame | None = None  # the newest, until another scene is opened
-    views: tuple[ViewFigures, ...] = ()  # those measured so far
-    recipe: Recipe | None = None  # while a run can still be set up
-    checkup: tuple[Finding, ...] = ()  # of an open capture, as `splatscope doctor` prints it
+    recorded: RecordedFrame | None = None  # the newest recorded frame of this scene
+    views: tuple[ViewFigures, ...] = ()  # the views measured so far
+    recipe: Recipe | None = None  # until the run begins
+    checkup: tuple[Finding, ...] = ()  # what `splatscope doctor` finds in the open capture
     thumbnails: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)  # [h, w, 3] by camera

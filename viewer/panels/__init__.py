@@ -1,1 +1,1 @@
-"""One panel a file; `window.py` lists them."""
+"""Holds the panels of the dock, one in a file; `window.py` lists them."""

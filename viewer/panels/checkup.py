@@ -1,4 +1,4 @@
-"""The findings of `splatscope doctor` for an open capture: all of them under Scene, the warnings near Start."""
+"""Shows the findings of `splatscope doctor` for an open capture: all under Scene, the warnings near Start."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import dearpygui.dearpygui as dpg
 from splatscope.assets.checks.checkup import Finding
 from splatscope.kernels.wording import counted
 from splatscope.viewer.drawing.style import BODY, INDENT, SCROLLBAR, inside
-from splatscope.viewer.drawing.widgets import Ui, button, wrapped, write
+from splatscope.viewer.drawing.widgets import Ui, button, wrap_text, write
 from splatscope.viewer.messages import commands
 from splatscope.viewer.palette import DIM, WARN
 
 MOST = 3  # warnings shown near Start
 TOPIC_WIDTH = 88  # points
-TIME = "time"  # the topic of the finding that says how long a run takes
+TIME = "time"  # topic of the finding about the time of a run
 
 
 class CheckupNote:
-    """The warnings near Start, and how long the run would take once that was asked. Belongs to the training panel."""
+    """Shows the warnings near Start, and the estimated time of the run on request. A part of the training panel."""
 
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
         self._shown: tuple[tuple[Finding, ...], bool] = (), False
         with inside(dpg.add_group(show=False)) as self._whole:
             self._odd = dpg.add_text("", color=WARN)
-            # The button and the answer that replaces it share a place of fixed height.
+            # The answer replaces the button in a place of fixed height.
             with inside(dpg.add_child_window(height=2 * ui.style.px(BODY), border=False)) as self._answer:
                 self._time = dpg.add_text("")
-                tip = "Takes a few steps on a few photographs to estimate the time of the whole run"
-                self._ask = button(ui.style, "How long will it take?", self._foresee, 176, tip=tip)
+                tip = "Estimates the time of the whole run from a few steps on a few photographs"
+                self._ask = button(ui.style, "Estimate run time", self._foresee, 176, tip=tip)
 
     def _foresee(self) -> None:
-        self._ui.session.client.send(commands.ForeseeTime())
+        self._ui.session.engine.send(commands.ForeseeTime())
         self._show_time("Taking a few steps…")
 
     def _show_time(self, text: str) -> None:
@@ -40,7 +40,7 @@ class CheckupNote:
         dpg.configure_item(self._ask, show=not text)
 
     def show(self, findings: tuple[Finding, ...], begun: bool) -> None:
-        """Shows the newest findings. A run that has `begun` is not asked how long the whole of it takes."""
+        """Shows the newest findings. Once the run has `begun`, there is no estimate of its time."""
         if findings is self._shown[0] and begun == self._shown[1]:
             return
         self._shown = findings, begun
@@ -55,7 +55,7 @@ class CheckupNote:
 
 
 class CheckupPage:
-    """All findings of `splatscope doctor` for an open capture, folded."""
+    """Shows all findings of `splatscope doctor` for an open capture, in a fold."""
 
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
@@ -75,7 +75,7 @@ class CheckupPage:
         with inside(self._page):
             for finding in odd:
                 text = f"{finding.text} {finding.advice}".strip()
-                dpg.add_text(wrapped(text, room, self._ui.style.body), color=WARN)
+                dpg.add_text(wrap_text(text, room, self._ui.style.body), color=WARN)
             facts = [finding for finding in findings if not finding.is_odd]
             with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp)) as table:
                 dpg.bind_item_theme(table, self._ui.style.facts)
@@ -84,4 +84,4 @@ class CheckupPage:
                 for fact in facts:
                     with inside(dpg.add_table_row()):
                         dpg.add_text(fact.topic, color=DIM)
-                        dpg.add_text(wrapped(fact.text, room - px(TOPIC_WIDTH + 12), self._ui.style.body))
+                        dpg.add_text(wrap_text(fact.text, room - px(TOPIC_WIDTH + 12), self._ui.style.body))

@@ -1,4 +1,4 @@
-"""How far a measurement of two settings is, and what it found stage by stage: the result in the stages panel."""
+"""Shows a measurement of two settings in the stages panel: its progress, and the result stage by stage."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from splatscope.viewer.messages.view import Comparison, StageChange
 from splatscope.viewer.palette import BAD, DIM, GOOD, TEXT, Color
 
 COLUMN_WIDTH = 54  # points
-LONGEST = 7  # letters of a name above its column; a longer one is called what it is to the other
+LONGEST = 7  # letters of a name above its column; a longer name is replaced by "other" or "current"
 BAR_HEIGHT = 20
 MEANING = (
-    "Times are medians. The ratio is that of the two medians, below 1 if the current setting is faster. Below it is "
-    "the difference of the medians with its 95% interval, found by drawing the pairs again at random. A change whose "
-    "interval has 0 in it is within noise."
+    "The times are medians. A ratio below 1 means that the current setting is faster. The line below each stage gives "
+    "the difference of the medians and its 95% interval, from resampling the pairs. If the interval includes 0, the "
+    "change is within noise."
 )
 
 
 class ComparisonTable:
-    """Two lines a stage: both times and their ratio, then the change and how sure it is."""
+    """Shows two lines a stage: both times and their ratio, then the change and its interval."""
 
     def __init__(self, style: Style) -> None:
         self._style = style
@@ -37,10 +37,10 @@ class ComparisonTable:
             dpg.bind_item_font(self._words, style.small)
             with inside(dpg.add_group()):
                 self._progress = dpg.add_progress_bar(width=-1, height=style.px(BAR_HEIGHT))
-            self._bar_place = dpg.add_spacer(height=style.px(BAR_HEIGHT), show=False)  # what is below stays there
+            self._bar_place = dpg.add_spacer(height=style.px(BAR_HEIGHT), show=False)  # keeps the items below in place
 
     def show(self, result: Comparison | None) -> None:
-        """Shows the newest state of a measurement."""
+        """Shows the newest state of a measurement, or nothing."""
         dpg.configure_item(self._whole, show=result is not None)
         if result is None:
             return
@@ -71,7 +71,7 @@ class ComparisonTable:
             dpg.bind_item_font(dpg.add_text(change_in_words(change), color=color_of(change)), self._style.small)
 
     def _add_row(self, name: str, numbers: list[str], colors: list[Color], color: Color) -> Item:
-        """A table of one row, so that the line below it may be as long as the panel is wide."""
+        """Adds a table of one row, so that the line below it can use the whole width."""
         style = self._style
         with inside(dpg.add_table(header_row=False, policy=dpg.mvTable_SizingStretchProp, no_pad_outerX=True)) as table:
             dpg.bind_item_theme(table, style.facts)
@@ -86,38 +86,38 @@ class ComparisonTable:
 
 
 def column_names(result: Comparison) -> tuple[str, str]:
-    """Returns the names of both settings where they fit above a column."""
+    """Returns the headings of both columns: the settings' names where they fit."""
     names = (result.before, "other"), (result.after, "current")
     before, after = (name if len(name) <= LONGEST else role for name, role in names)
     return before, after
 
 
 def color_of(change: StageChange) -> Color:
-    """Returns green if faster, red if slower, dim if that may be noise."""
+    """Returns green for faster, red for slower, dim for a change that may be noise."""
     if change.is_noise:
         return DIM
     return GOOD if change.change_ms < 0 else BAD
 
 
 def change_in_words(change: StageChange) -> str:
-    """Returns the change, its interval and what follows: "-0.265 ms (-0.310 to -0.121): faster"."""
+    """Returns the change, its interval and the verdict: "-0.265 ms (-0.310 to -0.121): faster"."""
     if not math.isfinite(change.low_ms):
-        return f"{signed(change.change_ms)} ms, too few pairs to tell"
+        return f"{with_sign(change.change_ms)} ms, too few pairs to tell"
     verdict = "within noise" if change.is_noise else "faster" if change.change_ms < 0 else "slower"
-    return f"{signed(change.change_ms)} ms ({signed(change.low_ms)} to {signed(change.high_ms)}): {verdict}"
+    return f"{with_sign(change.change_ms)} ms ({with_sign(change.low_ms)} to {with_sign(change.high_ms)}): {verdict}"
 
 
-def signed(ms: float) -> str:
+def with_sign(ms: float) -> str:
     """Returns a difference with its sign and as many digits as `figure` gives."""
     return ("-" if ms < 0 else "+") + figure(abs(ms)).strip()
 
 
 def in_words(result: Comparison) -> str:
-    """Returns how much was measured, and what became of the picture."""
-    pairs = f"{counted(result.done, 'pair')}, in turns." if result.done else ""
+    """Returns how many pairs were measured, and how far the pictures differ."""
+    pairs = f"{counted(result.done, 'pair')}, measured in turns." if result.done else ""
     if result.max_difference is None or result.psnr is None:
         return pairs
     if result.max_difference == 0.0:
-        return f"{pairs} The pictures are the same bit for bit.".strip()
+        return f"{pairs} The pictures are identical.".strip()
     most = f"{result.max_difference:.2g} at most ({255 * result.max_difference:.2g} of 255)"
     return f"{pairs} The pictures differ by {most}, PSNR {result.psnr:.1f} dB.".strip()

@@ -1,4 +1,4 @@
-"""The curves of a run: loss, PSNR, splats and time over the same iterations, with a button that saves them."""
+"""Plots a run's loss, PSNR, splats and time over the same iterations, and saves the curves as CSV."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ FILE = "curves.csv"  # in the folder of the run
 
 
 class RunCurves:
-    """Belongs to the training panel."""
+    """Shows four plots below the run's figures. A part of the training panel."""
 
     def __init__(self, ui: Ui) -> None:
         style = ui.style
         self._ui = ui
         self._training: TrainingStatus | None = None
-        self._saved: tuple[Path | None, int] | None = None  # folder and iteration of the table
+        self._saved: tuple[Path | None, int] | None = None  # folder and iteration of the saved table
         self.loss = CurvePlot(style, "loss", ACCENT, can_be_log=True)
         self.psnr = CurvePlot(style, "PSNR", GOOD, "points")
         self.count = CurvePlot(style, "splats", WARN, "steps")
         self.step = CurvePlot(style, "ms per step", TEXT)
         with inside(dpg.add_group(horizontal=True)):
-            tip = f"Writes {FILE} to the folder of the run. Long curves are averaged over neighbouring iterations."
+            tip = f"Writes {FILE} to the run's folder. Long curves are averaged over neighbouring iterations."
             self._button = button(style, "Save CSV", self._save, 82, tip=tip)
             dpg.bind_item_theme(self._button, style.can_be_grey)
             self._note = dpg.add_text("", color=DIM)
@@ -38,13 +38,13 @@ class RunCurves:
     def show(self, training: TrainingStatus) -> None:
         """Shows the newest curves of a run."""
         if self._saved and (training.out_dir != self._saved[0] or training.iteration < self._saved[1]):
-            self._saved = None  # of another run
+            self._saved = None  # the table is of another run
             self._say("")
         self._training = training
         dpg.configure_item(self._button, enabled=len(training.loss_curve.x) > 1)
         across = common_range(
             [training.loss_curve, training.psnr_curve, training.count_curve, training.step_curve]
-        )  # from the first of any: a resumed run knows its losses from the start, its steps since it was resumed
+        )  # from the first x of any curve: a resumed run knows all losses, but step times only since it was resumed
         self.loss.show(training.loss_curve, "loss", across)
         self.psnr.show(training.psnr_curve, f"{training.psnr_label}, dB", across)
         self.count.show(training.count_curve, "splats", across)

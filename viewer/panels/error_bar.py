@@ -1,4 +1,4 @@
-"""The bar over the picture that shows the newest error until it is dismissed. The log keeps all errors."""
+"""Shows the newest error in a bar over the picture until it is dismissed. The log keeps all errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_HEIGHT = 220  # points; a longer text scrolls
 
 
 class ErrorBar(Panel):
-    """See the module's text."""
+    """Draws the bar; `depth` tells the viewport how much of the picture it covers."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -31,14 +31,16 @@ class ErrorBar(Panel):
         dpg.bind_item_theme(self._window, style.error_bar)
         with inside(self._window), inside(dpg.add_group(horizontal=True)):
             self._text = dpg.add_text("", color=TEXT)
-            self._dismiss = button(style, "Dismiss", self.session.dismiss, tip="Esc does the same; the log keeps it")
+            self._dismiss = button(
+                style, "Dismiss", self.session.dismiss, tip="Hides this message (Esc); the log keeps it"
+            )
 
     def place(self, x: int, y: int, width: int) -> None:
-        """The viewport's left, top and width in pixels."""
+        """Sets the viewport's left, top and width in pixels."""
         self._place = (x, y, width)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        error = self.session.error
+        error = self.session.log.error
         dpg.configure_item(self._window, show=error is not None)
         if error is None:
             self._serial, self.depth = -1, 0

@@ -1,4 +1,4 @@
-"""Heatmap panel: which figure of tiles lies over the picture, how strongly, on which scale, and saving it."""
+"""Chooses the heatmap over the picture, its opacity and its scale, shows its figures and saves it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splatscope.viewer.drawing.widgets import (
     Ui,
     button,
     count,
-    labelled,
+    label_row,
     notice,
     small_text,
     text_width,
@@ -25,52 +25,54 @@ from splatscope.viewer.figures.tile_values import (
     OVERLAYS,
     WHY_GREY,
     Legend,
+    figure_text,
     legend_of,
     needs_recording,
-    spoken,
     tile_values,
     unit_of,
 )
-from splatscope.viewer.messages.scale import HeatScale, apart
+from splatscope.viewer.messages.scale import HeatScale, labels_with_room
 from splatscope.viewer.messages.view import EngineStatus, OverlayName, Picture
 from splatscope.viewer.palette import TEXT
 
 BAR_WIDTH = 308  # points
-MOST = 1_000_000_000  # where a locked scale may end
+MOST = 1_000_000_000  # largest end of a locked scale
 
 
 class HeatmapPanel(Panel):
-    """See the module's text."""
+    """Shows the section "Heatmap" of the dock."""
 
     title = "Heatmap"
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
-        self._told: tuple[int, OverlayName, HeatScale] | None = None  # what the figures are of
-        self._unit = 1  # of what is recorded, in one of what is shown
-        self._frame_top = 10  # where the scale of the newest picture would end by itself
+        self._figures_of: tuple[int, OverlayName, HeatScale] | None = None  # picture, kind and scale of the figures
+        self._unit = 1  # recorded units in one unit on the screen, as 1000 ns in 1 µs
+        self._frame_top = 10  # end of the newest picture's scale while it is not locked
 
     def build(self) -> None:
         style, session = self.style, self.session
-        self._shown = dpg.add_checkbox(label="Over the picture (Tab)", callback=lambda: session.toggle_heatmap())
+        self._shown = dpg.add_checkbox(label="Show over the picture (Tab)", callback=lambda: session.heatmap.toggle())
         self._kinds: dict[OverlayName, Item] = {}
         for name, overlay in OVERLAYS.items():
             kind = dpg.add_selectable(
-                label=f"{overlay.label}", user_data=name, callback=lambda _, __, name: session.show_overlay(name)
+                label=f"{overlay.label}", user_data=name, callback=lambda _, __, name: session.heatmap.show(name)
             )
             dpg.bind_item_theme(kind, style.can_be_grey)
             self._kinds[name] = kind
         self._why = notice(style, 2)
-        with labelled(style, "Opacity"):
+        with label_row(style, "Opacity"):
             self._opacity = self.ui.field(
                 dpg.add_slider_float(
                     max_value=1.0, format="%.2f", clamped=True, width=-1, callback=lambda _, value: self._set(value)
                 )
             )
-        with labelled(style, "Scale"):
+        with label_row(style, "Scale"):
             self._log = dpg.add_checkbox(label="log", callback=lambda _, on: self._rescale(log=on))
-            lock = dpg.add_checkbox(label="ends at", callback=lambda _, on: self._lock(on))
-            tooltip(style, lock, "Holds the range, so that views and settings can be compared by their colours")
+            lock = dpg.add_checkbox(label="end at", callback=lambda _, on: self._lock(on))
+            tooltip(
+                style, lock, "Keeps the end of the scale fixed, so that colours mean the same in all views and settings"
+            )
             self._locked = lock
             self._end = self.ui.field(
                 dpg.add_input_int(
@@ -84,7 +86,11 @@ class HeatmapPanel(Panel):
                 self._save_button = button(style, "Save PNG, NPY and CSV", lambda: session.screenshot(heatmap=True))
                 dpg.bind_item_theme(self._save_button, style.can_be_grey)
             folder = session.config.screenshot_dir
-            tooltip(style, saving, f"The picture, the heatmap with this legend, and its figures, in {folder} (P)")
+            tooltip(
+                style,
+                saving,
+                f"Saves the picture, the heatmap with its legend, and the values of all tiles to {folder} (P)",
+            )
 
     def _build_numbers(self) -> None:
         style = self.style
@@ -95,36 +101,36 @@ class HeatmapPanel(Panel):
         self._facts = Facts(style, ("Max", "Mean", "Min", "Empty tiles", "Visible", "Instances"), 2, 84)
 
     def _set(self, opacity: float) -> None:
-        self.session.overlay_opacity = opacity
+        self.session.heatmap.opacity = opacity
 
     def _rescale(self, **changes: bool | int | None) -> None:
-        self.session.scale = replace(self.session.scale, **changes)  # pyright: ignore[reportArgumentType]
+        self.session.heatmap.scale = replace(self.session.heatmap.scale, **changes)  # pyright: ignore[reportArgumentType]
 
     def _lock(self, locked: bool) -> None:
         self._rescale(locked_top=self._frame_top if locked else None)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         session = self.session
-        dpg.set_value(self._shown, session.overlay != "none")
+        dpg.set_value(self._shown, session.heatmap.overlay != "none")
         for name, kind in self._kinds.items():
-            dpg.set_value(kind, name == session.overlay_kind)
+            dpg.set_value(kind, name == session.heatmap.kind)
             dpg.configure_item(kind, enabled=status.recorded is not None or not OVERLAYS[name].needs_recording)
-        waits = bool(status.compiling) and needs_recording(session.overlay)
-        why = "Compiling the kernels that record…" if waits else "" if status.recorded is not None else WHY_GREY
+        waits = bool(status.compiling) and needs_recording(session.heatmap.overlay)
+        why = "Compiling kernels that record…" if waits else "" if status.recorded is not None else WHY_GREY
         dpg.set_value(self._why, why)
-        dpg.set_value(self._opacity, session.overlay_opacity)
-        scale = session.scale
+        dpg.set_value(self._opacity, session.heatmap.opacity)
+        scale = session.heatmap.scale
         dpg.set_value(self._log, scale.log)
         dpg.set_value(self._locked, scale.locked_top is not None)
-        if picture is not None and self._told != (picture.serial, session.overlay_kind, scale):
-            self._told = picture.serial, session.overlay_kind, scale
-            self._show_figures(picture, session.overlay_kind, scale)
+        if picture is not None and self._figures_of != (picture.serial, session.heatmap.kind, scale):
+            self._figures_of = picture.serial, session.heatmap.kind, scale
+            self._show_figures(picture, session.heatmap.kind, scale)
         if not dpg.is_item_active(self._end):
             end = self._frame_top if scale.locked_top is None else scale.locked_top
             dpg.set_value(self._end, max(1, end // self._unit))
 
     def _show_figures(self, picture: Picture, kind: OverlayName, scale: HeatScale) -> None:
-        """Figures of the chosen kind in this picture, whether or not they lie over it; dashes if it has none."""
+        """Shows the chosen kind's figures for this picture, also while the heatmap is off; dashes if it has none."""
         dpg.configure_item(self._numbers, show=True)
         frame = picture.frame
         words, values = legend_of(kind, frame, scale), tile_values(kind, frame)
@@ -150,19 +156,19 @@ class HeatmapPanel(Panel):
             min(max(width * share, 0.5 * own), width - 0.5 * own)
             for (_, share), own in zip(words.labels, wide, strict=True)
         ]
-        for k in apart(places, wide, style.px(6)):
+        for k in labels_with_room(places, wide, style.px(6)):
             at = (places[k] - 0.5 * wide[k], style.px(20))
             item = dpg.draw_text(at, words.labels[k][0], size=size, color=TEXT, parent=self._labels)
             dpg.bind_item_font(item, style.small)
 
 
 def facts(values: Int32 | None, unit: int) -> dict[str, str]:
-    """Returns figures of tiles [Ty, Tx] for people, in `unit`s; empty if there are none."""
+    """Returns the texts of figures of tiles [Ty, Tx], in `unit`s; empty texts if there are no figures."""
     if values is None or not values.size:
         return dict.fromkeys(("Max", "Mean", "Min", "Empty tiles"), "")
     return {
-        "Max": spoken(int(values.max()) / unit),
+        "Max": figure_text(int(values.max()) / unit),
         "Mean": f"{values.mean() / unit:,.1f}",
-        "Min": spoken(int(values.min()) / unit),
+        "Min": figure_text(int(values.min()) / unit),
         "Empty tiles": f"{(values == 0).mean():.0%}",
     }

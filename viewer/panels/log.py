@@ -1,6 +1,6 @@
-"""Log panel: all messages of the engine since the window opened, or only its warnings and errors.
+"""Lists the messages since the window opened: all, warnings and errors, or errors only.
 
-The list follows the newest message, at the bottom, until the user scrolls up, and again once it is scrolled down.
+The list follows the newest message at the bottom. It stops when the user scrolls up, until they scroll down again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.wording import counted
 from splatscope.viewer.drawing.style import SCROLLBAR, inside
-from splatscope.viewer.drawing.widgets import Panel, Ui, button, wrapped
+from splatscope.viewer.drawing.widgets import Panel, Ui, button, wrap_text
 from splatscope.viewer.messages.view import EngineStatus, LogLine, Picture
 from splatscope.viewer.palette import BAD, DIM, TEXT, WARN, Color
 from splatscope.viewer.state.session import Session
 
 COLORS: dict[str, Color] = {"info": TEXT, "warning": WARN, "error": BAD}
 LINES_DRAWN = 300
-FILTERS = {"everything": ("info", "warning", "error"), "warnings, errors": ("warning", "error"), "errors": ("error",)}
+FILTERS = {"all messages": ("info", "warning", "error"), "warnings, errors": ("warning", "error"), "errors": ("error",)}
 
 
 class LogPanel(Panel):
-    """See the module's text."""
+    """Shows the section "Log" of the dock."""
 
     title = "Log"
 
@@ -37,17 +37,17 @@ class LogPanel(Panel):
             self._filter = dpg.add_combo(
                 list(FILTERS), default_value=next(iter(FILTERS)), width=self.style.px(128), callback=self._refill
             )
-            self._summary = dpg.add_text("Nothing yet.", color=DIM)
+            self._summary = dpg.add_text("No messages yet.", color=DIM)
         with inside(dpg.add_child_window(height=self.style.px(170), border=False)) as self._lines:
             pass
         button(self.style, "Copy all", self._copy)
 
     def _copy(self) -> None:
-        dpg.set_clipboard_text("\n".join(f"{line.level}: {line.text}" for line in self.session.log))
+        dpg.set_clipboard_text("\n".join(f"{line.level}: {line.text}" for line in self.session.log.lines))
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         self._follow()
-        fresh = [line for line in self.session.log if line.serial > self._serial]
+        fresh = [line for line in self.session.log.lines if line.serial > self._serial]
         if not fresh:
             return
         self._serial = fresh[-1].serial
@@ -69,12 +69,12 @@ class LogPanel(Panel):
     def _add(self, lines: Sequence[LogLine]) -> None:
         levels = FILTERS[dpg.get_value(self._filter)]
         for line in [line for line in lines if line.level in levels][-LINES_DRAWN:]:
-            text = wrapped(line.text, self.ui.room - self.style.px(SCROLLBAR), self.style.body)
+            text = wrap_text(line.text, self.ui.room - self.style.px(SCROLLBAR), self.style.body)
             dpg.add_text(text, parent=self._lines, color=COLORS[line.level])
 
     def _refill(self) -> None:
         dpg.delete_item(self._lines, children_only=True)
-        self._add(self.session.log)
+        self._add(self.session.log.lines)
         self._follows, self._scroll = True, 0.0
 
     def heading(self) -> str:
@@ -85,5 +85,5 @@ class LogPanel(Panel):
 
 def _troubles(session: Session) -> tuple[int, int]:
     """Returns the numbers of errors and warnings in the log."""
-    errors, warnings = (sum(line.level == level for line in session.log) for level in ("error", "warning"))
+    errors, warnings = (sum(line.level == level for line in session.log.lines) for level in ("error", "warning"))
     return errors, warnings

@@ -1,4 +1,4 @@
-"""Photographs panel: compares the picture with the photograph of the view, and chooses a view."""
+"""Compares the picture with the photograph of the view, and chooses a view."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.drawing.style import Item, inside
-from splatscope.viewer.drawing.widgets import Note, Panel, button, labelled, tooltip
+from splatscope.viewer.drawing.widgets import Note, Panel, button, label_row, tooltip
 from splatscope.viewer.messages.view import EngineStatus, Picture
 from splatscope.viewer.palette import DIM, TEXT, WARN
-from splatscope.viewer.state.photograph_mode import MODES, Mode, spoken_psnr
+from splatscope.viewer.state.photographs import MODES, Mode, psnr_text
 
 LABELS: dict[Mode, tuple[str, str]] = {
-    "off": ("Off", "The picture alone"),
-    "overlay": ("Over", "The photograph over the picture (G)"),
-    "wipe": ("Wipe", "The photograph left of a line that can be dragged (V)"),
-    "error": ("Error", "Where picture and photograph differ (M)"),
+    "off": ("Off", "Shows the picture alone"),
+    "overlay": ("Over", "Shows the photograph over the picture (G)"),
+    "wipe": ("Wipe", "Shows the photograph left of a line you can drag (V)"),
+    "error": ("Error", "Shows how far the picture is from the photograph (M)"),
 }
 
 
-class ComparePanel(Panel):
-    """See the module's text."""
+class PhotographsPanel(Panel):
+    """Shows the section "Photographs" of the dock."""
 
     title = "Photographs"
 
@@ -33,18 +33,25 @@ class ComparePanel(Panel):
             self._choice = dpg.add_radio_button(labels, horizontal=True, callback=lambda _, label: self._choose(label))
             self._meaning = dpg.add_text("", color=DIM)
             with inside(dpg.add_group(horizontal=True)):
-                button(style, "Choose a view…", session.toggle_thumbnails, tip="Choose from all photographs (C)")
-                self._frustums = dpg.add_checkbox(label="Show cameras", callback=lambda: session.toggle_frustums())
-                tip = "Shows where the photographs were taken; click on a camera to go there (K)"
+                button(
+                    style,
+                    "Choose a view…",
+                    session.dialogs.toggle_thumbnails,
+                    tip="Shows all photographs; a click goes to its view (C)",
+                )
+                self._frustums = dpg.add_checkbox(
+                    label="Show cameras", callback=lambda: session.photographs.toggle_cameras()
+                )
+                tip = "Draws the photographs' cameras; click one to go to its view (K)"
                 tooltip(style, self._frustums, tip)
-            with labelled(style, "Camera size"):
+            with label_row(style, "Camera size"):
                 self._size = self._slider((0.2, 10.0), "%.1f times", self._resize)
-            # One place for the slider that the mode needs, so that nothing moves.
-            with inside(dpg.add_group()) as self._opacity_row, labelled(style, "Opacity"):
+            # Both sliders share one place, so that nothing moves when the mode changes.
+            with inside(dpg.add_group()) as self._opacity_row, label_row(style, "Opacity"):
                 self._opacity = self._slider((0.0, 1.0), "%.2f", lambda value: self._set("opacity", value))
-            with inside(dpg.add_group(show=False)) as self._top_row, labelled(style, "Range"):
+            with inside(dpg.add_group(show=False)) as self._top_row, label_row(style, "Colours end at"):
                 self._top = self._slider((0.02, 1.0), "%.2f of full", lambda value: self._set("error_top", value))
-            self._held_out = dpg.add_text("orange: held out", color=WARN, show=False)
+            self._held_out = dpg.add_text("Orange: held out from training", color=WARN, show=False)
             self._word = Note(self.ui, 1)
 
     def _slider(self, ends: tuple[float, float], text: str, take: Callable[[float], None]) -> Item:
@@ -57,35 +64,35 @@ class ComparePanel(Panel):
     def _choose(self, label: str) -> None:
         mode: Mode = next(mode for mode in MODES if LABELS[mode][0] == label)
         if mode == "off":
-            self.session.photo.mode = "off"
-        elif mode != self.session.photo.mode:
-            self.session.compare_photograph(mode)
+            self.session.photographs.mode = "off"
+        elif mode != self.session.photographs.mode:
+            self.session.photographs.compare(mode)
 
     def _resize(self, size: float) -> None:
-        self.session.frustum_size = size
+        self.session.photographs.camera_size = size
 
     def _set(self, name: str, value: float) -> None:
-        setattr(self.session.photo, name, value)
+        setattr(self.session.photographs, name, value)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
-        photo, scene = self.session.photo, status.scene
+        photo, scene = self.session.photographs, status.scene
         has_cameras = scene is not None and bool(scene.cameras)
         dpg.configure_item(self._tools, show=has_cameras)
         dpg.configure_item(self._none, show=not has_cameras)
         dpg.set_value(self._choice, LABELS[photo.mode][0])
         dpg.set_value(self._opacity, photo.opacity)
         dpg.set_value(self._top, photo.error_top)
-        dpg.set_value(self._frustums, self.session.frustums_shown)
-        dpg.set_value(self._size, self.session.frustum_size)
+        dpg.set_value(self._frustums, self.session.photographs.cameras_shown)
+        dpg.set_value(self._size, self.session.photographs.camera_size)
         dpg.configure_item(self._held_out, show=scene is not None and any(c.is_test for c in scene.cameras))
         dpg.set_value(self._meaning, LABELS[photo.mode][1])
         dpg.configure_item(self._opacity_row, show=photo.mode != "error")
         dpg.configure_item(self._top_row, show=photo.mode == "error")
         word = ""
-        if photo.active and self.session.at_camera is None:
+        if photo.active and self.session.view.at_camera is None:
             word = "The view has left the photograph."
         elif photo.active and picture is not None and picture.photograph is not None:
             shown = picture.photograph
-            word = f"{spoken_psnr(shown)}, compared at {shown.size[0]} x {shown.size[1]}"
+            word = f"{psnr_text(shown)}, compared at {shown.size[0]} x {shown.size[1]}"
             word = word if shown.psnr is not None else shown.note
         self._word.show(word, TEXT)

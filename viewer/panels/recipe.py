@@ -1,9 +1,10 @@
-"""The recipe of the next run as a form, drawn from the list of settings that the engine gives.
+"""Shows the recipe of the next run as a form, made from the list of settings that the engine gives.
 
-A field takes effect when it is left or Enter is pressed. A value that the engine refuses goes back to what it was; the
-label turns orange and the panel shows the reason. Each setting has one place: the main ones in sight, common ones one
-click away, the rest by group. Settings that the strategy does not read are left out. A changed setting has a blue label
-and an arrow that undoes the change.
+- A field takes effect when the user leaves it or presses Enter.
+- A value that the engine refuses is replaced by the one before. The label turns orange and the panel shows the reason.
+- Main settings are in sight, common ones one click away, the rest in groups. Settings that the strategy does not read
+  are left out.
+- A changed setting has a blue label, and an arrow that undoes the change.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from splatscope.viewer.messages.view import Recipe, Setting, SettingValue
 LABEL_WIDTH = 128  # points
 BACK_WIDTH = 31  # points of the arrow and the space before it
 OFTEN, REST = "Common settings", "All other settings"
-FOLDER = "out"  # what `Recipe.refused` calls it
+FOLDER = "out"  # the folder's name in `Recipe.refused`
 
 
 @dataclass(frozen=True)
 class Row:
-    """The items of one setting."""
+    """Holds the items of one setting."""
 
     setting: Setting
     whole: Item
@@ -37,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Heading:
-    """A fold, and the rows in it."""
+    """Holds a fold and the rows in it."""
 
     text: str
     node: Item
@@ -45,19 +46,19 @@ class Heading:
 
 
 class RecipeForm:
-    """Belongs to the training panel."""
+    """Builds and updates the form. A part of the training panel."""
 
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
         self._recipe: Recipe | None = None
-        self._names: tuple[str, ...] = ()  # of the settings there are rows for
+        self._names: tuple[str, ...] = ()  # of the settings that have rows
         self._rows: dict[str, Row] = {}
         self._headings: list[Heading] = []
         self._by_input: dict[Item, str] = {}
 
     @property
     def inputs(self) -> dict[str, Item]:
-        """The input of each setting."""
+        """The input item of each setting, by the setting's name."""
         return {name: row.input for name, row in self._rows.items()}
 
     def build(self) -> None:
@@ -67,20 +68,22 @@ class RecipeForm:
             with inside(dpg.add_group(horizontal=True)):
                 self._label("Recipe")
                 width = -style.px(BACK_WIDTH)
-                self._presets = dpg.add_combo([], width=width, callback=lambda _, name: session.set_recipe(preset=name))
-                tooltip(style, self._presets, "A preset of all values except those of the photographs")
+                self._presets = dpg.add_combo(
+                    [], width=width, callback=lambda _, name: session.run.set_recipe(preset=name)
+                )
+                tooltip(style, self._presets, "Sets all values to a preset, except those about photographs")
             self._main = dpg.add_group()
             with inside(dpg.add_group(horizontal=True)):
                 self._out_label = self._label("Folder")
                 self._out = self._ui.field(dpg.add_input_text(hint="output/<capture>-<date>", width=width))
-                tooltip(style, self._out, "Folder that the run writes to; it must not hold another model")
+                tooltip(style, self._out, "Folder for the run's files; it must not contain another model")
             self._often = dpg.add_tree_node(label=OFTEN, default_open=False)
             self._rest = dpg.add_tree_node(label=REST, default_open=False)
         with inside(dpg.add_item_handler_registry()) as self._handlers:
             dpg.add_item_deactivated_after_edit_handler(callback=lambda _, item: self._take(item))
         with inside(dpg.add_item_handler_registry()) as out_handlers:
             dpg.add_item_deactivated_after_edit_handler(
-                callback=lambda: session.set_recipe(out=dpg.get_value(self._out))
+                callback=lambda: session.run.set_recipe(out=dpg.get_value(self._out))
             )
         dpg.bind_item_handler_registry(self._out, out_handlers)
 
@@ -112,7 +115,7 @@ class RecipeForm:
 
     @property
     def refusal(self) -> str:
-        """The reason why the newest change was refused, with the labels of the form; empty if it was not."""
+        """The reason why the newest change was refused, in the form's labels; empty if it was accepted."""
         if self._recipe is None or self._recipe.refused is None:
             return ""
         names, reason = self._recipe.refused
@@ -124,13 +127,13 @@ class RecipeForm:
     def _show(self, setting: Setting, is_refused: bool) -> None:
         row, style, changed = self._rows[setting.name], self._ui.style, differs(setting)
         dpg.configure_item(row.whole, show=setting.counts)
-        dpg.set_value(row.input, shown(setting))
+        dpg.set_value(row.input, input_value(setting))
         label = style.refused_label if is_refused else style.marked_label if changed else style.label
         dpg.bind_item_theme(row.label, label)
         dpg.configure_item(row.back, show=changed)
         about = f"{setting.help}\nName in settings files: {setting.name}".lstrip()
-        usual = written(setting, setting.usual) or setting.hint
-        write_tip(style, row.tip, f"{about}\nThe arrow goes back to: {usual}" if changed else about)
+        usual = value_text(setting, setting.usual) or setting.hint
+        write_tip(style, row.tip, f"{about}\nThe arrow restores: {usual}" if changed else about)
 
     def _build_rows(self, settings: Sequence[Setting]) -> None:
         for group in (self._main, self._often, self._rest):
@@ -175,7 +178,7 @@ class RecipeForm:
         return label
 
     def _make_input(self, setting: Setting) -> Item:
-        width = -self._ui.style.px(BACK_WIDTH)  # also while there is no arrow, so that none appears under the mouse
+        width = -self._ui.style.px(BACK_WIDTH)  # room for the arrow, so that it never appears under the mouse
         if setting.kind == "switch":
             return dpg.add_checkbox(label=setting.hint, callback=lambda item: self._take(item))
         if setting.kind == "choice":
@@ -193,22 +196,24 @@ class RecipeForm:
         setting = self._newest(self._by_input.get(item, ""))
         if setting is None:
             return
-        text = spelled(setting, dpg.get_value(item))
-        if text != spelled(setting, shown(setting)):
-            self._ui.session.set_recipe(changes=((setting.name, text),))
+        text = command_text(setting, dpg.get_value(item))
+        if text != command_text(setting, input_value(setting)):
+            self._ui.session.run.set_recipe(changes=((setting.name, text),))
 
     def _go_back(self, setting: Setting) -> None:
         newest = self._newest(setting.name)
         if newest is not None:
-            self._ui.session.set_recipe(changes=((newest.name, spelled(newest, written(newest, newest.usual))),))
+            self._ui.session.run.set_recipe(
+                changes=((newest.name, command_text(newest, value_text(newest, newest.usual))),)
+            )
 
 
 def differs(setting: Setting) -> bool:
-    """True if a setting does not have the value of the preset."""
+    """Returns True if a setting differs from the preset."""
     return setting.value != setting.usual
 
 
-def spelled(setting: Setting, value: SettingValue) -> str:
+def command_text(setting: Setting, value: SettingValue) -> str:
     """Returns a value as `SetRecipe` takes it."""
     if setting.kind == "switch":
         return "true" if value in (True, "on") else "false"
@@ -218,12 +223,12 @@ def spelled(setting: Setting, value: SettingValue) -> str:
     return setting.empty if not text and setting.empty is not None else text
 
 
-def shown(setting: Setting) -> SettingValue:
+def input_value(setting: Setting) -> SettingValue:
     """Returns a value as its input shows it."""
-    return bool(setting.value) if setting.kind == "switch" else written(setting, setting.value)
+    return bool(setting.value) if setting.kind == "switch" else value_text(setting, setting.value)
 
 
-def written(setting: Setting, value: SettingValue) -> str:
+def value_text(setting: Setting, value: SettingValue) -> str:
     """Returns a value in words: "on" and "off" for a switch."""
     if setting.kind == "switch":
         return "on" if value else "off"

@@ -1,4 +1,4 @@
-"""Scene panel: opens a path, tells what is open, sets how it is looked at, goes to its cameras, saves its splats."""
+"""Opens a path, describes the open scene, sets how it is viewed, goes to its cameras and saves its splats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splatscope.viewer.drawing.widgets import (
     button,
     count,
     fit,
-    labelled,
+    label_row,
     text_width,
     tooltip,
     write_tip,
@@ -27,12 +27,12 @@ from splatscope.viewer.state.navigation import Vector
 
 KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
 QUARTER = 0.5 * math.pi
-COMBO, COMBO_EDGES = 180, 42  # points of the list of cameras, and the part of them without text
+COMBO, COMBO_EDGES = 180, 42  # points: width of the list of cameras, and its edges without text
 HELD_OUT = "  (held out)"
 
 
 class ScenePanel(Panel):
-    """See the module's text."""
+    """Shows the section "Scene" of the dock."""
 
     title = "Scene"
 
@@ -60,18 +60,18 @@ class ScenePanel(Panel):
             self._build_turns()
             self._build_cameras()
             self._checkup = CheckupPage(self.ui)
-            tip = "Writes the splats as they are now to a .ply file (Ctrl + S)"
-            button(style, "Save splats as…", lambda: session.browse("save"), tip=tip)
+            tip = "Saves the present splats as a .ply file (Ctrl + S)"
+            button(style, "Save splats as…", lambda: session.dialogs.browse("save"), tip=tip)
 
     def _build_look(self) -> None:
         style, session = self.style, self.session
-        with labelled(style, "SH degree"):
+        with label_row(style, "SH degree"):
             self._degree = self.ui.field(
                 dpg.add_slider_int(
-                    max_value=3, width=-1, clamped=True, callback=lambda _, degree: session.set_sh_degree(degree)
+                    max_value=3, width=-1, clamped=True, callback=lambda _, degree: session.view.set_sh_degree(degree)
                 )
             )
-        with labelled(style, "Field of view"):
+        with label_row(style, "Field of view"):
             self._fov = self.ui.field(
                 dpg.add_slider_float(
                     min_value=10.0,
@@ -79,68 +79,74 @@ class ScenePanel(Panel):
                     format="%.0f°",
                     clamped=True,
                     width=-1,
-                    callback=lambda _, degrees: session.move(lambda nav: nav.with_fov(math.radians(degrees))),
+                    callback=lambda _, degrees: session.view.move(lambda nav: nav.with_fov(math.radians(degrees))),
                 )
             )
-        with labelled(style, "Background"):
+        with label_row(style, "Background"):
             self._background = self.ui.field(
                 dpg.add_color_edit(
                     no_alpha=True,
                     no_inputs=True,
                     no_drag_drop=True,
-                    callback=lambda item: session.set_background([c / 255.0 for c in dpg.get_value(item)[:3]]),
+                    callback=lambda item: session.view.set_background([c / 255.0 for c in dpg.get_value(item)[:3]]),
                 )
             )
-            button(style, "Black", lambda: session.set_background((0, 0, 0)))
-            button(style, "White", lambda: session.set_background((1, 1, 1)))
-            button(style, "Reset", self._own_background, tip="Use the background of training")
+            button(style, "Black", lambda: session.view.set_background((0, 0, 0)))
+            button(style, "White", lambda: session.view.set_background((1, 1, 1)))
+            button(style, "Reset", self._own_background, tip="Restores the background used in training")
 
     def _build_turns(self) -> None:
-        style, session, turn = self.style, self.session, self.session.turn_scene
-        with labelled(style, "Up axis"):
+        style, session, turn = self.style, self.session, self.session.view.turn_scene
+        with label_row(style, "Up axis"):
             self._up = dpg.add_button(label="-Y", width=style.px(86), enabled=False)
-            tip = "The axis that points up on the screen, in the coordinates of the file, which is not changed"
+            tip = "The file's axis that points up on the screen. Turning the view does not change the file."
             tooltip(style, self._up, tip)
             button(
                 style,
                 "Flip",
-                lambda: turn(lambda nav: nav.flipped()),
-                tip="Turn the scene upside down",
+                lambda: turn(lambda nav: nav.flip()),
+                tip="Turns the scene upside down",
             )
-            button(style, "Reset", session.reset_up, tip="Use the up axis estimated from the cameras")
-        with labelled(style, "Turn by 90°"):
+            button(
+                style, "Reset", session.view.reset_up, tip="Restores the up axis estimated when the scene was opened"
+            )
+        with label_row(style, "Turn by 90°"):
             turns = (
-                (dpg.mvDir_Left, lambda: turn(lambda nav: nav.tipped(roll=-QUARTER)), "Roll to the left"),
+                (dpg.mvDir_Left, lambda: turn(lambda nav: nav.tip(roll=-QUARTER)), "Turns the scene 90° to the left"),
                 (
                     dpg.mvDir_Right,
-                    lambda: turn(lambda nav: nav.tipped(roll=QUARTER)),
-                    "Roll to the right",
+                    lambda: turn(lambda nav: nav.tip(roll=QUARTER)),
+                    "Turns the scene 90° to the right",
                 ),
-                (dpg.mvDir_Up, lambda: turn(lambda nav: nav.tipped(pitch=-QUARTER)), "Tip away from you"),
-                (dpg.mvDir_Down, lambda: turn(lambda nav: nav.tipped(pitch=QUARTER)), "Tip towards you"),
+                (dpg.mvDir_Up, lambda: turn(lambda nav: nav.tip(pitch=-QUARTER)), "Tips the scene 90° away from you"),
+                (dpg.mvDir_Down, lambda: turn(lambda nav: nav.tip(pitch=QUARTER)), "Tips the scene 90° towards you"),
             )
             for direction, action, tip in turns:
                 tooltip(style, dpg.add_button(arrow=True, direction=direction, callback=action), tip)
 
     def _build_cameras(self) -> None:
         style, session, px = self.style, self.session, self.style.px
-        with inside(dpg.add_group(show=False)) as self._camera_row, labelled(style, "Camera"):
-            previous = dpg.add_button(arrow=True, direction=dpg.mvDir_Left, callback=lambda: session.step_camera(-1))
-            tooltip(style, previous, "Previous training camera (Left)")
+        with inside(dpg.add_group(show=False)) as self._camera_row, label_row(style, "Camera"):
+            previous = dpg.add_button(
+                arrow=True, direction=dpg.mvDir_Left, callback=lambda: session.view.step_camera(-1)
+            )
+            tooltip(style, previous, "Goes to the previous photograph's camera (Left)")
             self._cameras = self.ui.field(
                 dpg.add_combo(width=-px(34), callback=lambda _, name: self._go_to(name), height_mode=3)
             )
-            following = dpg.add_button(arrow=True, direction=dpg.mvDir_Right, callback=lambda: session.step_camera(1))
-            tooltip(style, following, "Next training camera (Right)")
+            following = dpg.add_button(
+                arrow=True, direction=dpg.mvDir_Right, callback=lambda: session.view.step_camera(1)
+            )
+            tooltip(style, following, "Goes to the next photograph's camera (Right)")
         self._camera_names: list[str] = []
 
     def _own_background(self) -> None:
-        if self.session.status.scene is not None:
-            self.session.set_background(self.session.status.scene.background)
+        if self.session.engine.status.scene is not None:
+            self.session.view.set_background(self.session.engine.status.scene.background)
 
     def _go_to(self, name: str) -> None:
         if name in self._camera_names:
-            self.session.go_to_camera(self._camera_names.index(name))
+            self.session.view.go_to_camera(self._camera_names.index(name))
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         session, scene = self.session, status.scene
@@ -151,16 +157,16 @@ class ScenePanel(Panel):
             self._show_scene(scene)
         self._checkup.show(status.checkup)
         self._facts.show("Contents", f"{counted(status.splat_count, 'splat')}, SH degree {scene.sh_degree}")
-        dpg.set_value(self._degree, min(session.settings.sh_degree, scene.sh_degree))
-        dpg.set_value(self._fov, math.degrees(session.nav.lens.fov_y))
-        dpg.set_value(self._background, [255.0 * c for c in session.settings.background] + [255.0])
-        dpg.configure_item(self._up, label=axis_name(session.nav.up))
+        dpg.set_value(self._degree, min(session.view.render_settings.sh_degree, scene.sh_degree))
+        dpg.set_value(self._fov, math.degrees(session.view.nav.lens.fov_y))
+        dpg.set_value(self._background, [255.0 * c for c in session.view.render_settings.background] + [255.0])
+        dpg.configure_item(self._up, label=axis_name(session.view.nav.up))
         if self._camera_names:
-            here = session.at_camera is not None
-            dpg.set_value(self._cameras, self._in_short(scene, session.camera_index) if here else "free view")
+            here = session.view.at_camera is not None
+            dpg.set_value(self._cameras, self._in_short(scene, session.view.camera_index) if here else "free view")
 
     def _in_short(self, scene: SceneInfo, index: int) -> str:
-        """Returns a camera's name cut to the width of the list; "held out" stays readable."""
+        """Returns a camera's name cut to the width of the list; "held out" is never cut."""
         end = ", held out" if scene.cameras[index].is_test else ""
         room = (dpg.get_item_rect_size(self._cameras)[0] or self.style.px(COMBO)) - self.style.px(COMBO_EDGES)
         name = self._camera_names[index].removesuffix(HELD_OUT)
@@ -170,7 +176,7 @@ class ScenePanel(Panel):
         style = self.style
         dpg.configure_item(self._open_part, show=True)
         name = scene.path.name or str(scene.path)
-        if scene.kind == "model":  # <model>/point_cloud/iteration_N/point_cloud.ply: every file has the same name
+        if scene.kind == "model":  # <model>/point_cloud/iteration_N/point_cloud.ply: all files have the same name
             name = f"{scene.path.parents[2].name}, {scene.path.parent.name.replace('_', ' ')}"
         self._facts.show("File", fit(name, style.px(225), style.body))
         write_tip(style, self._path_tip, f"{scene.path} ({KINDS[scene.kind]})")
@@ -190,7 +196,7 @@ class ScenePanel(Panel):
 
 
 def axis_name(up: Vector) -> str:
-    """Returns "-Y" for an axis, and "approx. -Y" for a direction that is nearest to it."""
+    """Returns "-Y" for a direction along an axis, "approx. -Y" for one near it."""
     k = max(range(3), key=lambda i: abs(up[i]))
     name = ("-" if up[k] < 0 else "+") + "XYZ"[k]
     return name if abs(up[k]) > 0.9999 else f"approx. {name}"

@@ -1,8 +1,8 @@
-"""Schedule panel: how uneven the tiles of this view are, what each way to schedule would make of it, who blended when.
+"""Shows how uneven the tiles of this view are, the simulated speed of each schedule, and when each tile was blended.
 
-Live figures are of the newest picture's tile counts, by the model and on any machine asked for; the Gantt shows the
-model's frame or the recorded one. Analysis runs beside the window (`figures/schedule.py`), pictures are arrays
-(`figures/schedule_plots.py`), recording is the engine's (app/engine/schedule_view.py).
+Live figures come from the newest picture's tile counts, simulated on the chosen machine. The Gantt chart shows the
+simulated or the recorded frame. `figures/schedule.py` analyses on a thread, `figures/schedule_plots.py` makes the
+images, and the engine records frames (app/engine/schedule_view.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dearpygui.dearpygui as dpg
 from splatscope.kernels.wording import counted
 from splatscope.viewer.drawing.image_plots import History, ImagePlot
 from splatscope.viewer.drawing.style import Item, inside
-from splatscope.viewer.drawing.widgets import Facts, Panel, Ui, button, count, labelled, small_text, tooltip
+from splatscope.viewer.drawing.widgets import Facts, Panel, Ui, button, count, label_row, small_text, tooltip
 from splatscope.viewer.figures.schedule import (
     CUSTOM,
     EXPLAINED,
@@ -21,23 +21,23 @@ from splatscope.viewer.figures.schedule import (
     WHAT_IF,
     Analyst,
     FrameFigures,
+    checks_text,
+    prediction_text,
     ratio_of,
     ratio_text,
-    scheduled_as,
+    recording_text,
     simulator_error,
-    spoken_checks,
-    spoken_prediction,
-    spoken_recording,
+    variant_of,
     what_if,
     where,
 )
 from splatscope.viewer.figures.schedule_plots import (
     Spans,
-    gantt_plate,
+    gantt_image,
     height_of,
     place_of_rank,
     powers,
-    ranked_plate,
+    ranked_image,
     ranked_top,
     short,
 )
@@ -46,13 +46,13 @@ from splatscope.viewer.palette import DIM, GOOD, TEXT, WARN
 
 RANKED_HEIGHT, GANTT_HEIGHT, HISTORY_HEIGHT = 92, 150, 44  # points
 NUMBER_WIDTH = 52
-MOST = (1024, 32)  # multiprocessors and blocks on each, of a machine that is made up
+MOST = (1024, 32)  # multiprocessors and blocks on each of them, for a custom machine
 PREDICTED, RECORDED = "simulated", "recorded"
-SPEED_UP = "The speed-up is over the order of the grid, simulated; a click shows the schedule below."
+SPEED_UP = "The speed-up is simulated, relative to grid order. Click to show this schedule below."
 
 
 class SchedulePanel(Panel):
-    """See the module's text."""
+    """Shows the section "Schedule" of the dock."""
 
     title = "Schedule"
     open_at_start = False
@@ -78,13 +78,13 @@ class SchedulePanel(Panel):
             self._simulated = self._build_facts("", labels, 150, 1)
             self._explain()
             self._history = History(self.style, HISTORY_HEIGHT, ("imbalance", "activity, simulated"))
-            small_text(self.style, "Tiles by rank, splats each")
+            small_text(self.style, "Splats per tile, heaviest tiles first")
             self._ranks = ImagePlot(self.style, RANKED_HEIGHT)
             self._build_variants()
             self._build_gantt()
 
     def _build_facts(self, heading: str, labels: tuple[str, ...], label_width: float, columns: int = 2) -> Facts:
-        """Figures under what they are of; the heading of simulated ones changes with the machine."""
+        """Adds figures below a heading; the heading of simulated figures changes with the machine."""
         with inside(dpg.add_group()) as group:
             dpg.bind_item_theme(group, self.style.lines)
             self._where = small_text(self.style, heading)
@@ -97,25 +97,25 @@ class SchedulePanel(Panel):
         style, session = self.style, self.session
         with inside(dpg.add_group(horizontal=True)):
             self._record = button(
-                style, "Record this frame", session.record_frame, primary=True,
-                tip="Draws this view a few times and keeps who blended which tile when, until the next recording",
+                style, "Record this frame", session.measurements.record_frame, primary=True,
+                tip="Draws this view a few times and records where and when each tile was blended",
             )  # fmt: skip
             with inside(dpg.add_group()) as saving:
-                self._save = button(style, "Save", session.save_recorded_frame)
+                self._save = button(style, "Save", session.measurements.save_recorded_frame)
                 dpg.bind_item_theme(self._save, style.can_be_grey)
             folder = session.config.measurement_dir
-            tip = f"The recorded frame as a Chrome trace, CSV, JSON and two pictures, in {folder}"
+            tip = f"Saves the recorded frame as a Chrome trace, CSV, JSON and two pictures to {folder}"
             tooltip(style, saving, tip)
 
     def _build_machine(self) -> None:
         style = self.style
         dpg.add_spacer(height=style.px(2))
-        with labelled(style, "Simulate on", 84):
+        with label_row(style, "Simulate on", 84):
             self._machine = dpg.add_combo(
                 WHAT_IF, default_value=HERE, width=-1, callback=lambda _, name: self._choose(name)
             )
-        tooltip(style, self._machine, "The machine that simulated figures are for; a recording is always of this one.")
-        with labelled(style, "SMs, blocks", 84):
+        tooltip(style, self._machine, "The machine for simulated figures. Recordings are always of this device.")
+        with label_row(style, "SMs, blocks", 84):
             for k, most in enumerate(MOST):
                 field = dpg.add_input_int(
                     default_value=self._custom[k], min_value=1, max_value=most, min_clamped=True, max_clamped=True,
@@ -125,34 +125,42 @@ class SchedulePanel(Panel):
                 self._sizes.append(self.ui.field(field))
 
     def _explain(self) -> None:
-        activity = "Share of the time in which a multiprocessor has a block to run, mean over all: "
+        activity = "Share of the time in which a multiprocessor has a block to run, averaged over all of them: "
         tips = (
-            (self._of_view, "Heaviest tile", "Splats that the tile with most of them lists."),
-            (self._of_view, "Gini", "How unevenly splats are spread over tiles: 0 evenly, 1 all in one tile."),
+            (self._of_view, "Heaviest tile", "Number of splats in the tile with most splats."),
+            (
+                self._of_view,
+                "Gini",
+                "How unevenly splats are spread over tiles: 0 means evenly, 1 means all in one tile.",
+            ),
             (
                 self._simulated,
                 "Concurrent blocks",
-                "K: blocks that run at the same time, multiprocessors times what each has room for.",
+                "K, the number of blocks that run at the same time: multiprocessors times blocks on each.",
             ),
-            (self._simulated, "Fair share per block", "All splats listed, divided by the concurrent blocks."),
+            (
+                self._simulated,
+                "Fair share per block",
+                "The splats of all tiles, divided by the number of concurrent blocks.",
+            ),
             (
                 self._simulated,
                 "Imbalance",
-                "Splats of the heaviest tile over a fair share. Above 1, the heaviest tile outlasts the others if it "
-                "is not split.",
+                "Splats of the heaviest tile divided by the fair share. Above 1, the heaviest tile ends last unless "
+                "it is split.",
             ),
             (
                 self._simulated,
                 "Idle area",
-                "Share of the machine's time that no order of whole tiles can use: it waits for the heaviest one.",
+                "Share of the machine's time spent waiting for the heaviest tile, for any order of tiles.",
             ),
-            (self._simulated, "Activity", f"{activity}by the model, as tiles are scheduled now."),
-            (self._recording, "Activity", f"{activity}of the recorded frame."),
-            (self._recording, "Live activity", f"{activity}of this picture, while a heatmap records it."),
+            (self._simulated, "Activity", f"{activity}simulated for the present schedule."),
+            (self._recording, "Activity", f"{activity}in the recorded frame."),
+            (self._recording, "Live activity", f"{activity}in this picture, while a heatmap records it."),
             (
                 self._recording,
                 "Simulator error",
-                "The simulator's makespan for the recorded frame, given the splats listed, over the recorded one.",
+                "How much longer or shorter the simulated frame is than the recorded one, from its splats per tile.",
             ),
         )
         for facts, label, text in tips:
@@ -183,7 +191,7 @@ class SchedulePanel(Panel):
         self._gantt_text = small_text(style, "", TEXT)
         self._check_text = small_text(style, "")
 
-    # What a person does ------------------------------------------------------------------------------
+    # What a person chooses ----------------------------------------------------------------------------
 
     def _choose(self, name: str) -> None:
         self._choice = name
@@ -229,7 +237,7 @@ class SchedulePanel(Panel):
             return
         self._recorded = recorded
         dpg.set_value(self._source, PREDICTED if recorded is None else RECORDED)
-        dpg.set_value(self._check_text, "" if recorded is None else spoken_checks(recorded))
+        dpg.set_value(self._check_text, "" if recorded is None else checks_text(recorded))
         error = None if recorded is None else simulator_error(recorded)
         self._recording.show("Activity", "" if recorded is None else f"{recorded.recording.activity:.1%}")
         self._recording.show("Simulator error", "" if error is None else f"{error:+.1%}")
@@ -245,7 +253,7 @@ class SchedulePanel(Panel):
 
     def _show_figures(self, figures: FrameFigures, picture: Picture) -> None:
         even, grid = figures.even, figures.of("grid")
-        now = figures.of(scheduled_as(picture.request.policy.schedule))
+        now = figures.of(variant_of(picture.request.policy.schedule))
         machine = figures.on.machine
         self._of_view.show("Heaviest tile", count(even.heaviest))
         self._of_view.show("Max / mean", f"{even.max_over_mean:.1f}")
@@ -271,31 +279,31 @@ class SchedulePanel(Panel):
             return
         width, height = self._ranks.size
         top = ranked_top(counts)
-        self._ranks.show(ranked_plate(counts, parts, figures.even.share, width, height))
+        self._ranks.show(ranked_image(counts, parts, figures.even.share, width, height))
         split = int((parts > 1).sum())
         below = [(place_of_rank(rank, counts.size), short(rank)) for rank in powers(counts.size)]
         self._ranks.label(
             below,
             [(1 - float(height_of(value, top)), short(value)) for value in powers(top)[1::2]],
-            f"{split} split" if split else "none is split",
+            f"{split} split" if split else "none split",
         )
 
     def _draw_gantt(self, figures: FrameFigures) -> None:
         if self._recorded is None:
             dpg.set_value(self._source, PREDICTED)
         recorded = self._recorded if dpg.get_value(self._source) == RECORDED else None
-        hovered, shape = self.session.hovered_tile, figures.counts.shape
-        is_this = recorded is None or recorded.counts.shape == shape  # else its tiles are other ones
+        hovered, shape = self.session.heatmap.hovered_tile, figures.counts.shape
+        is_this = recorded is None or recorded.counts.shape == shape  # otherwise the recording has other tiles
         marked = hovered[0] * shape[1] + hovered[1] if hovered is not None and is_this else None
         if not self._gantt.wants((figures if recorded is None else recorded, marked)):
             return
         if recorded is None:
-            spans = Spans.predicted(figures.timeline, figures.units.tile, figures.parts)
-            end, text = f"{spans.makespan:,.0f} splats", spoken_prediction(figures)
+            spans = Spans.of_prediction(figures.timeline, figures.units.tile, figures.parts)
+            end, text = f"{spans.makespan:,.0f} splats", prediction_text(figures)
         else:
-            spans = Spans.recorded(recorded.recording)
-            end, text = f"{spans.makespan / 1e6:.3f} ms", spoken_recording(recorded)
-        self._gantt.show(gantt_plate(spans, *self._gantt.size, marked))
+            spans = Spans.of_recording(recorded.recording)
+            end, text = f"{spans.makespan / 1e6:.3f} ms", recording_text(recorded)
+        self._gantt.show(gantt_image(spans, *self._gantt.size, marked))
         name = "SM" if spans.machine.blocks_each > 1 else "thread"
-        self._gantt.label([(0.0, f"{name} 0 at the top, to {spans.machine.multiprocessors - 1}")], [], end)
+        self._gantt.label([(0.0, f"{name} 0 (top) to {spans.machine.multiprocessors - 1}")], [], end)
         dpg.set_value(self._gantt_text, text)

@@ -1,4 +1,4 @@
-"""The stages panel's table of stage times, and the small plot of their sum below it."""
+"""Shows stage times as a table in the stages panel, with a small plot of their sum."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from splatscope.viewer.drawing.widgets import tooltip
 from splatscope.viewer.figures.stage_times import ENOUGH_FOR_MEAN, ENOUGH_FOR_P99, WANTED, StageTimes, figure, figures
 from splatscope.viewer.palette import ACCENT, DIM, FIELD, TEXT
 
-PLOTTED = 120  # newest pictures or steps in the plot
+PLOTTED = 120  # pictures or steps in the plot, at most
 NUMBER_WIDTH = 47  # points
-PLOT_WIDTH, PLOT_HEIGHT, SCALE_WIDTH = 308, 40, 66  # the last: of the numbers at its left
+PLOT_WIDTH, PLOT_HEIGHT, SCALE_WIDTH = 308, 40, 66  # points; the last is the width of the numbers at the plot's left
 COUNTING = (
-    "The figures are of these. The first {one} after a change is a warm-up, which the next one replaces. The mean is "
-    f"shown from {ENOUGH_FOR_MEAN} on, the 99th percentile from {ENOUGH_FOR_P99} on."
+    "The number of {one}s behind the figures. The first {one} after a change is a warm-up and does not count. The mean "
+    f"needs {ENOUGH_FOR_MEAN} of them, the 99th percentile {ENOUGH_FOR_P99}."
 )
-RESAMPLING = f" A view that stays still is drawn up to {WANTED} times for them, for at most two seconds in all."
+RESAMPLING = f" A still view is drawn again up to {WANTED} times for this, for two seconds at most."
 
 
 class StageTable:
-    """One row a stage: name, a bar for its share, the newest time, mean and 99th percentile; and a plot of the sum."""
+    """Shows one row a stage: name, a bar for its share, newest time, mean, 99th percentile; and a plot of the sum."""
 
     def __init__(self, style: Style, title: str, one: str) -> None:
         self._style, self._title, self._one = style, title, one
         self.times = StageTimes()
-        self._stages: tuple[str, ...] = ()  # that there are rows for
+        self._stages: tuple[str, ...] = ()  # that have rows
         self._rows: dict[str, tuple[Item, list[Item]]] = {}
         with inside(dpg.add_group(show=False)) as self.whole:
             with inside(
@@ -42,7 +42,7 @@ class StageTable:
                 dpg.draw_rectangle((0, 0), (width, height), color=FIELD, fill=FIELD, rounding=style.px(4))
                 self._curve = dpg.draw_polyline([], color=ACCENT, thickness=1.5 * style.scale)
                 self._top, self._zero = (self._label(y) for y in (0, height - style.px(SMALL + 1)))
-            tooltip(style, plot, f"All stages together, the last {PLOTTED}, the newest at the right; ms from 0 up.")
+            tooltip(style, plot, f"Sum of all stages in ms, for the last {PLOTTED} {one}s; the newest is at the right.")
             self._count = dpg.add_text("", color=DIM)
             dpg.bind_item_font(self._count, style.small)
             about = COUNTING.format(one=one) + (RESAMPLING if one == "frame" else "")
@@ -50,11 +50,11 @@ class StageTable:
 
     @property
     def in_sight(self) -> bool:
-        """True if a person can see some of its figures."""
+        """True if some of the table's figures are on the screen."""
         return any(dpg.is_item_visible(numbers[0]) for _, numbers in self._rows.values())
 
     def forget(self) -> None:
-        """Begins again for another scene; the table is hidden until there are times."""
+        """Drops all times, as for another scene; hides the table until there are new ones."""
         self.times.forget()
         dpg.configure_item(self.whole, show=False)
 
@@ -83,7 +83,7 @@ class StageTable:
         return text
 
     def _draw(self, sums: np.ndarray) -> None:
-        """The curve from 0 to its highest, the newest at the right of the numbers."""
+        """Draws the curve from 0 to its highest value."""
         top = max(float(sums.max()), 1e-6)
         for item, text in ((self._top, f"{figure(top).strip()} ms"), (self._zero, "0")):
             dpg.configure_item(item, text=text)

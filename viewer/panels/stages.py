@@ -1,8 +1,8 @@
-"""Stages panel: milliseconds of every stage of pictures and training steps, and what a setting changes in them.
+"""Shows the milliseconds of every stage of pictures and training steps, and measures what a setting changes.
 
-Which pictures count: `figures/stage_times.py`. A measurement draws the very same frame under two settings by turns; the
-engine does it (`app/engine/ab_measurement.py`), and its result stays until the next. What grows is below what is
-pressed, so that nothing moves under the mouse.
+`figures/stage_times.py` decides which pictures count. For a measurement the engine draws the same frame under two
+settings in turns (`app/engine/ab_measurement.py`). Items that grow are below the buttons, so that no button moves under
+the mouse.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import time
 import dearpygui.dearpygui as dpg
 
 from splatscope.viewer.drawing.style import inside
-from splatscope.viewer.drawing.widgets import Panel, Ui, button, labelled, tooltip
+from splatscope.viewer.drawing.widgets import Panel, Ui, button, label_row, tooltip
 from splatscope.viewer.messages.commands import DrawAgain
 from splatscope.viewer.messages.view import Comparison, EngineStatus, Picture
 from splatscope.viewer.palette import DIM
 from splatscope.viewer.panels.comparison_table import ComparisonTable
 from splatscope.viewer.panels.stage_table import StageTable
+from splatscope.viewer.state.measurements import PREVIOUS
 from splatscope.viewer.state.presets import presets
-from splatscope.viewer.state.session import PREVIOUS
 
-NAME_WIDTH, RECORD_WIDTH, SAVE_WIDTH = 60, 136, 126  # points
+NAME_WIDTH, RECORD_WIDTH, SAVE_WIDTH = 84, 136, 126  # points
 
 
 class StagesPanel(Panel):
-    """See the module's text."""
+    """Shows the section "Stages" of the dock."""
 
     title = "Stages"
 
@@ -33,7 +33,7 @@ class StagesPanel(Panel):
         super().__init__(ui)
         self._serial = -1
         self._arrived = 0.0  # when the newest picture was first seen
-        self._asked_after = -1  # the picture after which another one of the same view was asked for
+        self._asked_after = -1  # serial of the picture after which the same view was asked for again
         self._iteration = -1
         self._generation: int | None = None
         self._against: list[str] = []
@@ -49,30 +49,30 @@ class StagesPanel(Panel):
         tooltip(
             self.style,
             self._pace,
-            "What the window takes of its own thread: input, panels, upload and drawing. Pictures are not in it.",
+            "Time that the window itself takes: input, panels, upload and drawing. Rendering is not included.",
         )
 
     def _build_tools(self) -> None:
         style, session, px = self.style, self.session, self.style.px
         dpg.add_spacer(height=px(2))
-        with labelled(style, "Against", NAME_WIDTH):
+        with label_row(style, "Compare to", NAME_WIDTH):
             self._choice = dpg.add_combo([], width=-px(90))
             self._start = button(style, "Measure", self._measure, width=82)
         tooltip(
             style,
             self._choice,
-            "What the present setting is measured against: both draw this very view by turns. Training waits.",
+            "The setting to compare the present one with. Both draw this view in turns; training waits.",
         )
         folder = f"in {session.config.measurement_dir}"
         with inside(dpg.add_group(horizontal=True)):
             self._record = button(
-                style, "Record a second", session.record_trace, RECORD_WIDTH,
-                tip=f"What the engine and the stages do in one second, as a file for chrome://tracing or Perfetto, "
+                style, "Record a second", session.measurements.record_trace, RECORD_WIDTH,
+                tip=f"Records one second of the engine and its stages as a file for chrome://tracing or Perfetto, "
                 f"{folder}",
             )  # fmt: skip
             self._save = button(
-                style, "Save all timings", session.save_comparison, SAVE_WIDTH,
-                tip=f"Every time of the last measurement, with both settings, as JSON {folder}",
+                style, "Save all times", session.measurements.save_comparison, SAVE_WIDTH,
+                tip=f"Saves every time of the last measurement, and both settings, as JSON {folder}",
             )  # fmt: skip
             dpg.bind_item_theme(self._save, style.can_be_grey)
         self._result = ComparisonTable(style)
@@ -80,7 +80,7 @@ class StagesPanel(Panel):
     def _measure(self) -> None:
         against = dpg.get_value(self._choice)
         if against in self._against:
-            self.session.compare(against)
+            self.session.measurements.compare(against)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         if self.session.generation != self._generation:
@@ -102,22 +102,22 @@ class StagesPanel(Panel):
         self._update_tools(status)
 
     def _resample(self, status: EngineStatus, picture: Picture | None) -> None:
-        """Asks for another picture of a view that is still and looked at, until there are enough for figures. A running
-        run needs none: its splats change, and so do pictures."""
+        """Asks for more pictures of a still view while its table is on the screen, until there are enough for figures.
+        A running run gives new pictures anyway."""
         result = status.comparison
         is_measuring = result is not None and result.done < result.pairs and not result.problem
         is_at_work = status.training.state == "running" or is_measuring or status.recording or bool(status.compiling)
-        if picture is None or picture.serial == self._asked_after or is_at_work or self.session.moving:
+        if picture is None or picture.serial == self._asked_after or is_at_work or self.session.view.moving:
             return
         rest = time.perf_counter() - self._arrived
         if self._picture.in_sight and self._picture.times.wants_more(rest, picture.render_ms):
             self._asked_after = picture.serial
-            self.session.client.send(DrawAgain())
+            self.session.engine.send(DrawAgain())
 
     def _update_tools(self, status: EngineStatus) -> None:
-        dpg.set_value(self._pace, str(self.session.pace))
+        dpg.set_value(self._pace, str(self.session.frame_rate))
         against = list(presets(status.backend))
-        if self.session.previous_policy is not None:
+        if self.session.toggles.previous is not None:
             against.insert(0, PREVIOUS)
         if against != self._against:
             self._against = against

@@ -1,4 +1,4 @@
-"""Status bar: the run's state and figures, the cost of a picture, and at the right the newest message."""
+"""Shows the run's state and figures, a picture's time and size, and at the right the newest message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
 
 
 class StatusBar(Panel):
-    """Shows the state and as many figures as fit. Each keeps the widest place it has needed, so that none jitters."""
+    """Shows the state and as many figures as fit. Each keeps the widest place it needed, so that no text jitters."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -77,8 +77,8 @@ class StatusBar(Panel):
         if picture is not None:
             height, width = picture.rgba.shape[:2]
             texts["picture"] = f"picture {milliseconds(picture.render_ms)}"
-            texts["skipped"] = f"{count(picture.frame.skipped)} skipped" if picture.frame.skipped else ""
-            share = self.session.shown_share
+            texts["skipped"] = f"{counted(picture.frame.skipped, 'splat')} skipped" if picture.frame.skipped else ""
+            share = self.session.picture_share
             texts["size"] = f"{width} x {height}" + ("" if share > 0.99 else f" ({share:.0%})")
         return texts
 
@@ -91,9 +91,9 @@ class StatusBar(Panel):
 
     def _show_message(self, status: EngineStatus, left: float, y: int) -> None:
         moves = status.training.iterations_per_second is not None
-        line = self._news.newest(self.session.newest, moves, time.perf_counter())
+        line = self._news.newest(self.session.log.newest, moves, time.perf_counter())
         text, color = status.busy, ACCENT
-        if not text and line is not None and self.session.error is None:  # an error has its own bar
+        if not text and line is not None and self.session.log.error is None:  # an error has its own bar
             text, color = line.text.partition("\n")[0], MESSAGE_COLORS[line.level]
         room = self._width - self.style.px(12) - left
         text = fit(text, room, self.style.body)

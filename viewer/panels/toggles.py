@@ -1,7 +1,7 @@
-"""Toggles panel: a preset for all, one checkbox or choice for each toggle the backend honours; works while running.
+"""Sets the toggles that the backend honours, all at once by a preset or one by one, also during a run.
 
-Generated from `kernels.policy.toggle_table()`: a new toggle needs nothing here. What a click entails is decided in
-`state/session.py` and `state/presets.py`; pictures go on with the old setting until the new one is compiled.
+Generated from `kernels.policy.toggle_table()`: a new toggle needs nothing here. `state/toggles.py` and
+`state/presets.py` decide which other toggles a click sets. Pictures keep the old setting until the new one is compiled.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ import dearpygui.dearpygui as dpg
 from splatscope.kernels.ladder import STEPS
 from splatscope.kernels.policy import Policy, Toggle, toggle_table
 from splatscope.viewer.drawing.style import Item, Style, inside
-from splatscope.viewer.drawing.widgets import Panel, Ui, labelled, notice, small_text, tooltip
+from splatscope.viewer.drawing.widgets import Panel, Ui, label_row, notice, small_text, tooltip
 from splatscope.viewer.messages.view import EngineStatus, Picture
 from splatscope.viewer.palette import ACCENT, DIM, WARN
 from splatscope.viewer.state.presets import preset_of, presets
 
 CUSTOM = "custom"
 TAG_WIDTH, NAME_WIDTH, LINE_HEIGHT = 72, 94, 23  # points
-NOTE_LINES = 3  # that a note and a preset's sentence have room for
+NOTE_LINES = 3  # room for a note or a preset's sentence
 LEGEND = (
-    "s01b: added in that step of the ladder; own: not part of the ladder\n"
-    "B: same bits; B/R: gradients round; R: the picture rounds\n"
-    "Q: the picture changes, within a tolerance"
-)  # of the tags
+    "s01b: added by this rung of the ladder; own: not in the ladder\n"
+    "B: identical picture; R: picture differs by rounding\n"
+    "B/R: gradients differ by rounding; Q: picture changes"
+)  # of the tags in front of the toggles
 
 
 @dataclass
 class Row:
-    """The items of one toggle."""
+    """Holds the items of one toggle."""
 
     control: Item
-    reason: Item | None  # a word beside a switch
+    reason: Item | None  # a word next to a switch
     tip: Item
 
 
 class TogglesPanel(Panel):
-    """See the module's text."""
+    """Shows the section "Toggles" of the dock."""
 
     title = "Toggles"
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._backend: str | None = None
-        self._shown: object = None  # what the items say, so that they are set anew only if that changed
+        self._shown: object = None  # what the items show: they are set again only if it changes
         self._rows: dict[Toggle, Row] = {}
-        self._stages: dict[str, Item] = {}  # "compiling…" beside each
+        self._stages: dict[str, Item] = {}  # "compiling…" next to each stage's name
 
     def build(self) -> None:
         self._body = dpg.add_group()
@@ -61,9 +61,9 @@ class TogglesPanel(Panel):
         style = self.style
         with inside(self._body):
             if not any(toggle_table(backend)):
-                dpg.add_text("This backend has nothing to choose.", color=DIM)
+                dpg.add_text("This backend has no toggles.", color=DIM)
                 return
-            with inside(dpg.add_group()) as whole, labelled(style, "Preset", NAME_WIDTH):
+            with inside(dpg.add_group()) as whole, label_row(style, "Preset", NAME_WIDTH):
                 names = [*presets(backend), CUSTOM]
                 self._preset = dpg.add_combo(
                     names,
@@ -103,27 +103,27 @@ class TogglesPanel(Panel):
     def _build_control(self, toggle: Toggle) -> Item:
         session = self.session
         if toggle.is_switch:
-            item = dpg.add_checkbox(callback=lambda _, on: session.set_toggle(toggle, "on" if on else "off"))
+            item = dpg.add_checkbox(callback=lambda _, on: session.toggles.set(toggle, "on" if on else "off"))
         else:
-            item = dpg.add_combo(toggle.values, width=-1, callback=lambda _, value: session.set_toggle(toggle, value))
+            item = dpg.add_combo(toggle.values, width=-1, callback=lambda _, value: session.toggles.set(toggle, value))
         dpg.bind_item_theme(item, self.style.can_be_grey)
         return item
 
     def _take_preset(self, name: str) -> None:
         if name in STEPS:
-            self.session.set_preset(name)
-        self._shown = None  # "custom" is nothing to choose: the combo goes back
+            self.session.toggles.set_preset(name)
+        self._shown = None  # "custom" cannot be chosen: the combo returns to the value before
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
         if status.backend and status.backend != self._backend:
             self._build_rows(status.backend)
-        policy, note, drawn = self.session.policy, self.session.note, self.session.request().policy
+        policy, note, drawn = self.session.toggles.policy, self.session.toggles.note, self.session.request().policy
         if not self._rows or self._shown == (drawn, policy, note, status.compiling):
             return
         self._shown = (drawn, policy, note, status.compiling)
         name = preset_of(policy, self._backend or "")
         dpg.set_value(self._preset, name or CUSTOM)
-        dpg.set_value(self._sentence, STEPS[name].sentence if name else "Not one of the presets.")
+        dpg.set_value(self._sentence, STEPS[name].sentence if name else "These toggles match no preset.")
         dpg.set_value(self._note, note)
         dpg.configure_item(self._note, show=bool(note))
         for stage, item in self._stages.items():
@@ -132,7 +132,7 @@ class TogglesPanel(Panel):
             self._show_toggle(policy, drawn, toggle, row)
 
     def _show_toggle(self, policy: Policy, drawn: Policy, toggle: Toggle, row: Row) -> None:
-        """`drawn` is the policy of pictures: the one that is set, and what the heatmap over them adds to it."""
+        """Shows a toggle; `drawn` is the policy of pictures: the one set here, and what the heatmap adds to it."""
         value = drawn.value(toggle.stage, toggle.name)
         is_added = value != policy.value(toggle.stage, toggle.name)
         possible = [choice for choice in toggle.values if choice == value or policy.unmet(toggle, choice) is None]
@@ -144,27 +144,27 @@ class TogglesPanel(Panel):
             dpg.set_value(row.control, value)
         missing = [choice for choice in toggle.values if choice not in possible]
         if row.reason is not None:
-            dpg.configure_item(row.reason, label="by the heatmap" if is_added else short_reason(toggle, missing))
+            dpg.configure_item(row.reason, label="set by heatmap" if is_added else short_reason(toggle, missing))
         sentences = [policy.unmet(toggle, choice) or "" for choice in missing]
-        sentences += ["The heatmap over the picture shows what is recorded, and switches this on."] * is_added
+        sentences += ["The heatmap over the picture needs the recording, and switches this on."] * is_added
         dpg.set_value(row.tip, "\n".join([toggle.sentence, origin(toggle), toggle.class_sentence, *sentences]))
 
 
 def label(style: Style, text: str, width: float) -> Item:
-    """A word that stands level with the field beside it."""
+    """Adds a word on the same level as the field next to it."""
     item = dpg.add_button(label=text, width=style.px(width), height=style.px(LINE_HEIGHT))
     dpg.bind_item_theme(item, style.label)
     return item
 
 
 def origin(toggle: Toggle) -> str:
-    """Returns where a toggle comes from, as its tag says in short."""
+    """Returns where a toggle comes from, the long form of its tag."""
     if toggle.step == "own":
-        return "own: not of the ladder."
-    return f"{toggle.step}: added in that step of the ladder."
+        return "own: not in the ladder."
+    return f"{toggle.step}: added by this rung of the ladder."
 
 
 def short_reason(toggle: Toggle, missing: Sequence[str]) -> str:
-    """Returns which toggles a switch needs that cannot be set, "needs compaction"; its tooltip says why."""
+    """Returns "needs compaction" for a switch that cannot be set; its tooltip gives the reason."""
     names = [need.name.replace("_", " ") for need in toggle.needs if need.value in missing]
     return f"needs {', '.join(dict.fromkeys(names))}" if names else ""

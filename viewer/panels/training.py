@@ -1,8 +1,7 @@
-"""Training panel: the run's state, its buttons, the recipe until it begins, then its figures and curves.
+"""Shows the run's state and buttons, its recipe until it begins, then its figures and curves.
 
-The buttons are in `training_buttons.py`, the form is in `recipe.py`, the curves are in `curves.py`, the limits on what
-pictures cost the run are in `shares.py`. Text that comes and goes has a place of fixed height, so that nothing moves
-under the mouse.
+The parts: `training_buttons.py`, `recipe.py` (the form), `curves.py`, `shares.py` (limits on pictures). Text that comes
+and goes has a place of fixed height, so that nothing moves under the mouse.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from splatscope.viewer.state.run_wording import (
 
 LABEL_WIDTH = 74  # points
 NOTE_LINES = 2
-RESUME = "Space resumes; N runs one iteration."
+RESUME = "Space resumes the run; N runs one iteration."
 HINTS = {
     "none": "Open a capture (photographs with cameras) to train.",
-    "ready": "Space starts; N runs one iteration. The recipe can be changed until then.",
+    "ready": "Space starts the run; N runs one iteration. You can change the recipe until then.",
     "resumed": RESUME,
-    "running": "Space pauses.",
+    "running": "Space pauses the run.",
     "paused": RESUME,
     "stopped": RESUME,
     "stopping": "Saving…",
-    "finished": "All iterations are done. Run to a later one to continue.",
+    "finished": "All iterations are done. To continue, set a later iteration and press Run.",
     "error": "The run ended with an error; see the log.",
 }
 
 
 class TrainingPanel(Panel):
-    """See the module's text."""
+    """Shows the section "Training" of the dock."""
 
     title = "Training"
 
@@ -67,15 +66,19 @@ class TrainingPanel(Panel):
         self._memory = dpg.add_progress_bar(width=-1, height=style.px(20), show=False)
         self._memory_tip = tooltip(style, self._memory, "")
         with inside(dpg.add_group(show=False)) as self._figures:
-            self._facts = Facts(style, ("Loss", "Splats", "Speed", "Time left", "Time", "SH degree"), 2, LABEL_WIDTH)
+            self._facts = Facts(
+                style, ("Loss", "Splats", "Speed", "Time left", "Time spent", "SH degree"), 2, LABEL_WIDTH
+            )
             self._score = Facts(style, ("Score", "Trains at"), 1, LABEL_WIDTH)
             self._phase = dpg.add_text("", color=DIM)
             dpg.bind_item_font(self._phase, style.small)
             self._curves = RunCurves(self.ui)
             self._price = Facts(style, ("View cost",), 1)
-        tooltip(style, self._facts.item("Time"), "Time that steps, scores and files took, without pictures and pauses")
+        tooltip(
+            style, self._facts.item("Time spent"), "Time spent on steps, scores and files, without pictures and pauses"
+        )
         tooltip(style, self._facts.item("Time left"), "Time until the run pauses or ends")
-        tooltip(style, self._score.item("Trains at"), "Size of the photographs in the present steps")
+        tooltip(style, self._score.item("Trains at"), "Size of the photographs that training uses now")
         self._shares = ViewShares(self.ui)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
@@ -83,8 +86,8 @@ class TrainingPanel(Panel):
         word, color = state_word(status, "nothing to train")
         dpg.set_value(self._word, word)
         dpg.configure_item(self._word, color=color)
-        self.buttons.update(training, self.session.trouble)
-        dpg.set_value(self._beside, self.session.pending or training.so_far)
+        self.buttons.update(training, self.session.run.trouble)
+        dpg.set_value(self._beside, self.session.run.pending or training.so_far)
         self._show_note(status)
         self._checkup.show(status.checkup if training.state == "ready" else (), training.iteration > 0)
         self._form.update(status.recipe)
@@ -97,7 +100,7 @@ class TrainingPanel(Panel):
             self._show_figures(training, status.splat_count)
 
     def _show_note(self, status: EngineStatus) -> None:
-        """Shows the most urgent of: a refused setting, too little memory, news of the run, what can be done."""
+        """Shows the most urgent of: a refused setting, too little memory, news of the run, the keys to use."""
         use = status.training.memory
         if refusal := self._form.refusal:
             self._note.show(refusal, WARN)
@@ -135,7 +138,7 @@ class TrainingPanel(Panel):
         rate = training.iterations_per_second
         facts.show("Speed", speed(rate) if rate else "")
         facts.show("Time left", duration(training.eta_seconds) if training.eta_seconds is not None else "")
-        facts.show("Time", duration(phase.seconds))
+        facts.show("Time spent", duration(phase.seconds))
         facts.show("SH degree", f"{phase.sh_degree} of {phase.sh_highest}")
         self._score.rename("Score", score_label(training))
         self._score.show("Score", score_words(training))

@@ -1,4 +1,4 @@
-"""Slow views panel: the cost and PSNR of each photograph's view, worst first; a click goes there."""
+"""Lists the time and PSNR of each photograph's view, worst first; a click goes there."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROWS = 100  # listed
 ORDERS = ("slowest", "most instances", "lowest PSNR")
 NAME_WIDTH = 112  # points
 NOTE_LINES = 3
-WHAT = "Measure draws each view several times and lists the median time of each. Training waits meanwhile."
+WHAT = "Measure draws every view several times and lists its median time. Training waits meanwhile."
 
 
 class ViewsPanel(Panel):
-    """See the module's text."""
+    """Shows the section "Slow views" of the dock."""
 
     title = "Slow views"
     open_at_start = False
@@ -37,10 +37,10 @@ class ViewsPanel(Panel):
 
     def build(self) -> None:
         style, session, px = self.style, self.session, self.style.px
-        self._none = dpg.add_text("The scene has no cameras to measure from.", color=DIM)
+        self._none = dpg.add_text("The scene has no cameras to measure.", color=DIM)
         with inside(dpg.add_group(show=False)) as self._tools:
             with inside(dpg.add_group(horizontal=True)):
-                button(style, "Measure", session.survey_views, width=74)
+                button(style, "Measure", session.measurements.survey_views, width=74)
                 self._order = dpg.add_combo(ORDERS, default_value=ORDERS[0], width=px(128))
                 self._save = button(style, "Save CSV", self._save_table, width=82)
                 dpg.bind_item_theme(self._save, style.can_be_grey)
@@ -50,7 +50,7 @@ class ViewsPanel(Panel):
                 dpg.bind_item_theme(self._table, style.facts)
                 for label in ("view", "ms", "instances", "PSNR"):
                     dpg.add_table_column(label=label, parent=self._table)
-            self._legend = dpg.add_text("orange: held out", color=WARN, show=False)
+            self._legend = dpg.add_text("Orange: held out from training", color=WARN, show=False)
             self._sum = Note(self.ui, NOTE_LINES)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
@@ -96,10 +96,10 @@ class ViewsPanel(Panel):
 
     def _go(self, row: Item) -> None:
         dpg.set_value(row, False)
-        self.session.go_to_camera(self._rows[row])
+        self.session.view.go_to_camera(self._rows[row])
 
     def _save_table(self) -> None:
-        scene = self.session.status.scene
+        scene = self.session.engine.status.scene
         if scene is None:
             return
         name = f"{scene.path.stem}-views-{datetime.now():%Y%m%d-%H%M%S}.csv"
@@ -112,7 +112,7 @@ class ViewsPanel(Panel):
 
 
 def in_words(figures: Sequence[ViewFigures], cameras: Sequence[NamedCamera]) -> str:
-    """Returns the means of all views, and the size that they were drawn at."""
+    """Returns the means of all views, and the size they were drawn at."""
     ms, instances = (sum(values) / len(figures) for values in zip(*((v.ms, v.instances) for v in figures), strict=True))
     text = f"Mean {ms:.2f} ms, {count(round(instances))} instances"
     for words, is_test in (("PSNR", False), ("held out", True)):

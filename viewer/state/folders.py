@@ -1,8 +1,7 @@
-"""What a folder holds that can be opened, for the file browser: names, kinds, sizes.
+"""Lists what can be opened in a folder, for the file browser: names, kinds, sizes. No GUI.
 
-No GUI. What is really in a file is found out when it is opened (`assets/formats.py`); here names must do, because a
-folder may hold thousands. Only of a file without a telling ending the first bytes are read. `dialogs/browser.py` shows
-the rows.
+Kinds are guessed from names, because a folder may hold thousands of files: `assets/formats.py` reads a file when it is
+opened. First bytes are read only of files whose ending does not tell. `dialogs/browser.py` shows the rows.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from splatscope.assets.formats import is_splat_file
 from splatscope.assets.photographs.images import EXTENSIONS
@@ -19,7 +20,7 @@ from splatscope.assets.recognise import is_sog_folder
 from splatscope.kernels.errors import InputError
 
 Kind = Literal["folder", "photographs", "capture", "model", "splats"]
-MOST = 2000  # rows; a longer folder is cut, and says so
+MOST = 2000  # rows at most; the browser says how many are left out
 
 # Names by which a folder is known, in it or one level below it.
 _CAPTURE_SIGNS = (
@@ -29,13 +30,13 @@ _CAPTURE_SIGNS = (
 )
 _RECORD3D_SIGNS = (("metadata.json", "rgb"), ("metadata", "rgbd"))
 _MODEL_SIGNS = ("point_cloud", "cfg_args")
-_LOOKED_AT = 40  # names in a folder, to see whether it holds photographs and nothing else
-_FEWEST = 3  # photographs
+_LOOKED_AT = 40  # names read of a folder, to decide whether it holds photographs only
+_FEWEST = 3  # photographs in a folder of photographs
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the browser."""
+    """Describes one line of the browser."""
 
     path: Path
     kind: Kind
@@ -43,22 +44,22 @@ class Row:
 
     @property
     def opens(self) -> bool:
-        """True for what the engine can be asked to open; a plain folder is only entered."""
+        """True if the engine can open the path; a plain folder is only entered."""
         return self.kind != "folder"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A folder's rows: what can be opened and other folders, each in the order of names."""
+    """Holds a folder's rows: folders first, then splat files, each sorted by name."""
 
     folder: Path
     rows: tuple[Row, ...] = ()
     left_out: int = 0  # rows beyond MOST
-    problem: str = ""  # why nothing is listed
+    problem: str = ""  # the reason why nothing is listed
 
 
 def list_folder(folder: Path) -> Listing:
-    """Splat files and folders in `folder`. A folder that cannot be read becomes a sentence in `problem`."""
+    """Lists the splat files and folders in `folder`. If it cannot be read, `problem` says why."""
     try:
         with os.scandir(folder) as entries:
             found = [row for entry in entries if (row := _row(entry)) is not None]
@@ -69,7 +70,7 @@ def list_folder(folder: Path) -> Listing:
 
 
 def kind_of(path: Path) -> Kind | None:
-    """What a path looks like by its name and, for a folder, by the names in it; None for what cannot be opened."""
+    """Returns the kind of a path by its name and, for a folder, by the names in it; None if it cannot be opened."""
     if not path.is_dir():
         return "splats" if path.is_file() and is_splat_file(path) else None
     if any((path / sign).exists() for sign in _MODEL_SIGNS):
@@ -89,17 +90,25 @@ def _kind_by_names(path: Path) -> Kind:
     if any(name.startswith("transform") and name.endswith(".json") for name in names):
         return "capture"  # frames under another name than usual
     pictures = sum(Path(name).suffix in EXTENSIONS for name in names)
-    holds_folders = any(entry.is_dir() for entry in some)  # which one might want to enter
+    holds_folders = any(entry.is_dir() for entry in some)  # a person may want to enter them
     return "photographs" if pictures >= _FEWEST and not holds_folders and not is_sog_folder(names) else "folder"
 
 
 def folder_of(text: str, current: Path) -> Path:
-    """The folder that a typed path names or lies in, seen from `current`. Raises InputError if there is none."""
+    """Returns the folder of a typed path, relative to `current`. Raises InputError if there is none."""
     path = current / Path(text.strip().strip("\"'")).expanduser()
     for folder in (path, path.parent):
         if folder.is_dir():
             return folder.resolve()
     raise InputError(f"There is no folder {path}; choose one from the list.")
+
+
+def typed_path(text: str) -> Path | None:
+    """Returns the path in a typed or pasted text, None for nothing. Quotes, spaces, ~ and file:// are understood."""
+    path = text.strip().strip("\"'")
+    if path.startswith("file:"):
+        path = url2pathname(urlsplit(path).path)
+    return Path(path).expanduser() if path else None
 
 
 def _row(entry: os.DirEntry[str]) -> Row | None:
@@ -110,4 +119,4 @@ def _row(entry: os.DirEntry[str]) -> Row | None:
         kind = kind_of(path)
         return None if kind is None else Row(path, kind, entry.stat().st_size if kind == "splats" else 0)
     except OSError:
-        return None  # gone since, or not ours to see
+        return None  # deleted meanwhile, or not readable for us

@@ -1,4 +1,4 @@
-"""What the window itself costs: its own time a frame, and its frames a second. No GUI."""
+"""Measures the window's own time per frame and its frames per second. No GUI."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from dataclasses import dataclass
 
 SMOOTHING = 0.1  # weight of the newest frame
 AWAKE_HZ = 60.0  # frames a second while somebody uses the window
-MORE_FRAMES, LEAST_HZ = 1.15, 24.0  # than pictures, so that none waits for long; and at least, for the hand
+MORE_FRAMES = 1.15  # times the pictures a second, so that no picture waits for long
+LEAST_HZ = 24.0  # so that the mouse does not feel slow
 
 
 def awake_hz(trains: bool, is_at_view: bool, pictures: float) -> float:
-    """Frames a second while somebody uses the window, who may have so many `pictures` a second.
+    """Returns the window's frames a second while somebody uses it; `pictures` is the most pictures a second.
 
-    At the view of a run, hardly more: a frame without a new picture shows nothing new there, and takes Python's lock
-    from the engine.
+    While a run is viewed, there are hardly more frames than pictures: a frame without a new picture shows nothing new,
+    and takes Python's lock from the engine.
     """
     return min(AWAKE_HZ, max(LEAST_HZ, MORE_FRAMES * pictures)) if trains and is_at_view else AWAKE_HZ
 
 
 @dataclass
 class FrameRate:
-    """Of the main thread; the engine's pictures are not in it."""
+    """Averages the main thread's times; the engine's rendering is not included."""
 
-    ms: float = 0.0  # a frame: input, panels, upload, drawing
+    ms: float = 0.0  # per frame: input, panels, upload, drawing
     seconds_apart: float = 0.0
     _began: float | None = None
 
     def note(self, seconds: float, began: float) -> None:
-        """A frame took so long; `began` is when, on any clock in seconds."""
+        """Adds a frame that took `seconds` and began at `began`, on any clock in seconds."""
         if self._began is None:
             self.ms = 1e3 * seconds
         else:

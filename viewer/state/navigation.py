@@ -1,8 +1,8 @@
-"""Camera mathematics of the viewport: orbit, pan, dolly, fly, look, frame, up axis. Pure: no GUI, no state.
+"""Computes the camera of the viewport: orbit, pan, dolly, fly, look, frame, up axis. Pure: no GUI, no state.
 
 A `Navigator` is a value; every movement returns a new one. The orientation is three angles in a base frame
 (x right, y down, z forward, as OpenCV has them), so that it cannot drift, and turning the base turns the
-scene as it is seen while the file keeps its coordinates. Read `session.py` next for who holds the value.
+scene as it is seen while the file keeps its coordinates. `camera_view.py` holds the value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOME_PITCH = math.radians(-15.0)  # the home view looks slightly down
 
 @dataclass(frozen=True)
 class Lens:
-    """Intrinsics free of any pixel grid."""
+    """Holds intrinsics that do not depend on a number of pixels."""
 
     fov_y: float = math.radians(DEFAULT_FOV_Y)  # of the whole image height
     pixel_aspect: float = 1.0  # fx / fy
@@ -43,7 +43,7 @@ class Lens:
 
     @staticmethod
     def of(camera: Camera) -> Lens:
-        """The lens of a camera, with its image's aspect."""
+        """Returns the lens of a camera, with its image's aspect."""
         return Lens(
             fov_y=2.0 * math.atan(0.5 * camera.height / camera.fy),
             pixel_aspect=camera.fx / camera.fy,
@@ -53,21 +53,21 @@ class Lens:
         )
 
     def inner_size(self, width: float, height: float) -> tuple[float, float]:
-        """(width, height) in pixels of what fov_y spans inside a viewport: all of it, or the photograph's frame."""
+        """Returns (width, height) px of the part of a viewport that fov_y spans: all, or the photograph's frame."""
         if self.aspect is None:
             return width, height
         inner = min(width, height * self.aspect)
         return inner, inner / self.aspect
 
     def focal(self, width: float, height: float) -> tuple[float, float]:
-        """(fx, fy) in pixels of a viewport."""
+        """Returns (fx, fy) in pixels of a viewport."""
         fy = 0.5 * self.inner_size(width, height)[1] / math.tan(0.5 * self.fov_y)
         return fy * self.pixel_aspect, fy
 
 
 @dataclass(frozen=True)
 class Navigator:
-    """Where the viewer stands and looks; angles in radians, lengths in world units.
+    """Holds the eye and its direction; angles in radians, lengths in world units.
 
     The eye lies `distance` behind `pivot` along the viewing direction. At yaw = pitch = roll = 0 the view's
     axes are the base's. Positive yaw turns right, positive pitch up, positive roll tips the head to the right.
@@ -82,7 +82,7 @@ class Navigator:
     lens: Lens = Lens()
     extent: float = 1.0  # scene size that speeds and limits scale with
 
-    # What the value says -----------------------------------------------------------------------------
+    # What the value describes ------------------------------------------------------------------------
 
     @property
     def rotation(self) -> Float64:
@@ -101,20 +101,20 @@ class Navigator:
         return (0.0 - down[0], 0.0 - down[1], 0.0 - down[2])
 
     def camera(self, width: int, height: int) -> Camera:
-        """The camera of an image that size. Standing at a photograph's camera, all of the photograph is in it."""
+        """Returns the camera of an image of that size; at a photograph's camera, it shows the whole photograph."""
         rotation = self.rotation
         matrix = np.eye(4)
         matrix[:3, :3] = rotation.T
         matrix[:3, 3] = -rotation.T @ self.eye
         fx, fy = self.lens.focal(width, height)
         cx, cy = 0.5 * width + self.lens.shift_x * fx, 0.5 * height + self.lens.shift_y * fy
-        near = min(NEAR, NEAR * self.extent)  # a scene smaller than a unit is looked at from closer
+        near = min(NEAR, NEAR * self.extent)  # a scene smaller than a unit is viewed from closer
         return Camera.from_matrix(matrix, width, height, fx, fy, cx, cy, near)
 
-    # Standing somewhere else -------------------------------------------------------------------------
+    # Moving elsewhere --------------------------------------------------------------------------------
 
     def at_camera(self, camera: Camera, center: Sequence[float] | None = None) -> Navigator:
-        """Stands where `camera` stands with its lens; the pivot lies as deep as `center` if that is in front."""
+        """Moves to `camera` and takes its lens; the pivot lies as deep as `center` if that is in front."""
         rotation, eye = camera.matrix[:3, :3].T, camera.position
         depth = self.distance if center is None else float((np.array(center) - eye) @ rotation[:, 2])
         if depth < 0.05 * self.extent:
@@ -123,35 +123,35 @@ class Navigator:
         pivot = _vector(eye + depth * rotation[:, 2])
         return replace(self, pivot=pivot, distance=depth, yaw=yaw, pitch=pitch, roll=roll, lens=Lens.of(camera))
 
-    def unframed(self, width: int, height: int) -> Navigator:
-        """Lets go of a photograph's frame: fov_y spans the viewport, nothing moves on the screen."""
+    def unframe(self, width: int, height: int) -> Navigator:
+        """Leaves a photograph's frame: fov_y spans the viewport, and nothing moves on the screen."""
         if self.lens.aspect is None:
             return self
         _, inner = self.lens.inner_size(width, height)
         fov_y = 2.0 * math.atan(math.tan(0.5 * self.lens.fov_y) * height / inner)
         return replace(self, lens=replace(self.lens, fov_y=fov_y, aspect=None))
 
-    def framed(self, low: Sequence[float], high: Sequence[float], width: int, height: int) -> Navigator:
-        """Keeps the direction and stands where the box low..high just fits into the viewport, in both directions. The
-        lens is centred."""
-        nav = self.unframed(width, height)
+    def frame(self, low: Sequence[float], high: Sequence[float], width: int, height: int) -> Navigator:
+        """Moves the eye, in the same direction, to where the box low..high just fits into the viewport. Centres the
+        lens."""
+        nav = self.unframe(width, height)
         nav = replace(nav, lens=replace(nav.lens, shift_x=0.0, shift_y=0.0))
         center, radius = _ball(low, high)
         signs = np.array(list(product((-0.5, 0.5), repeat=3)))
         right, down, forward = (signs * np.subtract(high, low) @ nav.rotation).T  # of the corners, from the centre
         half_y = math.tan(0.5 * nav.lens.fov_y)
         half_x = half_y * width / (height * nav.lens.pixel_aspect)
-        distance = 1.1 * radius  # outside the box, also if it is a line that is looked along
+        distance = 1.1 * radius  # outside the box, also if the box is a line along the direction
         for across, half in ((right, half_x), (down, half_y)):
             distance = max(distance, float((np.abs(across) / (FILL * half) - forward).max()))
         return replace(nav, pivot=_vector(center), distance=distance)
 
     def with_fov(self, fov_y: float) -> Navigator:
-        """Another vertical field of view (radians) from the same place; square pixels, centred."""
+        """Sets the vertical field of view (radians); pixels become square and the lens centred."""
         return replace(self, lens=Lens(fov_y=min(max(fov_y, math.radians(1.0)), math.radians(170.0))))
 
-    def looking_at(self, point: Sequence[float]) -> Navigator:
-        """Turns on the spot until `point` is the pivot."""
+    def look_at(self, point: Sequence[float]) -> Navigator:
+        """Turns the eye on the spot until `point` is the pivot."""
         offset = np.array(point, dtype=np.float64) - self.eye
         distance = float(np.linalg.norm(offset))
         if distance < NEAREST * self.extent:
@@ -164,7 +164,7 @@ class Navigator:
     # Moving ------------------------------------------------------------------------------------------
 
     def orbit(self, yaw: float, pitch: float) -> Navigator:
-        """Circles the pivot; a roll left by a photograph fades, nothing else tips the horizon."""
+        """Circles the pivot. A roll taken from a photograph fades; nothing else tips the horizon."""
         fade = math.exp(-ROLL_FADE * math.hypot(yaw, pitch))
         return replace(
             self,
@@ -174,18 +174,18 @@ class Navigator:
         )
 
     def look(self, yaw: float, pitch: float) -> Navigator:
-        """Turns the head on the spot; the pivot swings along."""
+        """Turns the eye on the spot; the pivot moves along."""
         turned = self.orbit(yaw, pitch)
         return replace(turned, pivot=_vector(self.eye + self.distance * turned.rotation[:, 2]))
 
     def pan(self, dx: float, dy: float, width: float, height: float) -> Navigator:
-        """Slides by a drag of (dx, dy) px in a viewport: what lies at the pivot's depth follows the cursor."""
+        """Moves sideways for a drag of (dx, dy) px in a viewport: points at the pivot's depth follow the cursor."""
         fx, fy = self.lens.focal(width, height)
         shift = self.rotation @ np.array([-dx / fx, -dy / fy, 0.0])
         return replace(self, pivot=_vector(np.array(self.pivot) + self.distance * shift))
 
     def dolly(self, factor: float, x: float, y: float, width: float, height: float) -> Navigator:
-        """Scales the distance, holding what lies under the pixel (x, y) at the pivot's depth in its place."""
+        """Scales the distance; the point under the pixel (x, y) at the pivot's depth stays in place."""
         fx, fy = self.lens.focal(width, height)
         u = (x - 0.5 * width) / fx - self.lens.shift_x
         v = (y - 0.5 * height) / fy - self.lens.shift_y
@@ -204,18 +204,18 @@ class Navigator:
     # The up axis -------------------------------------------------------------------------------------
 
     def with_up(self, up: Sequence[float]) -> Navigator:
-        """The same eye and direction with another up axis; the horizon levels."""
+        """Sets another up axis; eye and direction stay, and the horizon becomes level."""
         rotation = self.rotation
         nav = replace(self, base=base_frame(up))
         yaw, pitch, _ = angles_from_rotation(np.array(nav.base) @ rotation)
         nav = replace(nav, yaw=yaw, pitch=min(max(pitch, -PITCH_LIMIT), PITCH_LIMIT), roll=0.0)
         return replace(nav, pivot=_vector(self.eye + self.distance * nav.rotation[:, 2]))
 
-    def flipped(self) -> Navigator:
-        """What was down is up: half a turn of the seen scene about the viewing direction's heading."""
-        return self.tipped(roll=math.pi)
+    def flip(self) -> Navigator:
+        """Turns the seen scene upside down, about the viewing direction's heading."""
+        return self.tip(roll=math.pi)
 
-    def tipped(self, roll: float = 0.0, pitch: float = 0.0) -> Navigator:
+    def tip(self, roll: float = 0.0, pitch: float = 0.0) -> Navigator:
         """Turns the scene as seen, about the pivot: clockwise on the screen (roll), top towards you (pitch).
 
         The turn is about the base axis nearest to the heading, so quarter turns keep axes on axes.
@@ -231,7 +231,7 @@ class Navigator:
 
 
 def rotation_from_angles(yaw: float, pitch: float, roll: float) -> Float64:
-    """base_from_view [3, 3] = R_y(yaw) R_x(pitch) R_z(roll), OpenCV axes."""
+    """Returns base_from_view [3, 3] = R_y(yaw) R_x(pitch) R_z(roll), OpenCV axes."""
     cy, sy, cp, sp, cr, sr = (f(a) for a in (yaw, pitch, roll) for f in (math.cos, math.sin))
     about_y = np.array([[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]])
     about_x = np.array([[1.0, 0.0, 0.0], [0.0, cp, -sp], [0.0, sp, cp]])
@@ -240,7 +240,7 @@ def rotation_from_angles(yaw: float, pitch: float, roll: float) -> Float64:
 
 
 def angles_from_rotation(rotation: Float64) -> Vector:
-    """(yaw, pitch, roll) of a base_from_view rotation; at a pole, where two of them mean the same, roll is 0."""
+    """Returns (yaw, pitch, roll) of a base_from_view; at a pole, where yaw and roll mean the same, roll is 0."""
     forward = rotation[:, 2]
     if math.hypot(forward[0], forward[2]) < 1e-9:
         pitch = math.copysign(0.5 * math.pi, -forward[1])
@@ -252,7 +252,7 @@ def angles_from_rotation(rotation: Float64) -> Vector:
 
 
 def base_frame(up: Sequence[float]) -> Matrix3:
-    """Rows right, down, forward of the frame reached from OpenCV's own by the shortest turn of -y onto `up`."""
+    """Returns rows right, down, forward of OpenCV's frame after the shortest turn of -y onto `up`."""
     length = math.hypot(*up)
     target = np.array(up, dtype=np.float64) / length if length > 0.0 else np.array(DEFAULT_UP)
     start = np.array(DEFAULT_UP)
@@ -274,7 +274,7 @@ def framing_navigator(
     fov_y: float = DEFAULT_FOV_Y,
     extent: float | None = None,
 ) -> Navigator:
-    """Looks slightly down at the box low..high with `up` upright; fov_y in degrees."""
+    """Returns a view slightly down at the box low..high with `up` upright; fov_y in degrees."""
     _, radius = _ball(low, high)
     start = Navigator(
         pivot=(0.0, 0.0, 0.0),
@@ -284,7 +284,7 @@ def framing_navigator(
         lens=Lens(fov_y=math.radians(fov_y)),
         extent=extent if extent is not None and math.isfinite(extent) and extent > 0.0 else radius,
     )
-    return start.framed(low, high, width, height)
+    return start.frame(low, high, width, height)
 
 
 def framing_camera(
@@ -295,19 +295,19 @@ def framing_camera(
     height: int = 720,
     fov_y: float = DEFAULT_FOV_Y,
 ) -> Camera:
-    """The home camera of a scene without cameras: the box low..high (world units) fills the image."""
+    """Returns the home camera of a scene without cameras: the box low..high (world units) fills the image."""
     return framing_navigator(low, high, up, width, height, fov_y).camera(width, height)
 
 
 def _ball(low: Sequence[float], high: Sequence[float]) -> tuple[Float64, float]:
-    """Centre [3] and radius (> 0, world units) of the ball around a box."""
+    """Returns centre [3] and radius (> 0, world units) of the ball around a box."""
     corner_low, corner_high = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
     radius = 0.5 * float(np.linalg.norm(corner_high - corner_low))
     return 0.5 * (corner_low + corner_high), radius if math.isfinite(radius) and radius > 0.0 else 1.0
 
 
 def _toward_limit(pitch: float, change: float) -> float:
-    """Adds without passing the limit; a view that starts beyond it (a photograph taken straight down) may return."""
+    """Adds `change` up to the limit. A view that starts beyond it (a photograph taken straight down) may return."""
     low, high = min(pitch, -PITCH_LIMIT), max(pitch, PITCH_LIMIT)
     return min(max(pitch + change, low), high)
 
@@ -317,7 +317,7 @@ def _vector(values: Float64) -> Vector:
 
 
 def _rows(matrix: Float64) -> Matrix3:
-    """A rotation as tuples, made orthonormal and rid of rounding dust so that quarter turns stay exact."""
+    """Returns a rotation as tuples, orthonormal and without rounding errors, so that quarter turns stay exact."""
     u, _, vt = np.linalg.svd(matrix)
     clean = u @ vt
     rounded = np.round(clean)

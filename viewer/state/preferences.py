@@ -1,7 +1,7 @@
-"""What the window remembers from one day to the next: what was opened, how each scene is met, a few preferences.
+"""Keeps recent paths, each scene's home view and up axis, and the user's preferences in a JSON file. No GUI.
 
-One JSON file in the user's settings, never next to the user's own files. A scene is known by its path and, for a file,
-its size. A file that is damaged or of another kind is set aside and counts as empty. Who asks: `session.py`.
+The file is in the user's settings folder, never next to the user's own files. A scene is known by its path and, for a
+file, its size. A damaged file is renamed and counts as empty. `user_settings.py` reads and changes the values.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from splatscope.kernels.errors import InputError
 from splatscope.viewer.state.navigation import Lens, Matrix3, Navigator, Vector
 
 RECENT = 12  # paths kept
-SCENES = 200  # scenes kept, those last changed
+SCENES = 200  # scenes kept, the last ones changed
 PREFERENCES = {
     "moving_fps": (2.0, 60.0),
     "view_share": (0.02, 0.9),
     "view_rate": (1.0, 60.0),
     "ui_scale": (0.75, 3.0),
-}  # least and most
-SIZE_LIMIT = 1 << 20  # bytes of the file; ours stays far below
+}  # least and most allowed value
+SIZE_LIMIT = 1 << 20  # bytes; a larger file is not ours
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What the user set for one scene; None is what the window would guess."""
+class SceneSettings:
+    """Holds what the user set for one scene; None leaves the choice to the window."""
 
     up: Vector | None = None  # unit length, in the file's coordinates
     home: Navigator | None = None
@@ -41,17 +41,17 @@ class Remembered:
 
 @dataclass
 class Preferences:
-    """Reads its file once and writes it at each change. Without a path it forgets when the window closes."""
+    """Reads its file once and writes it at each change. Without a path, all is forgotten when the window closes."""
 
     path: Path | None = None
     remark: str = ""  # a sentence about a file that could not be used
     recent: list[Path] = field(default_factory=list)  # newest first
     _preferences: dict[str, float] = field(default_factory=dict)
-    _scenes: dict[str, Remembered] = field(default_factory=dict)  # oldest change first
+    _scenes: dict[str, SceneSettings] = field(default_factory=dict)  # oldest change first
 
     @staticmethod
     def load(path: Path | None) -> Preferences:
-        """What is in the file, as far as it makes sense."""
+        """Reads the file; values that make no sense are left out."""
         content, remark = _read(path)
         memory = Preferences(path, remark)
         recent = content.get("recent")
@@ -62,7 +62,7 @@ class Preferences:
             memory._preferences = {str(name): v for name, v in preferences.items() if _in_range(str(name), v)}
         scenes = content.get("scenes")
         if isinstance(scenes, dict):
-            memory._scenes = {str(key): _remembered(entry) for key, entry in scenes.items()}
+            memory._scenes = {str(key): _scene_settings(entry) for key, entry in scenes.items()}
         return memory
 
     def opened(self, path: Path) -> None:
@@ -78,11 +78,11 @@ class Preferences:
         self._write()
 
     def preference(self, name: str, default: float) -> float:
-        """What the user set, for all scenes; one of `PREFERENCES`."""
+        """Returns one of `PREFERENCES` as the user set it, else `default`."""
         return self._preferences.get(name, default)
 
     def prefer(self, name: str, value: float) -> None:
-        """Keeps a preference, moved into its range. Raises InputError if the file cannot be written."""
+        """Keeps a preference, clamped to its range. Raises InputError if the file cannot be written."""
         low, high = PREFERENCES[name]
         value = min(max(value, low), high)
         if self._preferences.get(name) != value:
@@ -90,29 +90,29 @@ class Preferences:
             self._write()
 
     def forget(self, name: str) -> None:
-        """Back to the default of a preference. Raises InputError as above."""
+        """Returns a preference to its default. Raises InputError if the file cannot be written."""
         if self._preferences.pop(name, None) is not None:
             self._write()
 
-    def of(self, path: Path) -> Remembered:
-        """What was set for a scene."""
-        return self._scenes.get(_key(path), Remembered())
+    def of(self, path: Path) -> SceneSettings:
+        """Returns what the user set for a scene."""
+        return self._scenes.get(_key(path), SceneSettings())
 
     def set_up(self, path: Path, up: Vector | None) -> None:
         """Keeps the up axis of a scene, None for the guessed one. Raises InputError if the file cannot be written."""
         self._set(path, replace(self.of(path), up=up))
 
     def set_home(self, path: Path, home: Navigator | None) -> None:
-        """Keeps the home view of a scene, None for the guessed one. Raises InputError as above."""
+        """Keeps the home view of a scene, None for the guessed one. Raises InputError if the file cannot be written."""
         self._set(path, replace(self.of(path), home=home))
 
-    def _set(self, path: Path, remembered: Remembered) -> None:
+    def _set(self, path: Path, settings: SceneSettings) -> None:
         key = _key(path)
-        if remembered == self.of(path):
+        if settings == self.of(path):
             return
         self._scenes.pop(key, None)
-        if remembered != Remembered():
-            self._scenes[key] = remembered
+        if settings != SceneSettings():
+            self._scenes[key] = settings
         while len(self._scenes) > SCENES:
             del self._scenes[next(iter(self._scenes))]
         self._write()
@@ -139,10 +139,10 @@ def _key(path: Path) -> str:
 
 
 def _read(path: Path | None) -> tuple[Mapping[str, Any], str]:
-    """Returns what is in the file, and a sentence if that cannot be understood; the file is out of the way then."""
+    """Returns the file's content, and a sentence if it cannot be understood; the file is then renamed."""
     if path is None or not path.exists():
         return {}, ""
-    reason = f"{path} does not hold what the window remembers."
+    reason = f"{path} does not hold preferences of the window."
     try:
         content = read_json(path) if path.stat().st_size <= SIZE_LIMIT else None
         if isinstance(content, dict):
@@ -157,17 +157,17 @@ def _read(path: Path | None) -> tuple[Mapping[str, Any], str]:
     return {}, f"Recent paths, home views and preferences are not known: {reason} It is kept as {aside}."
 
 
-def _remembered(entry: object) -> Remembered:
+def _scene_settings(entry: object) -> SceneSettings:
     if not isinstance(entry, dict):
-        return Remembered()
+        return SceneSettings()
     up = _numbers(entry.get("up"), (3,))
     if up is not None and abs(np.linalg.norm(up) - 1.0) > 1e-3:
         up = None
-    return Remembered(None if up is None else cast(Vector, tuple(map(float, up))), _navigator(entry.get("home")))
+    return SceneSettings(None if up is None else cast(Vector, tuple(map(float, up))), _navigator(entry.get("home")))
 
 
 def _navigator(entry: object) -> Navigator | None:
-    """The view, or None unless every number is there and makes a view."""
+    """Returns a view, or None unless all its numbers are there and valid."""
     if not isinstance(entry, dict) or not isinstance(entry.get("lens"), dict):
         return None
     lens = entry["lens"]

@@ -1,7 +1,7 @@
-"""The ladder's presets as a person chooses among them, and policies in words. No GUI; `panels/toggles.py` shows them.
+"""Offers the ladder's rungs as presets, describes policies in words, and settles toggles that need others. No GUI.
 
-A backend honours some toggles only, and policies that agree in those are the same to it. A preset says nothing about
-the filter: that is the scene's own, or what a person asked for, and stays when a preset is chosen.
+A backend honours only some toggles; policies that agree in those are the same for it. A preset does not change the
+filter: the filter is the scene's own, or the user's choice.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from splatscope.kernels.ladder import STEPS, Rung
 from splatscope.kernels.policy import Policy, toggle_table
 
 DEFAULT = "best"
-SPELLED_OUT = 2  # toggles that differ from a preset, at most, for a policy to be told as that preset with changes
+SPELLED_OUT = 2  # differences from a preset that a name lists, at most
 
 
 def presets(backend: str) -> dict[str, Rung]:
-    """Steps that differ for this backend, in the ladder's order; of equal ones the first, but always the default."""
+    """Returns the rungs that differ for this backend, in the ladder's order; of equal ones the default or the first."""
     found: dict[tuple[str, ...], Rung] = {}
     for step in STEPS.values():
         values = _values(step.policy, backend)
@@ -23,20 +23,20 @@ def presets(backend: str) -> dict[str, Rung]:
     return {step.name: step for step in found.values()}
 
 
-def filtered_as(policy: Policy, other: Policy) -> Policy:
-    """A policy with the filter of another one."""
+def with_filter_of(policy: Policy, other: Policy) -> Policy:
+    """Returns `policy` with the filter of `other`."""
     return policy.with_value("project", "filter", other.project.filter)
 
 
 def preset_of(policy: Policy, backend: str) -> str | None:
-    """The name of the preset that a policy is, under whichever filter."""
+    """Returns the name of the preset that a policy equals under any filter; None if there is none."""
     values = _values(policy, backend)
     known = presets(backend).items()
-    return next((name for name, step in known if _values(filtered_as(step.policy, policy), backend) == values), None)
+    return next((name for name, step in known if _values(with_filter_of(step.policy, policy), backend) == values), None)
 
 
 def describe(policy: Policy, backend: str) -> str:
-    """A preset's name, "best, exp = expf" where little differs from one, else how much does."""
+    """Returns a preset's name, or "best, exp = expf", or "best with 5 changes" for more than SPELLED_OUT."""
     known = presets(backend)
     near = min(reversed(known), key=lambda name: len(_differences(policy, known[name].policy, backend)))
     changes = _differences(policy, known[near].policy, backend)
@@ -48,14 +48,14 @@ def describe(policy: Policy, backend: str) -> str:
 
 
 def settle(policy: Policy, backend: str, keep: str) -> tuple[Policy, tuple[str, ...]]:
-    """A policy without unmet needs, and which toggles were set for it as "cmask = off".
+    """Returns a policy without unmet needs, and the toggles set for that as "cmask = off".
 
-    Those that need what is not there are set to their first value that works; `keep`, the toggle a person has just
-    set, only if nothing else helps.
+    A toggle with an unmet need gets its first value that works. The toggle `keep`, which the user has just set, is
+    changed only if nothing else helps.
     """
     changes: dict[str, str] = {}
     for is_last_resort in (False, True):
-        # Setting one may leave another without what it needs; each pass settles at least one, for good.
+        # Setting a toggle may break the need of another; each pass settles at least one toggle for good.
         for _ in range(len(_values(policy, backend))):
             for row in toggle_table(backend):
                 value = policy.value(row.stage, row.name)
@@ -69,7 +69,7 @@ def settle(policy: Policy, backend: str, keep: str) -> tuple[Policy, tuple[str, 
 
 
 def _assignments(changes: dict[str, str]) -> list[str]:
-    """["exp = expf"] of {"blend.exp": "expf"}."""
+    """Returns ["exp = expf"] for {"blend.exp": "expf"}."""
     return [f"{key.partition('.')[2].replace('_', ' ')} = {value}" for key, value in changes.items()]
 
 
@@ -78,7 +78,7 @@ def _values(policy: Policy, backend: str) -> tuple[str, ...]:
 
 
 def _differences(policy: Policy, other: Policy, backend: str) -> dict[str, str]:
-    """toggle -> value in `policy`, where the two differ."""
+    """Returns toggle -> value in `policy` for all toggles in which the two differ."""
     rows = toggle_table(backend)
     values = {row.key: (policy.value(row.stage, row.name), other.value(row.stage, row.name)) for row in rows}
     return {key: mine for key, (mine, theirs) in values.items() if mine != theirs}

@@ -1,122 +1,123 @@
 """Sends the commands of a training run: only those that its state allows, and none twice.
 
-A part of `Session`. Commands reach the engine between two steps, and while kernels compile that takes seconds:
-`pending` names the command until then.
+Commands reach the engine between two steps, and that takes seconds while kernels compile. Until then `pending` names
+the command.
 """
 
 from __future__ import annotations
 
 from splatscope.viewer.messages import commands
-from splatscope.viewer.messages.client import EngineClient
-from splatscope.viewer.messages.run import CAN_START, TrainingState, Trouble
-from splatscope.viewer.messages.view import EngineStatus, LogLine
+from splatscope.viewer.messages.run import CAN_START, TrainingState, TrainingStatus, Trouble
+from splatscope.viewer.state.dialogs import Dialogs
+from splatscope.viewer.state.engine_link import EngineLink
+from splatscope.viewer.state.message_log import MessageLog
 
 CAN_RESET: tuple[TrainingState, ...] = ("paused", "stopped", "finished", "error")
 
 
 class RunVerbs:
-    """See the module's text."""
+    """Does what keys, buttons and menus of a run ask for."""
 
-    client: EngineClient
-    status: EngineStatus
-    error: LogLine | None
-    closing: bool  # the window asks whether to close, because a run is live
-    resetting: bool = False  # the window asks whether to start over
-    _trouble_seen: Trouble | None = None  # the fault that the user has answered
-    _held: commands.StartTraining | None = None  # resumes a run that waits for an answer
-    _pending: tuple[TrainingState, str] | None = None  # the state it was asked in, and the words
+    def __init__(self, engine: EngineLink, dialogs: Dialogs, log: MessageLog) -> None:
+        self._engine, self._dialogs, self._log = engine, dialogs, log
+        self._trouble_seen: Trouble | None = None  # the fault that the user has answered
+        self._held: commands.StartTraining | None = None  # resumes a run that waits for an answer
+        self._pending: tuple[TrainingState, str] | None = None  # the run's state when asked, and the words to show
+
+    @property
+    def _training(self) -> TrainingStatus:
+        return self._engine.status.training
 
     @property
     def pending(self) -> str:
         """The command that a busy run has yet to carry out; empty once it has."""
-        if self._pending is not None and self._pending[0] != self.status.training.state:
+        if self._pending is not None and self._pending[0] != self._training.state:
             self._pending = None
         return self._pending[1] if self._pending else ""
 
-    def toggle_training(self) -> None:
-        """Starts, resumes or pauses, as the state allows; does nothing while a question is open."""
-        state = self.status.training.state
-        if self.closing:
+    def toggle(self) -> None:
+        """Starts, resumes or pauses, as the state allows; does nothing while the window asks whether to close."""
+        state = self._training.state
+        if self._dialogs.closing:
             return
         if state in CAN_START:
-            self.client.send(commands.StartTraining())
+            self._engine.send(commands.StartTraining())
         elif state == "running" and not self.pending:
-            self.client.send(commands.PauseTraining())
+            self._engine.send(commands.PauseTraining())
             self._pending = state, "Pausing…"
 
-    def step_training(self) -> None:
-        """One iteration, if nothing runs."""
-        if not self.closing and self.status.training.state in CAN_START:
-            self.client.send(commands.StepTraining())
+    def step(self) -> None:
+        """Runs one iteration unless the run is running."""
+        if not self._dialogs.closing and self._training.state in CAN_START:
+            self._engine.send(commands.StepTraining())
 
     def train_until(self, iteration: int) -> None:
-        """Trains up to that iteration and pauses; one past the end makes the run longer."""
-        if self.status.training.state in (*CAN_START, "running", "finished"):
-            self.client.send(commands.StartTraining(iteration))
+        """Trains up to an iteration and pauses; an iteration past the end makes the run longer."""
+        if self._training.state in (*CAN_START, "running", "finished"):
+            self._engine.send(commands.StartTraining(iteration))
 
-    def stop_training(self) -> None:
+    def stop(self) -> None:
         """Saves and stops the run."""
-        state = self.status.training.state
+        state = self._training.state
         if state in ("running", "paused"):
-            self.client.send(commands.StopTraining())
+            self._engine.send(commands.StopTraining())
             self._pending = (state, "Stopping…") if state == "running" else None
 
     def score_now(self) -> None:
         """Scores the tested views after this iteration; a running run continues afterwards."""
-        if self.status.training.can_be_scored:
-            self.client.send(commands.ScoreNow())
+        if self._training.can_be_scored:
+            self._engine.send(commands.ScoreNow())
 
-    def hold_training(self) -> None:
-        """Pauses a run while a question is open; `release_training` resumes it with the same target."""
-        training = self.status.training
-        if training.state == "running":
-            self._held = commands.StartTraining(training.until or None)
-            self.client.send(commands.PauseTraining())
+    def hold(self) -> None:
+        """Pauses a run while a question is open; `release` resumes it with the same target."""
+        if self._training.state == "running":
+            self._held = commands.StartTraining(self._training.until or None)
+            self._engine.send(commands.PauseTraining())
 
-    def release_training(self) -> None:
-        """Resumes a run that `hold_training` has paused."""
-        held, self._held, training = self._held, None, self.status.training
+    def release(self) -> None:
+        """Resumes a run that `hold` has paused."""
+        held, self._held, training = self._held, None, self._training
         if held is None or training.state not in ("running", "paused"):
             return
         if (held.until or training.iterations) > training.iteration:
-            self.client.send(held)
+            self._engine.send(held)
 
-    def abandon_training(self) -> None:
+    def abandon(self) -> None:
         """Stops the run without saving it."""
         self._held = None
-        self.client.send(commands.StopTraining(save=False))
+        self._engine.send(commands.StopTraining(save=False))
 
     def ask_reset(self) -> None:
-        """Asks whether the run is to start over."""
-        self.resetting = self.status.training.state in CAN_RESET
+        """Asks the user whether the run should start over."""
+        self._dialogs.resetting = self._training.state in CAN_RESET
 
-    def keep_run(self) -> None:
-        """Answers that with no."""
-        self.resetting = False
+    def cancel_reset(self) -> None:
+        """Closes the question whether to start over."""
+        self._dialogs.resetting = False
 
-    def reset_training(self) -> None:
-        """Starts the run over; the caller has asked before."""
-        self.resetting = False
-        if self.status.training.state in CAN_RESET:
-            self.client.send(commands.ResetTraining())
+    def reset(self) -> None:
+        """Starts the run over; the caller has asked the user before."""
+        self._dialogs.resetting = False
+        if self._training.state in CAN_RESET:
+            self._engine.send(commands.ResetTraining())
 
     def set_recipe(self, preset: str = "", changes: tuple[tuple[str, str], ...] = (), out: str | None = None) -> None:
         """Sets a recipe, or some of its values, for a run that has not begun."""
-        if self.status.recipe is not None:
-            self.client.send(commands.SetRecipe(preset, changes, out))
+        if self._engine.status.recipe is not None:
+            self._engine.send(commands.SetRecipe(preset, changes, out))
 
     @property
     def trouble(self) -> Trouble | None:
-        """The fault that the run has paused for, until the user has answered."""
-        trouble = self.status.training.trouble
+        """The fault that the run has paused for; None once the user has answered."""
+        trouble = self._training.trouble
         return None if trouble == self._trouble_seen else trouble
 
     def keep_paused(self) -> None:
         """Leaves a run that paused for a fault as it is."""
-        self._trouble_seen = self.status.training.trouble
-        self.error = None
+        self._trouble_seen = self._training.trouble
+        self._log.dismiss()
 
     def go_back(self) -> None:
         """Returns to the newest checkpoint before the fault."""
-        self.error = None
-        self.client.send(commands.GoBack())
+        self._log.dismiss()
+        self._engine.send(commands.GoBack())

@@ -1,4 +1,4 @@
-"""A training run in words and figures, for the panel and the status bar. No GUI."""
+"""Describes a training run in words and figures, for the panel and the status bar. No GUI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from splatscope.viewer.palette import ACCENT, STATE_COLORS, Color
 
 
 def state_word(status: EngineStatus, nothing: str) -> tuple[str, Color]:
-    """Returns the state of the run, or of the engine before there is one, and its colour; `nothing` if neither is
+    """Returns the state of the run, or of the engine before there is a run, and its colour; `nothing` if neither is
     busy."""
     training = status.training
     if training.state == "none" and status.search is not None:
@@ -41,8 +41,8 @@ def score_words(training: TrainingStatus) -> str:
 
 
 def phase_words(phase: Phase, iteration: int) -> str:
-    """Returns two lines, always: what the newest refine did, and when the next one comes."""
-    done, news, plan = phase.refined, "Not refined yet", "No refine will come"
+    """Returns two lines: what the newest refine did, and when the next one comes."""
+    done, news, plan = phase.refined, "Not refined yet", "No refine is planned"
     if done is not None:
         kinds = {"added": done.added, "split": done.split, "pruned": done.pruned, "moved": done.moved}
         did = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
@@ -55,7 +55,7 @@ def phase_words(phase: Phase, iteration: int) -> str:
 
 
 def size_words(phase: Phase) -> str:
-    """Returns "320 x 240, half size" style words for the photographs that steps see; empty before they are read."""
+    """Returns the size of the photographs in training, "320 x 240, 1/2 of full size"; empty before they are read."""
     size = f"{phase.width} x {phase.height}"
     return "" if not phase.width else size if phase.divisor == 1 else f"{size}, 1/{phase.divisor} of full size"
 

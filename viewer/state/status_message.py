@@ -1,22 +1,23 @@
-"""Which message the status bar shows: the newest, as long as it is news. No GUI."""
+"""Chooses the message in the status bar: the newest one, for a while. No GUI."""
 
 from __future__ import annotations
 
 from splatscope.viewer.messages.view import LogLine
 
-NEWS_SECONDS = 20.0  # how long a message stays; the log keeps it
+NEWS_SECONDS = 20.0  # time a message stays; the log keeps it
 
 
 class StatusMessage:
-    """See the module's text. Messages from before a run moved, its forecast for one, give way to its figures."""
+    """Hides a message after NEWS_SECONDS, and a message from before a run moved once the run has figures."""
 
     def __init__(self) -> None:
-        self._serial, self._since = 0, 0.0  # of the newest message, and when it came
+        self._serial, self._since = 0, 0.0  # serial of the newest message, and its time
         self._moves, self._moves_since = False, 0.0
 
     def newest(self, line: LogLine | None, moves: bool, now: float) -> LogLine | None:
-        """Returns the newest `line` of the log while it is to be shown; `moves`: the run has a speed. `now` in seconds,
-        on any clock."""
+        """Returns the newest `line` of the log while the bar should show it.
+
+        `moves`: the run has a speed; `now`: seconds on any clock."""
         if moves != self._moves:
             self._moves, self._moves_since = moves, now
         if line is None:
