@@ -209,14 +209,15 @@ def test_training_goes_on_while_a_picture_is_on_its_way_and_the_last_one_shows_i
     assert not np.array_equal(before.rgba, expected)
 
 
-def test_stages_that_training_waits_for_are_named_while_it_runs(
-    gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_stages_that_training_waits_for_are_named_while_it_runs(gpu: PretendedGpu, tmp_path: Path) -> None:
     waiting: dict[Policy, tuple[str, ...]] = {BEST: (), WIDE: ("bin", "blend_backward")}
-    monkeypatch.setattr(Trainer, "use", lambda _, policy: waiting[policy])
+
+    class WaitingTrainer(Trainer):
+        def use(self, policy: Policy) -> tuple[str, ...]:
+            return waiting[policy]
 
     def make(capture: Capture, backend: Backend) -> Trainer:
-        return RunPlan(TrainConfig(iterations=100_000), tmp_path / "run")(capture, backend)
+        return WaitingTrainer(capture, TrainConfig(iterations=100_000), backend, tmp_path / "run")
 
     engine = running(gpu, make)
     try:
