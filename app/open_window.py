@@ -1,13 +1,12 @@
-"""The window with its engine: made together, closed together, whatever it is that ends them."""
+"""Makes the window and its engine together, and closes them together, whatever ends them."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from platformdirs import user_config_dir
 
@@ -19,53 +18,51 @@ from splatscope.app.terminal import say
 from splatscope.assets.splats.activated import Activated
 from splatscope.kernels.backend import BackendName
 from splatscope.kernels.errors import InputError
-from splatscope.training.config import TrainConfig
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import find_display, watch_display
 from splatscope.viewer.messages.commands import OpenScene
 from splatscope.viewer.window import run_window
 
-if TYPE_CHECKING:  # torch loads with the trainer
-    from splatscope.training.trainer import Beginning
-
 GIL_SWITCH_SECONDS = 0.001  # the engine's Python must not hold up the frame loop for the default 5 ms
 DISPLAY_GONE = "The window is gone: the X server has ended, or the connection to it broke."
 
 
-def open_window(
-    path: Path | None,
-    *,
-    backend: BackendName,
-    size: tuple[int, int],
-    ui_scale: float,
-    training: Callable[[], TrainConfig],
-    images: str,
-    out: Path | None,
-    autostart: bool,
-    nvtx: bool = False,
-    begin: Beginning | None = None,
-    toggles: PolicyChoice = NO_CHOICE,
-    activated: Activated = "auto",
-) -> None:
-    """Runs the window until it is closed; a live training run is saved then. `begin` is what training goes on from,
-    `toggles` what the panel shows at first, `activated` how splats at `path` are read. Ctrl-C, a terminate signal and
-    the end of the terminal close it too, and raise KeyboardInterrupt once the run is saved. If the display goes, the
-    process ends here.
+@dataclass(frozen=True)
+class WindowRequest:
+    """Lists what a subcommand asks of the window."""
 
-    Raises InputError if there is no display or the window cannot be opened, and if the run cannot be saved.
+    path: Path | None  # to open at once
+    plan: RunPlan  # the run that a capture at `path` gets
+    backend: BackendName = "auto"
+    images: str = "images"  # folder of the photographs, of captures with several
+    activated: Activated = "auto"  # how the values of a splat file are read
+    autostart: bool = False  # train at once
+    toggles: PolicyChoice = NO_CHOICE  # shown in the panel at first
+    nvtx: bool = False  # names for profilers
+    size: tuple[int, int] = (1600, 1000)  # px
+    ui_scale: float = 0.0  # 0: the display's own
+
+
+def open_window(wanted: WindowRequest) -> None:
+    """Runs the window until it is closed, then saves a live training run.
+
+    Ctrl-C, a terminate signal and the end of the terminal close it too, and raise KeyboardInterrupt once the run is
+    saved. If the display goes, the process ends here. Raises InputError if there is no display, if the window cannot be
+    opened, and if the run cannot be saved.
     """
     find_display()  # before anything is started: without a display the window library would end the process
     sys.setswitchinterval(GIL_SWITCH_SECONDS)
-    config = EngineConfig(backend=backend, images=images, nvtx=nvtx, toggles=toggles)
-    engine = Engine(config, RunPlan(training(), out, begin))
+    config = EngineConfig(wanted.backend, wanted.images, nvtx=wanted.nvtx, toggles=wanted.toggles)
+    engine = Engine(config, wanted.plan)
     engine.start()
-    if path is not None:
-        engine.send(OpenScene(path, then_train=autostart, activated=activated))
+    if wanted.path is not None:
+        engine.send(OpenScene(wanted.path, then_train=wanted.autostart, activated=wanted.activated))
     with StopRequest() as stop:
         try:
             memory = Path(user_config_dir("splatscope")) / "window.json"
-            window = WindowConfig(width=size[0], height=size[1], ui_scale=ui_scale, preferences_file=memory)
-            window = replace(window, policy=toggles.policy, keeps_filter=toggles.keeps_filter)
+            width, height = wanted.size
+            window = WindowConfig(width=width, height=height, ui_scale=wanted.ui_scale, preferences_file=memory)
+            window = replace(window, policy=wanted.toggles.policy, keeps_filter=wanted.toggles.keeps_filter)
             with watch_display(lambda: _end_without_display(engine)):
                 run_window(engine, window, lambda: stop.asked)
         finally:
@@ -76,8 +73,10 @@ def open_window(
 
 
 def _end_without_display(engine: Engine) -> NoReturn:
-    """Saves as when the window is closed, says so and ends the process with the status of other failures (`main.py`).
-    What is on the stack, Xlib and the window library, cannot be gone back to, nor be taken down in order."""
+    """Saves as when the window is closed, prints how, and ends the process with the status of failures (`main.py`).
+
+    Xlib and the window library are on the stack: the program can neither return to them nor shut them down in order.
+    """
     try:
         try:
             said = engine.close()

@@ -36,19 +36,11 @@ def run(options: DemoOptions) -> None:
     )
     out = options.out or default_out("demo")
     if not options.headless and display_is_present():
-        from splatscope.app.open_window import open_window  # loads the window's library
+        from splatscope.app.open_window import WindowRequest, open_window  # loads the window's library
 
         iterations = options.iterations or WINDOW_ITERATIONS
-        open_window(
-            folder,
-            backend=options.backend,
-            size=(1600, 1000),
-            ui_scale=0.0,
-            training=lambda: _config(iterations, 500),
-            images="images",
-            out=out,
-            autostart=True,
-        )
+        plan = RunPlan(_config(iterations, 500), out)
+        open_window(WindowRequest(folder, plan, options.backend, autostart=True))
         return
     console.print(
         "No display: training without a window, pictures go to disk." if not options.headless else "No window."

@@ -23,21 +23,20 @@ def run(options: TrainOptions) -> None:
     warn(filter(None, [plan.remark]))
     images = plan.config.data.images
     if not options.headless and display_is_present():
-        from splatscope.app.open_window import open_window  # loads the window's library
+        from splatscope.app.open_window import WindowRequest, open_window  # loads the window's library
 
-        open_window(
-            plan.capture,
+        wanted = WindowRequest(
+            path=plan.capture,
+            plan=RunPlan(plan.config, plan.out, plan.begin),
             backend=options.backend,
+            images=images,
+            autostart=not options.paused,
+            toggles=toggles,
+            nvtx=options.nvtx,
             size=size,
             ui_scale=options.ui_scale,
-            nvtx=options.nvtx,
-            training=lambda: plan.config,
-            images=images,
-            out=plan.out,
-            autostart=not options.paused,
-            begin=plan.begin,
-            toggles=toggles,
         )
+        open_window(wanted)
         return
 
     capture = open_or_find(plan.capture, plan.config.data, plan.begin.path if plan.begin else None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from splatscope.app.open_window import open_window
+from splatscope.app.open_window import WindowRequest, open_window
 from splatscope.app.options import fields
 from splatscope.app.options.policy import choose_policy
 from splatscope.app.options.subcommands import ViewOptions
+from splatscope.app.run.plan import RunPlan
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import DataConfig, TrainConfig
 
@@ -17,16 +18,14 @@ def run(options: ViewOptions) -> None:
     size = fields.parse_size(options.size, "--size")
     if options.path is not None and not options.path.exists():
         raise InputError(f"{options.path} does not exist; give a .ply file, a model folder or a capture folder.")
-    open_window(
-        options.path,
+    wanted = WindowRequest(
+        path=options.path,
+        plan=RunPlan(TrainConfig(data=DataConfig(axes=options.axes))),
         backend=options.backend,
+        activated=options.activated,
+        toggles=toggles,
+        nvtx=options.nvtx,
         size=size,
         ui_scale=options.ui_scale,
-        nvtx=options.nvtx,
-        training=lambda: TrainConfig(data=DataConfig(axes=options.axes)),
-        images="images",
-        out=None,
-        autostart=False,
-        toggles=toggles,
-        activated=options.activated,
     )
+    open_window(wanted)

@@ -1,8 +1,8 @@
-"""Two policies on the very same frame, taking turns: what each stage costs more or less, and what the picture loses.
+"""Measures two policies on the same frame: how much each stage costs more or less, and how the pictures differ.
 
-One call of `advance` draws one picture, so that the engine can do other things in between. Which of the two goes
-first changes from pair to pair, so that neither gets the warmer clock. The engine sees to it that splats stay as they
-are meanwhile.
+The two take turns. One call of `advance` draws one picture, so that the engine can do other things in between. Which
+policy goes first changes from pair to pair, so that neither gets the warmer clock. The engine does not change the
+splats meanwhile.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from splatscope.viewer.messages.view import Comparison, StageChange
 Float64 = NDArray[np.float64]
 
 RESAMPLED = 500
-LEAST_PAIRS = 6  # of fewer, the smallest and the largest difference would bound a median less surely than 95%
-WARM_UP = 2  # pictures of each that do not count: the first is launched, the second captured as a graph
+LEAST_PAIRS = 6  # with fewer, even the smallest and the largest difference bound a median with less than 95% confidence
+WARM_UP = 2  # pictures of each policy that do not count: the first is launched, the second captured as a graph
 
 
 class Measurement:
-    """A comparison in the making."""
+    """Draws pictures with two policies by turns and keeps the times of their stages."""
 
     def __init__(self, wanted: Compare, gaussians: Gaussians, about: Provenance) -> None:
         self.wanted = wanted
@@ -47,7 +47,7 @@ class Measurement:
         return self.result.done < self.wanted.pairs and not self.result.problem
 
     def wait(self, backend: LiveBackend) -> bool:
-        """True while kernels of either policy are being compiled. Raises InputError for one that cannot be."""
+        """True while kernels of either policy are being compiled. Raises InputError if they cannot be compiled."""
         camera = self.wanted.request.camera
         waiting = [stage for policy in self._policies for stage in backend.waiting_for(camera, policy)]
         self.result = replace(self.result, waiting=tuple(dict.fromkeys(waiting)))
@@ -68,10 +68,10 @@ class Measurement:
         which = (0, 1, 1, 0)[done % 4]
         self.samples[which].append(self._draw(backend, which).stage_ms)
         if done % 2:
-            self.result = replace(self.result, done=done // 2 + 1, stages=changes(*self.samples))
+            self.result = replace(self.result, done=done // 2 + 1, stages=compare_stages(*self.samples))
 
     def give_up(self, reason: str) -> None:
-        """Ends it with a sentence."""
+        """Ends the measurement; `reason` is a sentence."""
         self.result = replace(self.result, problem=reason, waiting=())
 
     def _draw(self, backend: Backend, which: int) -> Frame:
@@ -91,8 +91,8 @@ class Measurement:
         )
 
 
-def changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> tuple[StageChange, ...]:
-    """Returns what each stage costs on either side; the whole picture last, as "". A stage that is not run costs 0.
+def compare_stages(before: list[dict[str, float]], after: list[dict[str, float]]) -> tuple[StageChange, ...]:
+    """Compares the ms of each stage on either side; the whole picture comes last, as "". A missing stage costs 0.
 
     The k-th pictures of both sides are a pair, made one right after the other.
     """
@@ -101,17 +101,17 @@ def changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> tu
         np.array([[times.get(stage, 0.0) if stage else sum(times.values()) for times in side] for stage in stages])
         for side in (before, after)
     )
-    columns = np.median(old, axis=1), np.median(new, axis=1), *interval(old, new)
+    columns = np.median(old, axis=1), np.median(new, axis=1), *bootstrap_interval(old, new)
     return tuple(StageChange(stage, *map(float, row)) for stage, *row in zip(stages, *columns, strict=True))
 
 
-def interval(before: Float64, after: Float64) -> tuple[Float64, Float64]:
+def bootstrap_interval(before: Float64, after: Float64) -> tuple[Float64, Float64]:
     """Returns the 95% interval, low and high, of median(after) - median(before) for each row of [S, pairs] ms.
 
     This is the percentile bootstrap: pairs are drawn with replacement, as many as there are, both sides together, and
-    the medians' difference is taken; of RESAMPLED such differences the middle 95% make the interval. The draws are the
-    same each time. A change whose interval has 0 in it cannot be told from noise. Fewer than LEAST_PAIRS pairs tell
-    nothing: the interval is infinite.
+    the medians' difference is taken; the middle 95% of RESAMPLED such differences make the interval. The draws are the
+    same each time. A change whose interval contains 0 cannot be distinguished from noise. With fewer than LEAST_PAIRS
+    pairs the interval is infinite.
     """
     count = before.shape[1]
     if count < LEAST_PAIRS:
@@ -143,7 +143,7 @@ def save_comparison(path: Path, measured: Measurement) -> None:
 
 
 def _row(change: StageChange) -> dict[str, object]:
-    """Returns a stage's figures for JSON, which knows no infinity: an interval that tells nothing is null."""
+    """Returns a stage's figures for JSON, which has no infinity: an infinite bound is null."""
     known = np.isfinite(change.low_ms)
     bounds = {"low_ms": change.low_ms if known else None, "high_ms": change.high_ms if known else None}
     derived = {"change_ms": change.change_ms, "ratio": change.ratio, "within_noise": change.is_noise}

@@ -1,7 +1,7 @@
-"""Which policy pictures are made with: the wanted one once its kernels are there, until then the last that worked.
+"""Chooses the policy that pictures are made with: the wanted one once it is compiled, until then the last that worked.
 
-The engine polls this; compiling happens on the backend's own threads. A policy that cannot be compiled or drawn with
-is refused in one sentence, and the one before stays.
+The engine asks often; the backend compiles on threads of its own. A policy that cannot be compiled or drawn with is
+refused in one sentence, and the one before stays.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,29 +18,45 @@ from splatscope.kernels.cuda.launch.compiler import CompileError
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera
+from splatscope.viewer.messages.view import ViewRequest
 
 _ANY_CAMERA = Camera.from_matrix(np.eye(4), 1280, 720, 1000, 1000, 640, 360)
 
 
 class ActivePolicy:
-    """Belongs to the engine's thread."""
+    """Keeps the current policy and the newest refused one. Belongs to the engine's thread."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend if isinstance(backend, LiveBackend) else None
+    def __init__(self) -> None:
+        self._backend: Backend | None = None  # nothing is taken or refused until there is one
         self.current: Policy | None = None  # None until the first one is compiled
         self.refused: Policy | None = None
         self.compiling: tuple[str, ...] = ()  # stages the wanted one waits for
         self._proven: Policy | None = None  # the newest one that drew a picture
 
-    def want(self, policy: Policy, camera: Camera) -> None:
-        """Call it often: takes the policy if nothing is left to compile. Raises InputError if it cannot be had."""
+    def begin(self, backend: Backend, policy: Policy) -> None:
+        """Begins to compile the first policy, before there is anything to draw. Raises InputError as `want` does."""
+        self._backend = backend
+        self.want(policy, _ANY_CAMERA)
+
+    def want(self, policy: Policy, camera: Camera) -> bool:
+        """Takes the policy if nothing is left to compile; True if anything has changed. Call it often.
+
+        Raises InputError if the policy cannot be compiled.
+        """
+        before = self.current, self.compiling, self.refused
+        self._want(policy, camera)
+        return before != (self.current, self.compiling, self.refused)
+
+    def _want(self, policy: Policy, camera: Camera) -> None:
+        if self._backend is None:
+            return
         if policy in (self.current, self.refused):
             self.compiling = ()
             if policy == self.current:
                 self.refused = None
             return
         self.refused = None
-        if self._backend is not None:
+        if isinstance(self._backend, LiveBackend):
             try:
                 self.compiling = self._backend.waiting_for(camera, policy)
             except InputError as error:
@@ -48,32 +65,32 @@ class ActivePolicy:
                 return
         self.current = policy
 
-    def prepare(self, policy: Policy) -> None:
-        """Compiling begins before there is anything to see."""
-        self.want(policy, _ANY_CAMERA)
+    def adapt(self, request: ViewRequest) -> ViewRequest:
+        """Returns the request as it can be drawn now: with the current policy, if there is one."""
+        return request if self.current is None else replace(request, policy=self.current)
 
     @contextmanager
     def on_trial(self) -> Iterator[None]:
-        """A picture is made inside: what fails may be the current policy's fault, which is then refused."""
+        """Surrounds the making of a picture: if that fails, it may be the policy's fault, which is then refused."""
         try:
             yield
         except Exception as error:
-            if refused := self._failed(error):
+            if refused := self._judge(error):
                 raise refused from error
             raise
 
-    def worked(self) -> None:
-        """A picture was made with the current policy."""
+    def note_success(self) -> None:
+        """Notes that a picture was made with the current policy."""
         self._proven = self.current
 
-    def _failed(self, error: Exception) -> InputError | None:
-        """A picture could not be made: goes back to the policy before, if there is one, and says so.
+    def _judge(self, error: Exception) -> InputError | None:
+        """Returns to the policy before, if there is one, and makes the error that says so.
 
-        None if it was not the policy's fault.
+        None if the picture did not fail by the policy's fault.
         """
         if self._proven is None or self.current is None or self.current == self._proven:
-            return InputError(one_sentence(error)) if isinstance(error, CompileError) else None
-        return self._refuse(self.current, one_sentence(error))
+            return InputError(first_error(error)) if isinstance(error, CompileError) else None
+        return self._refuse(self.current, first_error(error))
 
     def _refuse(self, policy: Policy, reason: str) -> InputError:
         self.refused, self.compiling = policy, ()
@@ -81,8 +98,11 @@ class ActivePolicy:
         return InputError(f"This setting cannot be used; the one before stays. {reason}")
 
 
-def one_sentence(error: Exception) -> str:
-    """The first line of an error and, of a compiler's many, the first that is one; all of it goes to the terminal."""
+def first_error(error: Exception) -> str:
+    """Returns one sentence: the first line of an error, and of a compiler's many lines the first with an error.
+
+    If there is more than one line, all of them go to the terminal.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) < 2:
         return str(error)

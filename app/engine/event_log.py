@@ -1,4 +1,4 @@
-"""What the engine tells the user, and what has gone well since: an error is over once the same kind of thing works."""
+"""Keeps the lines for the user, and which kinds of things have worked since: that ends an error about the same kind."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _RUNS = commands.StartTraining | commands.StepTraining | commands.GoBack | comma
 
 
 class EventLog:
-    """See the module's text. Belongs to the engine's thread."""
+    """Keeps the newest lines and what has worked since. Belongs to the engine's thread."""
 
     def __init__(self) -> None:
         self.lines: deque[LogLine] = deque(maxlen=LOG_LINES)
-        self.done: dict[str, int] = {}  # kind of thing -> serial of the newest line when it last went well
+        self.done: dict[str, int] = {}  # kind of thing -> serial of the newest line when it last worked
         self._serial = 0
-        self._failed = ""  # the kind of thing that went wrong, until that is said
+        self._failed = ""  # the kind of thing that failed, until an error line about it is added
 
     def add(self, level: str, text: str) -> None:
-        """A line more; an error is about what went wrong last."""
+        """Adds a line; an error is about the kind of thing that failed last."""
         self._serial += 1
         about, self._failed = (self._failed, "") if level == "error" else ("", self._failed)
         self.lines.append(LogLine(_LEVELS.get(level, "info"), printable(text), self._serial, about))
 
     @contextmanager
     def doing(self, kind: str) -> Iterator[None]:
-        """Notes whether what happens inside goes well."""
+        """Notes whether the work inside, of this kind, succeeds."""
         try:
             yield
         except BaseException:
@@ -45,5 +45,5 @@ class EventLog:
 
 
 def kind_of(command: Command) -> str:
-    """What has to work for an error about a command to be over: the command, or for a run whatever makes it go on."""
+    """Names the kind of thing whose success ends an error about a command: the command's own name, or training."""
     return TRAINING if isinstance(command, _RUNS) else type(command).__name__

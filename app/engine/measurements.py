@@ -1,7 +1,7 @@
-"""What the engine measures beside its work: two policies against each other, and what ran when. Files included.
+"""Measures while the engine works: one policy against another, and what ran when. Writes the files.
 
-`ab_measurement.py` and `trace.py` do the measuring; this decides when it begins and ends. Belongs to the engine's
-thread.
+`ab_measurement.py`, `trace.py` and `schedule_view.py` do the measuring; this module decides when it begins and ends.
+Belongs to the engine's thread.
 """
 
 from __future__ import annotations
@@ -9,50 +9,52 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from splatscope.app.engine.ab_measurement import Measurement, save_comparison
-from splatscope.app.engine.active_policy import one_sentence
-from splatscope.app.engine.schedule_view import blending_of, record_frame, save_recorded_frame, spoken
-from splatscope.app.engine.trace import TRAINING, TraceRecorder, laid_out
+from splatscope.app.engine.active_policy import first_error
+from splatscope.app.engine.schedule_view import blending_of, record_frame, save_recorded_frame, summarize
+from splatscope.app.engine.trace import TRAINING, TraceRecorder, lay_out_stages
 from splatscope.app.provenance import Provenance, saved_in_words
 from splatscope.kernels.backend import Backend, LiveBackend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Frame, Gaussians
 from splatscope.viewer.messages.commands import Compare, RecordFrame, RecordTrace, SaveComparison, SaveRecordedFrame
-from splatscope.viewer.messages.view import BlendMachine, Comparison, RecordedFrame
+from splatscope.viewer.messages.view import BlendMachine, Comparison, EngineStatus, RecordedFrame
 
 Note = Callable[[str, str], None]
 
 
 class Measurements:
-    """One measurement and one recording at a time."""
+    """Keeps the newest measurement, the newest recorded frame and the trace that is being recorded."""
 
     def __init__(self, note: Note) -> None:
+        """`note` takes a level and a line for the user."""
         self._note = note
         self._measurement: Measurement | None = None
         self._recorder: TraceRecorder | None = None
         self._recording: RecordTrace | None = None
-        self._pictures = 0
-        self.blending: BlendMachine | None = None  # as the newest picture found it
-        self.recorded: RecordedFrame | None = None  # the newest
+        self._pictures = 0  # of all traces
+        self.blending: BlendMachine | None = None  # what blended the newest picture
+        self.recorded: RecordedFrame | None = None  # the newest frame
         self._recorded_about: Provenance | None = None
 
     def begin(
         self, wanted: Compare | RecordTrace | RecordFrame, backend: Backend, gaussians: Gaussians, about: Provenance
     ) -> None:
-        """Begins what is wanted, on these splats. Raises InputError where it cannot be had."""
+        """Begins what is wanted, on these splats. Raises InputError where it cannot be measured."""
         match wanted:
-            case Compare():  # one that runs is dropped
+            case Compare():  # a comparison that runs is dropped
                 self._measurement = Measurement(wanted, gaussians, about)
             case RecordTrace():
                 self._record(wanted, backend, about)
             case RecordFrame():  # a frame whose units write down when they ran
                 self.recorded, self._recorded_about = record_frame(backend, gaussians, wanted.request), about
-                self._note("info", spoken(self.recorded))
+                self._note("info", summarize(self.recorded))
 
     def save(self, wanted: SaveComparison | SaveRecordedFrame) -> None:
-        """Writes the newest of what was begun. Raises InputError if there is none."""
+        """Writes the newest comparison or recorded frame. Raises InputError if there is none."""
         if isinstance(wanted, SaveComparison):
             self._save_comparison(wanted.folder)
         elif self.recorded is None or self._recorded_about is None:
@@ -65,7 +67,7 @@ class Measurements:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The newest, finished or not."""
+        """The newest comparison, finished or not."""
         return self._measurement.result if self._measurement else None
 
     @property
@@ -79,11 +81,11 @@ class Measurements:
         return self.measuring and bool(self._measurement and self._measurement.result.waiting)
 
     def drop_comparison(self) -> None:
-        """Another scene was opened: what was measured is no longer of what is shown."""
+        """Forgets comparison and recorded frame, because other splats will be shown."""
         self._measurement = self.recorded = None
 
     def measure(self, backend: Backend) -> bool:
-        """A slice of a measurement: one picture. True if there was something to do."""
+        """Draws the next picture of a measurement; True if there was something to do."""
         measurement = self._measurement
         if measurement is None or not measurement.active:
             return False
@@ -91,8 +93,8 @@ class Measurements:
             if isinstance(backend, LiveBackend) and measurement.wait(backend):
                 return False
             measurement.advance(backend)
-        except Exception as error:  # whatever a picture can fail with: told, and the window goes on
-            reason = one_sentence(error)
+        except Exception as error:  # any failure of a picture: the log has it, and the engine works on
+            reason = first_error(error)
             measurement.give_up(reason)
             self._note("error", f"The measurement was given up. {reason}")
         return True
@@ -120,25 +122,25 @@ class Measurements:
             self._recording, self._recorder = wanted, TraceRecorder(about)
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Names what the engine does inside."""
+        """Names the work inside in the trace, if one is being recorded."""
         return self._recorder.span(name) if self._recorder else nullcontext()
 
     def add_picture(self, backend: Backend, frame: Frame, start: float) -> None:
-        """Takes in the stages of a picture that was begun at `start`."""
+        """Takes in a picture that was begun at `start`, in seconds of time.perf_counter."""
         self.blending = blending_of(backend)
         if self._recorder is not None:
             self._pictures += 1
             is_live = isinstance(backend, LiveBackend)
-            stages = backend.newest_spans() if is_live else laid_out(frame.stage_ms, start)
+            stages = backend.newest_spans() if is_live else lay_out_stages(frame.stage_ms, start)
             self._recorder.add_stages("picture", stages, number=self._pictures, instances=frame.instances)
 
     def add_step(self, stage_ms: dict[str, float], start: float) -> None:
-        """Takes in the stages of a training step that was begun at `start`."""
+        """Takes in a training step that was begun at `start`, in seconds of time.perf_counter."""
         if self._recorder is not None:
-            self._recorder.add_stages("training step", laid_out(stage_ms, start), TRAINING)
+            self._recorder.add_stages("training step", lay_out_stages(stage_ms, start), TRAINING)
 
     def finish_recording(self) -> bool:
-        """Writes the file once the time is over. True if it did."""
+        """Writes the trace once its time is over; True if it did."""
         recorder, wanted = self._recorder, self._recording
         if recorder is None or wanted is None or time.perf_counter() - recorder.start < wanted.seconds:
             return False
@@ -147,3 +149,15 @@ class Measurements:
         recorder.write(path)
         self._note("info", f"{saved_in_words([path])} chrome://tracing and ui.perfetto.dev open it.")
         return True
+
+    # For the window ---------------------------------------------------------------------------------
+
+    def add_to(self, status: EngineStatus) -> EngineStatus:
+        """Returns the status with what has been measured."""
+        return replace(
+            status,
+            comparison=self.comparison,
+            recording=self.recording,
+            blending=self.blending,
+            recorded=self.recorded,
+        )

@@ -1,7 +1,7 @@
-"""A capture's photographs for the window: decoded on a thread, laid on a picture's pixels, compared with it.
+"""Reads a capture's photographs on a thread, resamples them to a picture's pixels and compares them with it.
 
-The newest wish goes first and older ones that nobody waits for any more are dropped. What is kept in memory is
-bounded. Pixels come from `assets/photographs/view_pixels.py`; the window draws what `beside` makes
+The newest wish goes first; older wishes that nobody waits for any more are dropped. The memory for decoded photographs
+is bounded. Pixels come from `assets/photographs/view_pixels.py`; the window draws what `compare` returns
 (`viewer/state/photographs.py`).
 """
 
@@ -27,8 +27,8 @@ from splatscope.viewer.figures.overlays import TURBO
 from splatscope.viewer.messages.view import PhotographShown, PhotographWish
 
 KEPT_BYTES = 256 << 20  # of decoded photographs; the newest is kept whatever its size
-HALF = 128  # of 255, from which a pixel counts
-DIMMED = 4  # times darker is what a mask leaves out
+HALF = 128  # level of 255 from which a pixel counts
+DIMMED = 4  # what a mask leaves out is shown at 1 / DIMMED of its brightness
 THUMBNAILS = 400  # kept
 THUMBNAIL = (112, 84)  # px, at most
 
@@ -36,7 +36,7 @@ Rgb = NDArray[np.uint8]  # [H, W, 3]
 
 
 class PhotographCache:
-    """Of one capture. Everything but the decoding happens on the engine's thread."""
+    """Keeps the photographs of one capture. Everything but the decoding happens on the engine's thread."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class PhotographCache:
         self._alpha: AlphaUse = alpha
         self._masks: MaskUse = masks
         self._on_news = on_news
-        self._wishes = threading.Condition()  # guards what follows, up to the thread
+        self._wishes = threading.Condition()  # guards the fields below, up to `_closed`
         self._wanted: int | None = None  # the photograph to decode next
         self._small_wanted: deque[int] = deque()
-        self._photographs: OrderedDict[int, Rgb | str] = OrderedDict()  # by last use; or why it cannot be read
-        self._counted: dict[int, NDArray[np.bool_]] = {}  # of those with a mask: where a pixel counts
+        self._photographs: OrderedDict[int, Rgb | str] = OrderedDict()  # by last use; a sentence if it cannot be read
+        self._counted: dict[int, NDArray[np.bool_]] = {}  # of photographs with a mask: where a pixel counts
         self._small: OrderedDict[int, Rgb] = OrderedDict()
         self._closed = False
-        # The newest resampling and what it is of: left, top, the photograph, and which of its pixels count.
-        self._laid: tuple[object, int, int, NDArray[np.uint8], NDArray[np.uint8] | None] | None = None
+        # The newest resampling: (photograph and camera), left, top, pixels, and which of them count.
+        self._resampled: tuple[object, int, int, NDArray[np.uint8], NDArray[np.uint8] | None] | None = None
         self.version = 0  # grows with every photograph decoded
         self._thread = threading.Thread(target=self._run, name="photographs", daemon=True)
         self._thread.start()
@@ -71,7 +71,10 @@ class PhotographCache:
             self._wishes.notify_all()
 
     def photograph(self, index: int) -> Rgb | str | None:
-        """uint8 [H, W, 3] of a view at its camera's size, or why it cannot be read; None until it is decoded."""
+        """Returns a view's pixels, uint8 [H, W, 3] at its camera's size; a sentence if they cannot be read.
+
+        None until it is decoded, which this asks for.
+        """
         if not 0 <= index < len(self._views):
             return "There is no photograph for this camera."
         with self._wishes:
@@ -84,7 +87,7 @@ class PhotographCache:
             return found
 
     def want_small(self, indices: Iterable[int]) -> None:
-        """Thumbnails that are looked at; those asked for before and not there yet are let go."""
+        """Asks for thumbnails that are looked at; forgets earlier wishes that are not decoded yet."""
         with self._wishes:
             wanted = [index for index in indices if 0 <= index < len(self._views)]
             for index in wanted:
@@ -93,34 +96,35 @@ class PhotographCache:
             self._small_wanted = deque(index for index in wanted if index not in self._small)
             self._wishes.notify_all()
 
-    def small(self) -> Mapping[int, Rgb]:
-        """The thumbnails that are there, by index."""
+    def thumbnails(self) -> Mapping[int, Rgb]:
+        """Returns the thumbnails that are decoded, by index."""
         with self._wishes:
             return MappingProxyType(dict(self._small))
 
-    def beside(self, wish: PhotographWish, rgba: NDArray[np.uint8], camera: Camera) -> PhotographShown:
-        """The wanted photograph on the pixels of a picture [H, W, 4] that `camera` took, and how they differ."""
+    def compare(self, wish: PhotographWish, rgba: NDArray[np.uint8], camera: Camera) -> PhotographShown:
+        """Compares the wanted photograph with a picture [H, W, 4] that `camera` took, on the picture's pixels."""
         found = self.photograph(wish.index)
         if isinstance(found, str):
             return PhotographShown(wish.index, note=found)
         if found is None:
             return PhotographShown(wish.index, note="reading the photograph…")
         key = (wish.index, camera)
-        if self._laid is None or self._laid[0] != key:
+        if self._resampled is None or self._resampled[0] != key:
             taken_by, mask = self._views[wish.index].camera, self._counted.get(wish.index)
-            left, top, rgb = lay(found, taken_by, camera)
-            self._laid = key, left, top, opaque(rgb), None if mask is None else lay_mask(mask, taken_by, camera)
-        _, left, top, laid, counts = self._laid
-        height, width = laid.shape[:2]
+            left, top, rgb = resample(found, taken_by, camera)
+            counts = None if mask is None else resample_mask(mask, taken_by, camera)
+            self._resampled = key, left, top, add_alpha(rgb), counts
+        _, left, top, photograph, counts = self._resampled
+        height, width = photograph.shape[:2]
         if height == 0 or width == 0:
             return PhotographShown(wish.index, note="the picture is too small")
-        part, rgb = rgba[top : top + height, left : left + width, :3], laid[..., :3]
-        errors = None if wish.error_top is None else error_map(part, rgb, wish.error_top, counts)
+        part, rgb = rgba[top : top + height, left : left + width, :3], photograph[..., :3]
+        errors = None if wish.error_top is None else map_errors(part, rgb, wish.error_top, counts)
         magnified = camera.fx / self._views[wish.index].camera.fx
-        small, small_photograph = reduced(part, magnified), reduced(rgb, magnified)
+        small, small_photograph = undo_magnification(part, magnified), undo_magnification(rgb, magnified)
         size = small.shape[1], small.shape[0]
-        score = psnr(small, small_photograph, None if counts is None else reduced(counts, magnified))
-        return PhotographShown(wish.index, left, top, laid, errors, score, size)
+        score = psnr(small, small_photograph, None if counts is None else undo_magnification(counts, magnified))
+        return PhotographShown(wish.index, left, top, photograph, errors, score, size)
 
     # The thread ---------------------------------------------------------------------------------------
 
@@ -144,7 +148,7 @@ class PhotographCache:
             self._on_news()
 
     def _next(self) -> tuple[int, bool] | None:
-        """(index, is it a thumbnail) of what to decode next; None at the end."""
+        """Waits for the next wish and returns (index, is it a thumbnail); None at the end."""
         with self._wishes:
             while not self._closed:
                 if self._wanted is not None:
@@ -156,11 +160,11 @@ class PhotographCache:
             return None
 
     def _forget_oldest(self) -> None:
-        def held() -> int:
+        def count_bytes() -> int:
             arrays = (*self._photographs.values(), *self._counted.values())
             return sum(kept.nbytes for kept in arrays if not isinstance(kept, str))
 
-        while len(self._photographs) > 1 and held() > KEPT_BYTES:
+        while len(self._photographs) > 1 and count_bytes() > KEPT_BYTES:
             index, _ = self._photographs.popitem(last=False)
             self._counted.pop(index, None)
 
@@ -175,7 +179,7 @@ class PhotographCache:
             return str(error), None
 
     def _read_small(self, index: int) -> Rgb:
-        """As large as fits; one that cannot be read is a dark red."""
+        """Reads a thumbnail as large as fits; dark red if it cannot be read."""
         view = self._views[index]
         try:
             return composite(read_small(view.image_path, *THUMBNAIL, view.turned), self._background)
@@ -183,8 +187,8 @@ class PhotographCache:
             return np.full((THUMBNAIL[1], THUMBNAIL[0], 3), (70, 24, 28), np.uint8)
 
 
-def lay(photograph: Rgb, taken_by: Camera, camera: Camera) -> tuple[int, int, Rgb]:
-    """(left, top, pixels): a photograph resampled to the pixels of a picture from the same place.
+def resample(photograph: Rgb, taken_by: Camera, camera: Camera) -> tuple[int, int, Rgb]:
+    """Resamples a photograph to the pixels of a picture from the same place; returns (left, top, pixels).
 
     `camera` is `taken_by` on another canvas: the same lens at another scale, shifted. Pixels that the photograph
     covers only in part are left out.
@@ -207,21 +211,26 @@ def lay(photograph: Rgb, taken_by: Camera, camera: Camera) -> tuple[int, int, Rg
     return x0, y0, np.array(resized)
 
 
-def lay_mask(mask: NDArray[np.bool_], taken_by: Camera, camera: Camera) -> NDArray[np.uint8]:
-    """`mask` [H, W] on the same pixels as `lay` puts its photograph on: 255 where one counts, else 0."""
-    levels = lay((mask * np.uint8(255))[..., None].repeat(3, axis=2), taken_by, camera)[2][..., 0]
+def resample_mask(mask: NDArray[np.bool_], taken_by: Camera, camera: Camera) -> NDArray[np.uint8]:
+    """Resamples `mask` [H, W] as `resample` does its photograph; returns 255 where a pixel counts, else 0."""
+    levels = resample((mask * np.uint8(255))[..., None].repeat(3, axis=2), taken_by, camera)[2][..., 0]
     return np.where(levels >= HALF, np.uint8(255), np.uint8(0))
 
 
-def reduced(rgb: Rgb, magnified: float) -> Rgb:
-    """Back at the photograph's own size if it is seen magnified: what its pixels do not hold is nobody's error."""
+def undo_magnification(rgb: Rgb, magnified: float) -> Rgb:
+    """Shrinks pixels [H, W, 3] that show a photograph magnified back to its own size.
+
+    Details that the photograph's pixels cannot hold are no error of the picture.
+    """
     height, width = (max(1, round(side / max(1.0, magnified))) for side in rgb.shape[:2])
     return rgb if magnified <= 1.0 else np.array(Image.fromarray(rgb).resize((width, height), Image.Resampling.BOX))
 
 
 def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8], counts: NDArray[np.uint8] | None = None) -> float:
-    """dB, of peak 255, between pictures [H, W, 3]; infinite if they are the same. `counts` [H, W]: how much each pixel
-    does, of 255."""
+    """Returns the PSNR of pictures [H, W, 3] in dB, of peak 255; infinite if they are the same.
+
+    `counts` [H, W] is the weight of each pixel, of 255.
+    """
     difference = a.astype(np.int32) - b
     squared = difference * difference
     if counts is None:
@@ -231,11 +240,13 @@ def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8], counts: NDArray[np.uint8] |
     return math.inf if error == 0.0 else 10.0 * math.log10(255.0**2 / error)
 
 
-def error_map(
+def map_errors(
     a: NDArray[np.uint8], b: NDArray[np.uint8], top: float, counts: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
-    """uint8 [H, W, 4]: the mean over the channels of |a - b|, turbo colours from 0 to `top` (of 1); where a pixel does
-    not count, the colour of 0."""
+    """Draws the mean over the channels of |a - b| as uint8 [H, W, 4], in turbo colours from 0 to `top` (of 1).
+
+    A pixel that does not count gets the colour of 0.
+    """
     total = np.abs(a.astype(np.int16) - b).sum(axis=2)  # [H, W], up to 765
     if counts is not None:
         total[counts < HALF] = 0
@@ -245,8 +256,8 @@ def error_map(
     return colors[total]
 
 
-def opaque(rgb: Rgb) -> NDArray[np.uint8]:
-    """[H, W, 4] of [H, W, 3]."""
+def add_alpha(rgb: Rgb) -> NDArray[np.uint8]:
+    """Returns pixels [H, W, 3] as [H, W, 4] with alpha 255."""
     rgba = np.full((*rgb.shape[:2], 4), 255, np.uint8)
     rgba[..., :3] = rgb
     return rgba

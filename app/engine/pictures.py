@@ -1,4 +1,4 @@
-"""From a kernel's frame to pixels a person looks at: on screen and on disk."""
+"""Makes pictures of frames for people: heatmaps on the screen, files on disk."""
 
 from __future__ import annotations
 
@@ -19,22 +19,16 @@ from splatscope.viewer.figures.tile_values import column_of, tile_values
 from splatscope.viewer.messages.view import ViewRequest
 
 
-def compose(frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:
-    """The picture as the viewport shows it: uint8 [H, W, 4], the heatmap blended in if asked for."""
-    rgba = overlays.picture_rgba(frame.image)
-    lay_over(rgba, frame, request)
-    return rgba
-
-
-def lay_over(rgba: NDArray[np.uint8], frame: Frame, request: ViewRequest) -> None:
-    """Blends the wanted heatmap in, in place; one that was not recorded is left out."""
+def blend_heatmap(rgba: NDArray[np.uint8], frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:
+    """Blends the wanted heatmap into `rgba` [H, W, 4], in place, and returns it; leaves out one without values."""
     values = tile_values(request.overlay, frame)
     if values is not None:
         overlays.blend_tile_heatmap(rgba, values, request.overlay_opacity, request.scale)
+    return rgba
 
 
 def save_screenshot(frame: Frame, request: ViewRequest, folder: Path, stem: str, about: Provenance) -> list[Path]:
-    """Writes the picture at its exact pixels; with an overlay also heatmap, legend and figures of tiles.
+    """Writes the picture at its exact pixels, and with an overlay also its heatmap, legend and values of tiles.
 
     Returns the files. Raises InputError if the folder cannot be written.
     """
@@ -58,7 +52,7 @@ def save_npy(path: Path, array: Float32 | NDArray[np.int32]) -> None:
 
 
 def save_frame_stats(path: Path, frame: Frame, request: ViewRequest, backend: str) -> None:
-    """Counts and stage times of one frame as JSON."""
+    """Writes counts and stage times of one frame as JSON."""
     counts = frame.tile_counts
     stats = {
         "backend": backend,

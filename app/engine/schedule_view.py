@@ -1,7 +1,7 @@
-"""Between kernels and the schedule panel: what blends tiles here, a frame recorded, and its files.
+"""Records frames for the schedule panel, finds what blends tiles here, and writes the files of a recorded frame.
 
-What the figures mean: kernels/schedule/timeline.py. What the panel makes of tile counts alone:
-viewer/figures/schedule.py. Belongs to the engine's thread, like its caller `measurements.py`.
+`kernels/schedule/timeline.py` says what the figures mean; `viewer/figures/schedule.py` makes the panel's figures from
+tile counts alone. Belongs to the engine's thread, like its caller `measurements.py`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from splatscope.viewer.figures.schedule import overhead_text
 from splatscope.viewer.figures.schedule_plots import gantt_sheet, ranked_sheet
 from splatscope.viewer.messages.view import BlendMachine, RecordedFrame, ViewRequest
 
-WARM_UP, PAIRS, ENOUGH_SECONDS = 2, 7, 1.5  # pictures before, pairs with and without recording, and time for them
+WARM_UP = 2  # pairs of pictures that do not count
+PAIRS, ENOUGH_SECONDS = 7, 1.5  # pairs with and without recording, and the time after which no more are drawn
 COLUMNS = ("tile", "chunk", "parts", "multiprocessor", "block", "start", "end", "cycles", "listed", "walked", "again")
 
 
 def blending_of(backend: Backend) -> BlendMachine | None:
-    """What blends the tiles of a backend that has drawn a picture; None if it does not say."""
+    """Returns what blends the tiles of a backend that has drawn a picture; None if the backend does not say."""
     if not isinstance(backend, BlendingBackend):
         return None
     return BlendMachine(backend.device, *backend.blend_machine())
 
 
 def record_frame(backend: Backend, gaussians: Gaussians, request: ViewRequest) -> RecordedFrame:
-    """Draws a view with and without recording, by turns, and keeps the last recorded one.
+    """Draws a view with and without recording, by turns, and returns the last recorded frame.
 
     Raises InputError where tiles are not recorded.
     """
@@ -64,12 +65,12 @@ def record_frame(backend: Backend, gaussians: Gaussians, request: ViewRequest) -
             break
     on = blending_of(backend)
     assert on is not None
-    # The shortest of each: what else runs on this machine makes single ones longer, on a processor by far.
+    # The shortest of each: other work on this machine makes single frames longer, on a processor by far.
     return RecordedFrame(frame.recording, frame.tile_counts, request, on, min(times[True]), min(times[False]))
 
 
-def spoken(recorded: RecordedFrame) -> str:
-    """One sentence for the log."""
+def summarize(recorded: RecordedFrame) -> str:
+    """Describes a recorded frame in one sentence for the log."""
     recording, timeline = recorded.recording, recorded.recording.timeline
     return (
         f"Recorded {counted(len(recording), 'unit')} in {timeline.makespan / 1e6:.3f} ms: {recording.place} activity "
@@ -81,7 +82,7 @@ def spoken(recorded: RecordedFrame) -> str:
 
 
 def save_recorded_frame(recorded: RecordedFrame, folder: Path, about: Provenance) -> list[Path]:
-    """Writes trace, CSV, figures and two pictures; returns the files. Raises InputError if that cannot be done."""
+    """Writes trace, CSV, figures and two pictures; returns the files. Raises InputError if they cannot be written."""
     stem = about.stamped()
     trace, table, figures, gantt, ranked = (
         folder / f"{stem}-{name}"
@@ -91,35 +92,35 @@ def save_recorded_frame(recorded: RecordedFrame, folder: Path, about: Provenance
     write_units(table, recorded.recording)
     with atomic_path(figures) as temporary:
         temporary.write_text(json.dumps({**about.facts, **describe(recorded)}, indent=2) + "\n")
-    caption = ", ".join([about.caption, *settings(recorded)])
+    caption = ", ".join([about.caption, *list_settings(recorded)])
     write_png(gantt, gantt_sheet(recorded.recording, caption)[..., :3])
     write_png(ranked, ranked_sheet(recorded.counts, recorded.on, caption)[..., :3])
     return [trace, table, figures, gantt, ranked]
 
 
-def toggles(recorded: RecordedFrame) -> list[str]:
-    """The toggles of scheduling that were not at their default, but for the recording itself."""
+def list_toggles(recorded: RecordedFrame) -> list[str]:
+    """Lists the toggles of scheduling that were not at their default, except the recording itself."""
     policy = recorded.request.policy
     rows = (row for row in toggle_table("cuda") if row.stage == "schedule" and row.name != "record")
     return [f"{row.name} {value}" for row in rows if (value := policy.value(row.stage, row.name)) != row.default]
 
 
-def settings(recorded: RecordedFrame) -> list[str]:
-    """What a picture of it must tell beside the device."""
+def list_settings(recorded: RecordedFrame) -> list[str]:
+    """Lists what the caption of a picture of the frame names next to the device."""
     camera, machine = recorded.request.camera, recorded.on.machine
     each = f"K = {machine.multiprocessors} x {machine.blocks_each} = {machine.workers}"
-    return [f"{camera.width} x {camera.height} px", each, *toggles(recorded)]
+    return [f"{camera.width} x {camera.height} px", each, *list_toggles(recorded)]
 
 
 def describe(recorded: RecordedFrame) -> dict[str, Any]:
-    """Figures of a recorded frame: measured, of its counts, and how far the simulator is off."""
+    """Returns the figures of a recorded frame: measured ones, those of its tile counts, and the simulator's errors."""
     recording, on = recorded.recording, recorded.on
     even = imbalance(recorded.counts, on.machine)
     return {
         "on": on.name,
         "multiprocessors": on.machine.multiprocessors,
         "blocks_each": on.machine.blocks_each,
-        "schedule": toggles(recorded) or ["defaults"],
+        "schedule": list_toggles(recorded) or ["defaults"],
         "units": len(recording),
         "makespan_ms": recording.timeline.makespan / 1e6,
         "sm_activity": recording.activity,
@@ -138,7 +139,7 @@ def describe(recorded: RecordedFrame) -> dict[str, Any]:
 
 
 def write_units(path: Path, recording: Recording) -> None:
-    """One row a unit, in the order in which they began; times in ns after the first."""
+    """Writes one CSV row for each unit of work, in the order in which they began; times in ns after the first."""
     columns = [np.rint(getattr(recording, name)).astype(np.int64) for name in COLUMNS]
     header = ",".join({"start": "start_ns", "end": "end_ns", "cycles": recording.clock}.get(n, n) for n in COLUMNS)
     with atomic_path(path) as temporary:
@@ -146,7 +147,7 @@ def write_units(path: Path, recording: Recording) -> None:
 
 
 def write_trace(path: Path, recording: Recording, about: Provenance) -> None:
-    """A Chrome trace: a process a multiprocessor, with as many rows as it had units at once."""
+    """Writes a Chrome trace: one process for each multiprocessor, with as many rows as it had units at once."""
     columns = recording.tiles[1]
     events: list[dict[str, Any]] = []
     for place in np.unique(recording.multiprocessor).tolist():

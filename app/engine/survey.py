@@ -1,9 +1,9 @@
-"""Every view of a scene drawn at its own size: how long it takes, how many instances it lists, how well it fits.
+"""Draws every view of a scene at its own size and measures time, instances listed, and likeness to the photograph.
 
-Each is drawn a few times in a row, the first ones not counted, and the median stands: a machine that has just
-decoded a photograph, or done nothing, is slower for a while, which is not the view's fault. A view at a time, so that
-the window stays quick meanwhile; training waits, because the views are to be compared. The photographs are decoded
-here: `photograph_cache.py` is for those somebody looks at.
+Each view is drawn a few times in a row. The first times do not count, because a machine that has just decoded a
+photograph, or done nothing, is slower for a while; the median of the others does. The engine asks for a view at a time,
+so that the window stays quick. Training waits, because the views are to be compared with each other. Photographs are
+decoded here: `photograph_cache.py` keeps only those that somebody looks at.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from splatscope.app.engine.open_capture import OpenCapture
-from splatscope.app.engine.photograph_cache import lay, lay_mask, psnr
-from splatscope.app.opening.scene import Scene, fit_camera, listed_views
+from splatscope.app.engine.photograph_cache import psnr, resample, resample_mask
+from splatscope.app.opening.scene import fit_camera
 from splatscope.assets.capture import View
 from splatscope.assets.photographs.view_pixels import AlphaUse, MaskUse, read_view
 from splatscope.kernels.backend import Backend
@@ -27,13 +26,13 @@ from splatscope.viewer.figures.overlays import picture_rgba
 from splatscope.viewer.messages.view import ViewFigures, ViewRequest
 
 WIDEST = 1600  # px; larger photographs are drawn as wide as this
-WARM_UP_MS, FIRST_WARM_UP_MS = 40.0, 400.0  # of drawing that is not counted, before a view and before the first one
-DRAWN = 5  # times that count
-LONG_MS = 600.0  # drawing one view may take, about; at least once it counts
+WARM_UP_MS, FIRST_WARM_UP_MS = 40.0, 400.0  # of drawing that does not count, before a view and before the first view
+DRAWN = 5  # times that count, of each view
+LONG_MS = 600.0  # that drawing one view may take, about; it is drawn at least once
 
 
 class ViewSurvey:
-    """Of the splats as they were when it began. Belongs to the engine's thread."""
+    """Measures the splats as they were when it began. Belongs to the engine's thread."""
 
     def __init__(
         self,
@@ -44,12 +43,12 @@ class ViewSurvey:
         gaussians: Gaussians,
         request: ViewRequest,
     ) -> None:
-        """`views` are the photographs those cameras took; none if they are not at hand."""
+        """`views` are the photographs that the cameras took, in the same order; empty if there are none."""
         self._cameras, self._views = cameras, views
         self._alpha: AlphaUse = alpha
         self._masks: MaskUse = masks
         self._settings, self._policy = request.settings, request.policy
-        self._gaussians: Gaussians | None = gaussians  # let go of at the end
+        self._gaussians: Gaussians | None = gaussians  # until the end, as they take memory
         self.figures: tuple[ViewFigures, ...] = ()
 
     @property
@@ -61,20 +60,20 @@ class ViewSurvey:
         """Draws the next view."""
         index = len(self.figures)
         camera = self._cameras[index]
-        camera = fit_camera(camera, *_drawn_size(camera))
+        camera = fit_camera(camera, *_fit_size(camera))
         assert self._gaussians is not None
         arguments = (self._gaussians, camera, self._settings, self._policy)
-        frame, ms = _measured(backend, FIRST_WARM_UP_MS if index == 0 else WARM_UP_MS, *arguments)
+        frame, ms = _measure(backend, FIRST_WARM_UP_MS if index == 0 else WARM_UP_MS, *arguments)
         figures = ViewFigures(index, ms, frame.instances, (camera.width, camera.height))
         if index < len(self._views):
             try:
                 image = read_view(self._views[index], self._alpha, self._masks)
             except InputError:
-                pass  # damaged, which the page about the capture tells
+                pass  # damaged: the page about the capture says so
             else:
                 pixels, taken_by = composite(image.pixels, self._settings.background), self._cameras[index]
-                left, top, photograph = lay(pixels, taken_by, camera)
-                counts = None if image.mask is None else lay_mask(image.mask, taken_by, camera)
+                left, top, photograph = resample(pixels, taken_by, camera)
+                counts = None if image.mask is None else resample_mask(image.mask, taken_by, camera)
                 height, width = photograph.shape[:2]
                 drawn = picture_rgba(frame.image)[top : top + height, left : left + width, :3]
                 figures = replace(figures, psnr=psnr(drawn, photograph, counts))
@@ -83,33 +82,25 @@ class ViewSurvey:
             self._gaussians = None
 
 
-def survey_of(scene: Scene | None, desk: OpenCapture | None, gaussians: Gaussians, request: ViewRequest) -> ViewSurvey:
-    """A survey of what is open, drawn as `request` draws."""
-    cameras = [named.camera for named in scene.info.cameras] if scene else []
-    if desk is None:
-        return ViewSurvey(cameras, (), "background", "use", gaussians, request)
-    data = desk.session.trainer.config.data
-    return ViewSurvey(cameras, listed_views(desk.capture), data.alpha, data.masks, gaussians, request)
-
-
-def _measured(backend: Backend, warm_up_ms: float, *arguments: Any) -> tuple[Frame, float]:
-    """A picture, and the median of the ms that it took, once the machine is warm."""
+def _measure(backend: Backend, warm_up_ms: float, *arguments: Any) -> tuple[Frame, float]:
+    """Draws until the machine is warm, then a few times; returns a picture and the median of their times in ms."""
     start = time.perf_counter()
-    frame, ms = _drawn(backend, *arguments)
+    frame, ms = _draw(backend, *arguments)
     while 1e3 * (time.perf_counter() - start) < warm_up_ms:
-        frame, ms = _drawn(backend, *arguments)
+        frame, ms = _draw(backend, *arguments)
     times = min(DRAWN, max(1, round(LONG_MS / max(ms, 1e-3))))
-    return frame, median(_drawn(backend, *arguments)[1] for _ in range(times))
+    return frame, median(_draw(backend, *arguments)[1] for _ in range(times))
 
 
-def _drawn(backend: Backend, *arguments: Any) -> tuple[Frame, float]:
-    """A picture, and the ms that it took."""
+def _draw(backend: Backend, *arguments: Any) -> tuple[Frame, float]:
+    """Draws once; returns the picture and its time in ms, the sum of its stages if the backend knows them."""
     start = time.perf_counter()
     frame = backend.render(*arguments)
     waited = 1e3 * (time.perf_counter() - start)
     return frame, sum(frame.stage_ms.values()) or waited
 
 
-def _drawn_size(camera: Camera) -> tuple[int, int]:
+def _fit_size(camera: Camera) -> tuple[int, int]:
+    """Returns the (width, height) that a camera's view is drawn at."""
     scale = min(1.0, WIDEST / camera.width)
     return round(camera.width * scale), max(1, round(camera.height * scale))

@@ -1,7 +1,8 @@
-"""What ran when, for a second or so, as a Chrome trace: the engine's work on one track, the device's stages on another.
+"""Records what runs when, for a second or so, and writes it as a Chrome trace.
 
-The file opens in chrome://tracing and in Perfetto. Times are those of `time.perf_counter`; a GPU's come from its own
-events (`LiveBackend.newest_spans`), the CPU's are laid out one after the other as its frames report them.
+The engine's work is on one track, the stages of pictures on another, the stages of training steps on a third. The file
+opens in chrome://tracing and in Perfetto. Times are seconds of `time.perf_counter`. A GPU's times come from its own
+events (`LiveBackend.newest_spans`); the CPU's stages are laid out one after the other, as its frames report them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ENGINE, DEVICE, TRAINING = 1, 2, 3  # tracks
 
 
 class TraceRecorder:
-    """Collects spans from now on."""
+    """Collects spans from its creation on."""
 
     def __init__(self, about: Provenance) -> None:
         self.about = about
@@ -31,7 +32,7 @@ class TraceRecorder:
 
     @contextmanager
     def span(self, name: str, **facts: object) -> Iterator[None]:
-        """Work of the engine; what happens inside nests."""
+        """Records the work inside as one span of the engine; spans nest."""
         start = time.perf_counter()
         try:
             yield
@@ -39,7 +40,7 @@ class TraceRecorder:
             self._spans.append((ENGINE, name, start, time.perf_counter(), facts))
 
     def add_stages(self, name: str, stages: Sequence[Span], track: int = DEVICE, **facts: object) -> None:
-        """Stages of one picture or training step, and one span around them."""
+        """Adds the stages of one picture or training step, and one span around them."""
         if stages:
             start, end = min(start for _, start, _ in stages), max(end for _, _, end in stages)
             self._spans.append((track, name, start, end, facts))
@@ -54,7 +55,7 @@ class TraceRecorder:
             common = {"ph": "M", "pid": 1, "tid": track}
             events.append({**common, "name": "thread_name", "args": {"name": self._names[track]}})
             events.append({**common, "name": "thread_sort_index", "args": {"sort_index": track}})
-        # Of spans that begin together the longer one first: it is the one around.
+        # Of spans that begin together, the longer one comes first: it contains the other.
         for track, name, start, end, facts in sorted(self._spans, key=lambda span: (span[0], span[2], -span[3])):
             times = {"ts": 1e6 * (start - self.start), "dur": 1e6 * (end - start)}  # microseconds
             events.append({"ph": "X", "name": name, "pid": 1, "tid": track, **times, "args": dict(facts)})
@@ -63,8 +64,8 @@ class TraceRecorder:
             temporary.write_text(json.dumps(content))
 
 
-def laid_out(stage_ms: Mapping[str, float], start: float) -> list[Span]:
-    """Spans of stages that ran one after the other from `start` on."""
+def lay_out_stages(stage_ms: Mapping[str, float], start: float) -> list[Span]:
+    """Returns the spans of stages that ran one after the other from `start` on."""
     spans = []
     for stage, ms in stage_ms.items():
         spans.append((stage, start, start + ms / 1e3))

@@ -1,8 +1,8 @@
-"""When a picture is due while training runs, and what pictures cost it. Numbers only; the engine's thread asks.
+"""Decides when a picture is due while training runs, and measures what pictures cost training. Numbers only.
 
-Two bounds hold at once: the share of the time that pictures may take, and how many a second there may be.
-`frame_queue.py` says what a picture took: until the next one, training gets the rest of the time that this is the share
-of. A single picture that took long, as the first of a size does, counts in part.
+Two bounds hold at once: the share of the time that pictures may take, and how many a second there may be. After a
+picture, training gets so much time that the picture took no more than its share. A single picture that took long, as
+the first one of a size does, counts in part.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-COST_SECONDS = 5.0  # over which the cost is told
+COST_SECONDS = 5.0  # over which the cost is measured
 LONG = 0.25  # seconds that a picture may take without being an exception, or twice as long as the one before
 
 
 @dataclass
 class ViewBudget:
-    """See the module's text."""
+    """Bounds the time that pictures may take from training. Times are seconds of the caller's clock."""
 
     share: float  # of the time that pictures of a still view may take
-    moving_share: float  # the same of a view that changes, if that is more
+    moving_share: float  # of the time that pictures of a moving view may take, if that is more
     rate: float  # pictures a second, at most
-    still_rate: float = 10.0  # the same of a still view, if that is less: only the splats change then
+    still_rate: float = 10.0  # pictures a second of a still view, if that is less: only the splats change then
     _turn: float = float("-inf")  # when the newest picture would have begun, had nothing been late
-    _charge: float = 0.0  # seconds that the newest one counts as
+    _charge: float = 0.0  # seconds that the newest picture counts as
     _pictures: deque[tuple[float, float]] = field(default_factory=deque)  # when they began and how long they took
 
     def is_due(self, now: float, is_new: bool) -> bool:
-        """True if training may wait for another picture; `is_new`: of another view than the one before."""
+        """True if training may wait for another picture; `is_new` if it shows another view than the one before."""
         if not self._pictures:
             return True
         share = max(self.moving_share if is_new else 0.0, self.share)
@@ -35,17 +35,19 @@ class ViewBudget:
         return now - self._turn >= rests and now - self._pictures[-1][0] >= self._charge / share
 
     def note(self, began: float, seconds: float) -> None:
-        """A picture that was begun then has been drawn and cost so much."""
+        """Counts a picture that was begun at `began` and took `seconds`."""
         before = self._pictures[-1][1] if self._pictures else 0.0
         self._charge = min(seconds, max(LONG, 2.0 * before))
-        # A little late is made up for by the next: training is asked between steps only.
+        # The next picture makes up for a small delay: the engine asks only between training steps.
         missed = began - self._turn - 1.0 / self.rate
         self._turn = began - missed if 0.0 <= missed < 0.5 / self.rate else began
         self._pictures.append((began, seconds))
 
     def cost(self, now: float) -> float:
-        """The share of the last seconds that pictures took; each counts with the time until the next. 0 until two have
-        been drawn."""
+        """Returns the share of the last seconds that pictures took, 0 until two have been drawn.
+
+        Each picture counts with the time until the next one.
+        """
         pictures = self._pictures
         while len(pictures) > 2 and now - pictures[0][0] > COST_SECONDS:
             pictures.popleft()
@@ -53,5 +55,5 @@ class ViewBudget:
             return 0.0
         (first, _), (last, newest) = pictures[0], pictures[-1]
         seconds = sum(taken for _, taken in pictures)
-        # Once the time that the newest one has to wait for is over, and none follows, it counts as well.
+        # The newest picture counts as well once the time that it has to wait for is over and none has followed.
         return min(1.0, (seconds - newest) / max(last - first, 1e-6), seconds / max(now - first, 1e-6))

@@ -1,130 +1,107 @@
-"""One training run as the engine sees it: the trainer's events turned into a state, curves and notes.
+"""Runs one trainer for the engine: starts, pauses, scores, stops, resets and tells how it is going.
 
-The trainer's generator is the only loop; this pulls one event at a time so that pictures can be made in
-between. It runs on the engine thread alone.
+All that the engine knows of a run is here. The trainer's generator is the only loop: `advance` takes one event from
+it, so that pictures can be made in between. `progress.py` turns events into figures, `plan.py` makes trainers.
+Everything happens on the engine's thread.
 """
 
 from __future__ import annotations
 
-import time
+import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from splatscope.app.run.memory_forecast import MemoryWatch
+from splatscope.app.run.plan import RunPlan
+from splatscope.app.run.progress import LOADING, SCORING, RunProgress
 from splatscope.app.run.sentences import back_label, is_drastic, sentence
-from splatscope.app.run.status import phase_of, refined
+from splatscope.app.run.status import phase_of
 from splatscope.kernels.errors import InputError
 from splatscope.training import events
 from splatscope.training.errors import NotSavedError, StandstillError
 from splatscope.training.files.folder import resume_line
 from splatscope.training.recipes import schedules_in_words
-from splatscope.viewer.messages.run import CAN_START, Curve, Refined, TrainingState, TrainingStatus, Trouble
+from splatscope.viewer.messages.commands import SetRecipe
+from splatscope.viewer.messages.run import CAN_START, TrainingState, TrainingStatus, Trouble
+from splatscope.viewer.messages.view import Recipe
 
 if TYPE_CHECKING:  # torch loads with the trainer, which is made elsewhere
-    from splatscope.kernels.types import Gaussians
+    from splatscope.assets.capture import Capture
+    from splatscope.kernels.backend import Backend
     from splatscope.training.trainer import Trainer
 
-CURVE_POINTS = 1500  # a curve is halved by averaging pairs when it holds twice as many
-LOADING, COMPILING, PREPARING = "loading photographs", "compiling kernels", "preparing"
-SCORING, SAVING = "scoring", "saving"
-RATE_WINDOW = 2.0  # seconds over which it/s is measured
-
-
-class CurveRecorder:
-    """A growing curve kept short: past a limit, neighbouring points are averaged in pairs."""
-
-    def __init__(self) -> None:
-        self._x: list[float] = []
-        self._y: list[float] = []
-        self._stride = 1  # samples averaged into one point
-        self._pending: list[tuple[float, float]] = []
-
-    def add(self, x: float, y: float) -> None:
-        """Appends one sample."""
-        self._pending.append((x, y))
-        if len(self._pending) < self._stride:
-            return
-        self._x.append(sum(p[0] for p in self._pending) / self._stride)
-        self._y.append(sum(p[1] for p in self._pending) / self._stride)
-        self._pending.clear()
-        if len(self._x) >= 2 * CURVE_POINTS:
-            self._x = [(a + b) / 2 for a, b in zip(self._x[::2], self._x[1::2], strict=False)]
-            self._y = [(a + b) / 2 for a, b in zip(self._y[::2], self._y[1::2], strict=False)]
-            self._stride *= 2
-
-    def curve(self) -> Curve:
-        """A copy for the window."""
-        return Curve(np.array(self._x), np.array(self._y))
+TrainerFactory = Callable[["Capture", "Backend"], "Trainer"]
 
 
 def way_back(trainer: Trainer) -> Path | None:
-    """The newest checkpoint of the run before its present iteration; None if there is none."""
-    from splatscope.training.files.checkpoint import checkpoints
+    """Returns the newest checkpoint of the run before its present iteration; None if there is none."""
+    from splatscope.training.files.checkpoint import checkpoints  # loads torch
 
-    trainer.wait_for_files()  # one that is being written counts
+    trainer.wait_for_files()  # a checkpoint that is being written counts
     earlier = [path for iteration, path in checkpoints(trainer.out_dir).items() if iteration < trainer.iteration]
     return earlier[-1] if earlier else None
 
 
-@dataclass(frozen=True)
-class Standing:
-    """How a session stands."""
+def describe_trouble(trainer: Trainer, text: str, number: int) -> Trouble:
+    """Describes why a run has paused by itself, `text`, for the `number`-th time, and where it can go back to."""
+    path = way_back(trainer)
+    back = int(path.stem.rpartition("_")[2]) if path else 0
+    return Trouble(text, trainer.iteration, back, back_label(back), number)
 
-    state: TrainingState
-    trouble: str
-    troubles: int
+
+def describe_unsaved(trainer: Trainer) -> str:
+    """Describes a run that is not to be saved: its iteration, and its newest checkpoint."""
+    from splatscope.training.files.checkpoint import checkpoints  # loads torch
+
+    trainer.wait_for_files()
+    *_, newest = (0, *checkpoints(trainer.out_dir))
+    kept = f"Resume from iteration {newest:,}: {resume_line(trainer.out_dir)}"
+    words = f"Training stopped at iteration {trainer.iteration:,} and was not saved."
+    return f"{words} {kept}" if newest else words
 
 
 class RunController:
-    """Start, pause, step and stop a `Trainer`, and say how it is going."""
+    """Drives a `Trainer` and keeps the run's state.
 
-    def __init__(self, trainer: Trainer, log: Callable[[str, str], None]) -> None:
-        self.trainer = trainer
-        self.state: TrainingState = self._at_rest
+    A reset, another recipe and going back put another trainer in the place of the first; the controller stays.
+    """
+
+    def __init__(
+        self, trainer: Trainer, log: Callable[[str, str], None], make_trainer: TrainerFactory | None = None
+    ) -> None:
+        """`make_trainer` made `trainer` and makes the next ones; a `RunPlan` also has a recipe that can change.
+
+        `log` takes a level and a line for the user.
+        """
         self._log = log
+        self._use(make_trainer)
+        self._take_over(trainer)
+
+    def _use(self, make_trainer: TrainerFactory | None) -> None:
+        """Remembers what makes the run's trainers, and its recipe, if one can be chosen."""
+        self._make_trainer = make_trainer
+        self.recipe: Recipe | None = None
+        if isinstance(make_trainer, RunPlan) and make_trainer.begin is None:
+            self.recipe = make_trainer.recipe()
+
+    def _take_over(self, trainer: Trainer) -> None:
+        """Begins with a trainer of which nothing has been asked."""
+        self.trainer = trainer
+        self.state: TrainingState = self._state_at_rest
+        self.progress = RunProgress(trainer)
         self._events: Iterator[events.Event] = trainer.run()
+        self._memory = MemoryWatch(trainer)
         self._pause_after = 0  # iteration; 0: none
         self._scores_wanted = False  # whatever the state
-        self._doing = LOADING  # instead of steps, once something is asked of the run
-        self._so_far = ""  # how far that is
-        self._prepared: events.Prepared | None = None
-        self._refined: Refined | None = None
-        self._loss = CurveRecorder()
-        self._psnr = CurveRecorder()
-        self._count = CurveRecorder()
-        self._step_ms = CurveRecorder()
-        self._last_loss: float | None = None
-        self._evaluated: events.Evaluated | None = None
-        self.stage_ms: dict[str, float] = {}  # of the last step
-        self._note = ""
-        self._unsaved = ""  # why the result is not on disk
-        self._trouble = ""  # why the run paused by itself, until it goes on
+        self._trouble = ""  # why the run paused by itself, until it is resumed
         self._troubles = 0  # so far
-        self._memory = MemoryWatch(trainer)
-        self._parting = ""  # of a run that was stopped and not saved
-        self._rate: float | None = None
-        self._rate_start: tuple[float, int] | None = None
-        self._recall()
-
-    def _recall(self) -> None:
-        """Draws the curves of a run that goes on up to where it was."""
-        losses, scorings = self.trainer.history
-        for iteration, loss in enumerate(losses, self.trainer.iteration - len(losses) + 1):
-            self._loss.add(iteration, loss)
-        for scoring in scorings:
-            self._psnr.add(scoring.iteration, scoring.psnr)
-            self._evaluated = scoring
-        for row in self.trainer.scores:
-            if "splats" in row:  # earlier versions did not write it
-                self._count.add(row["iteration"], row["splats"])
+        self._parting = ""  # sentence about a run that was stopped and not saved
 
     @property
-    def _at_rest(self) -> TrainingState:
-        """Of a run that nothing has been asked of yet."""
+    def _state_at_rest(self) -> TrainingState:
+        """The state of a run of which nothing has been asked yet."""
         return "finished" if self.trainer.iteration >= self.trainer.config.iterations else "ready"
 
     @property
@@ -132,9 +109,27 @@ class RunController:
         """True while `advance` has something to do."""
         return self.state in ("running", "stopping") or self._scores_wanted
 
+    @property
+    def has_begun(self) -> bool:
+        """True once anything was asked of the run; until then its recipe can change."""
+        return self.state != "ready" or self.trainer.iteration > 0
+
+    @property
+    def open_recipe(self) -> Recipe | None:
+        """The recipe while it can be changed."""
+        return None if self.has_begun else self.recipe
+
+    def _set_state(self, state: TrainingState) -> None:
+        self.state = state
+        self._trouble = ""
+        self.progress.restart_rate()
+
     def start(self, until: int | None = None) -> None:
-        """Begins or goes on, up to an iteration if one is named; one past the end makes the run longer, also one that
-        is over. Raises InputError if it is behind already, and if longer settings cannot be written."""
+        """Starts or resumes the run, up to an iteration if one is named.
+
+        An iteration past the end makes the run longer, also one that is over. Raises InputError if the run has passed
+        the iteration, and if longer settings cannot be written.
+        """
         if until is not None and until <= self.trainer.iteration:
             raise InputError(f"Iteration {until:,} is behind: the run has reached {self.trainer.iteration:,}.")
         if until is not None and until > self.trainer.config.iterations and self.state not in ("stopping", "error"):
@@ -146,17 +141,17 @@ class RunController:
         elif self.state in CAN_START:
             self._set_state("running")
         self._pause_after = until if until is not None and until < self.trainer.config.iterations else 0
-        self._unsaved = self._parting = ""
+        self.progress.unsaved = self._parting = ""
 
     def score(self) -> None:
-        """Scores the splats as they are and stays in the state it is in, unless that iteration has been scored."""
+        """Scores the splats as they are, unless their iteration has been scored. The state stays."""
         if not self.status(0).can_be_scored:
             return
         if self.state == "finished":
             self._events = self.trainer.run()
         self.trainer.ask_for_scores()
         self._scores_wanted = True
-        self._doing = LOADING if self._prepared is None else SCORING
+        self.progress.doing = LOADING if self.progress.prepared is None else SCORING
 
     def pause(self) -> None:
         """Keeps everything; the step in flight is already over when this is called."""
@@ -164,63 +159,131 @@ class RunController:
             self._set_state("paused")
 
     def step(self) -> None:
-        """One iteration, then pause."""
+        """Runs one iteration, then pauses."""
         if self.state in CAN_START:
             self._set_state("running")
             self._pause_after = self.trainer.iteration + 1
 
-    @property
-    def has_begun(self) -> bool:
-        """True once anything was asked of the run; until then its recipe can change."""
-        return self.state != "ready" or self.trainer.iteration > 0
-
-    @property
-    def standing(self) -> Standing:
-        """What a run that is made again is to show as before."""
-        return Standing(self.state, self._trouble, self._troubles)
-
-    @standing.setter
-    def standing(self, standing: Standing) -> None:
-        self.state, self._trouble, self._troubles = standing.state, standing.trouble, standing.troubles
-
-    @property
-    def troubled(self) -> bool:
-        """True while it stands paused by itself."""
-        return bool(self._trouble)
-
     def stop(self, save: bool = True) -> None:
-        """Saves what is there, if it is to, and stops; as nothing is let go of, the run can go on."""
+        """Stops the run, and saves it if asked to. It keeps everything, so that it can be resumed."""
         if not save and self.state in ("running", "paused", "stopping"):
-            self._parting = self._left_behind()
+            self._parting = describe_unsaved(self.trainer)
             self._set_state("stopped")
         elif self.state in ("running", "paused"):
             self._set_state("stopping")
         elif self.state == "ready":
             self._set_state("stopped")
 
+    # ---- Another trainer in its place --------------------------------------------------------------
+
+    def set_recipe(self, wish: SetRecipe) -> None:
+        """Follows another recipe. Raises InputError, and keeps the old one, if it cannot be used or has begun."""
+        if not isinstance(self._make_trainer, RunPlan) or self.open_recipe is None:
+            raise InputError("The recipe cannot change once training has begun; reset the run first.")
+        try:
+            plan = self._make_trainer.changed(wish)
+            trainer = plan(self.trainer.capture, self.trainer.backend)
+        except InputError as error:
+            named = (*(name for name, _ in wish.changes), *(("out",) if wish.out is not None else ()))
+            self.recipe = replace(self._make_trainer.recipe(), refused=(named, str(error)))
+            raise
+        self._use(plan)
+        self._take_over(trainer)
+
+    def reset(self) -> bool:
+        """Throws the run away; True if there was one. Raises InputError while it is running."""
+        if self.state in ("running", "stopping"):
+            raise InputError("Training is running; pause it before it is reset.")
+        make = self._make_trainer
+        if not self.has_begun or make is None:
+            return False
+        self._replace_trainer(make.again() if isinstance(make, RunPlan) else make)
+        self._log("info", f"The run is at its beginning again; it will write to {self.trainer.out_dir}.")
+        return True
+
+    def go_back(self) -> bool:
+        """Returns to the newest checkpoint, or to the run's beginning if there is none; True if it did.
+
+        Does nothing unless the run is paused by an error. Raises InputError while the run is running, and for a
+        checkpoint that cannot be read.
+        """
+        if not self._trouble:
+            return False
+        path = way_back(self.trainer)
+        if path is None:
+            return self.reset()
+        plan = self._make_trainer
+        if self.state in ("running", "stopping") or not isinstance(plan, RunPlan):
+            raise InputError("Training is running; pause it before it goes back.")
+        from splatscope.training.files.checkpoint import read_checkpoint  # these two load torch
+        from splatscope.training.trainer import Beginning
+
+        checkpoint = read_checkpoint(path)
+        begin = Beginning(path, checkpoint, iteration=checkpoint.iteration)
+        # The run may have been made longer: its own settings, not the plan's.
+        self._replace_trainer(replace(plan, config=self.trainer.config, out=self.trainer.out_dir, begin=begin))
+        self._make_trainer = plan  # a reset still returns to the run's own beginning
+        self.state = "paused"
+        self._log("info", f"The run is at iteration {checkpoint.iteration:,} again, that of {path}.")
+        return True
+
+    def _replace_trainer(self, make_trainer: TrainerFactory) -> None:
+        """Makes another trainer once the present one is freed: a GPU need not have room for both.
+
+        If the other cannot be made, restores this one as it was, from a copy on the host, and raises why.
+        """
+        from splatscope.training.files.checkpoint import checkpoint_path  # these two load torch
+        from splatscope.training.trainer import Beginning, Trainer
+
+        trainer = self.trainer
+        capture, backend = trainer.capture, trainer.backend
+        if self.state == "error":  # nothing can be asked of it any more
+            trainer = make_trainer(capture, backend)
+            self._use(make_trainer)
+            self._take_over(trainer)
+            return
+        standing = self.state, self._trouble, self._troubles
+        kept, config, out = trainer.snapshot(), trainer.config, trainer.out_dir
+        self._set_state("finished")
+        self._events = iter(())
+        del self.trainer, self._memory, trainer
+        if (forget := getattr(backend, "forget", None)) is not None:
+            forget()
+        gc.collect()  # steps and their buffers refer to each other
+        try:
+            other = make_trainer(capture, backend)
+        except BaseException:
+            begin = Beginning(checkpoint_path(out, kept.iteration), kept, iteration=kept.iteration)
+            self._take_over(Trainer(capture, config, backend, out, begin))
+            self.state, self._trouble, self._troubles = standing
+            raise
+        self._use(make_trainer)
+        self._take_over(other)
+
     def advance(self) -> bool:
-        """Pulls one event. True if the splats changed. Errors end the run and are raised."""
+        """Takes one event from the trainer; True if the splats changed. Errors end the run and are raised."""
         try:
             if self.state == "stopping":
-                return self._stop()
+                self._save_and_stop()
+                return False
             changed, event = False, next(self._events, None)
-            while isinstance(event, events.Densified | events.GrowthStopped):  # a step that began is of no iteration
+            while isinstance(event, events.Densified | events.GrowthStopped):  # no iteration has begun after them
                 changed |= self._take(event)
                 event = next(self._events, None)
-        except StandstillError as error:  # the splats are those of the step before; the run can go on
+        except StandstillError as error:  # the splats are those of the step before; the run can be resumed
             self._events = self.trainer.run()
-            self._scores_wanted, self._doing = False, ""
+            self._scores_wanted, self.progress.doing = False, ""
             self._set_state("paused")
             self._trouble = str(error)
             self._troubles += 1
             raise
         except BaseException as error:
             self._scores_wanted = False
-            can_be_tried_again = self._prepared is None and isinstance(error, InputError)
+            can_be_tried_again = self.progress.prepared is None and isinstance(error, InputError)
             if can_be_tried_again:  # nothing has begun: perhaps with another recipe or folder
                 self._events = self.trainer.run()
             if self.state != "paused":
-                self._set_state(self._at_rest if can_be_tried_again else "error")
+                self._set_state(self._state_at_rest if can_be_tried_again else "error")
             raise
         if event is None:
             self._scores_wanted = False
@@ -231,7 +294,30 @@ class RunController:
             self._events = iter(())  # another run may write to its folder now
         return changed
 
-    def _stop(self) -> bool:
+    def _take(self, event: events.Event) -> bool:
+        """Follows one event and logs its sentence; True if it changed the splats."""
+        self.progress.take(event, self.trainer)
+        match event:
+            case events.Stepped() if 0 < self._pause_after <= event.iteration:
+                self._pause_after = 0
+                self._set_state("paused")
+            case events.Prepared():
+                for warning in event.warnings[len(self.trainer.capture.warnings) :]:  # opening logged the others
+                    self._log("warning", warning)
+                if short := schedules_in_words(self.trainer.config):
+                    self._log("info", short)
+            case events.Evaluated():
+                self._scores_wanted = False
+            case events.Finished():
+                self._set_state("finished")
+            case _:
+                pass
+        if (text := sentence(event)) is not None:
+            is_bad = isinstance(event, events.SaveFailed | events.GrowthStopped) or is_drastic(event)
+            self._log("warning" if is_bad else "info", text)
+        return isinstance(event, events.Stepped | events.Densified)
+
+    def _save_and_stop(self) -> None:
         try:
             path = self.trainer.save()
         except NotSavedError as error:
@@ -240,18 +326,13 @@ class RunController:
                 raise
             path = error.path
             self._log("warning", str(error))
-        self._note = f"Saved {path}"
+        self.progress.note = f"Saved {path}"
         self._log("info", f"Training stopped at iteration {self.trainer.iteration}; saved {path}.")
         self._set_state("stopped")
-        return False
-
-    def whole_splats(self) -> Gaussians:
-        """Returns the splats with all rows of harmonics that the run's own files have, also those not trained yet."""
-        return self.trainer.gaussians.with_sh_degree(self.trainer.config.sh_degree)
 
     def save_on_close(self) -> str:
-        """Saves a live run as it is and says so in a sentence; of one that is over, waits for what is still on its way
-        to disk. Raises InputError if it cannot be written."""
+        """Saves a live run as it is and returns a sentence about it; for any other run, waits until its files are
+        written. Raises InputError if the run cannot be written."""
         if self.state not in ("running", "paused", "stopping"):
             self.trainer.wait_for_files()
             return self._parting
@@ -259,125 +340,26 @@ class RunController:
         words = f" Resume: {resume_line(self.trainer.out_dir)}" if resumable else ""
         return f"Training stopped at iteration {self.trainer.iteration:,}; saved {path}.{words}"
 
-    def _left_behind(self) -> str:
-        """What is said of a run that is not to be saved: where it was, and what there is of it."""
-        from splatscope.training.files.checkpoint import checkpoints
-
-        self.trainer.wait_for_files()
-        *_, newest = (0, *checkpoints(self.trainer.out_dir))
-        kept = f"Resume from iteration {newest:,}: {resume_line(self.trainer.out_dir)}"
-        words = f"Training stopped at iteration {self.trainer.iteration:,} and was not saved."
-        return f"{words} {kept}" if newest else words
-
-    def _take(self, event: events.Event) -> bool:
-        changed = False
-        match event:
-            case events.Stepped():
-                self._last_loss = event.loss
-                self.stage_ms = event.stage_ms
-                self._loss.add(event.iteration, event.loss)
-                self._count.add(event.iteration, event.count)
-                self._step_ms.add(event.iteration, sum(event.stage_ms.values()))
-                self._note = self._doing = self._so_far = ""
-                self._measure_rate(event.iteration)
-                if 0 < self._pause_after <= event.iteration:
-                    self._pause_after = 0
-                    self._set_state("paused")
-                changed = True
-            case events.Prepared():
-                self._prepared, self._doing, self._so_far = event, PREPARING, ""
-                for warning in event.warnings[len(self.trainer.capture.warnings) :]:  # the others were there to open it
-                    self._log("warning", warning)
-                if short := schedules_in_words(self.trainer.config):
-                    self._log("info", short)
-            case events.Loading():
-                is_over = event.done == event.total
-                self._doing, self._so_far = (COMPILING, "") if is_over else (LOADING, f"{event.done} of {event.total}")
-            case events.Evaluating():
-                self._doing = SCORING
-                self._so_far = f"view {event.done} of {event.total}"
-            case events.Evaluated():
-                self._evaluated, self._note, self._so_far = event, "", ""
-                self._doing = SAVING if event.iteration >= self.trainer.config.iterations else ""
-                self._scores_wanted = False
-                self._psnr.add(event.iteration, event.psnr)
-                self._rate_start = None  # the time spent evaluating is not the steps'
-            case events.Densified():
-                self._refined = refined(event)
-                changed = True
-            case events.SaveFailed() if event.last and "splats" in event.what:
-                self._unsaved = event.reason
-            case events.Finished():
-                lost = f"The result is not on disk. {self._unsaved} Save the splats elsewhere (Ctrl + S)."
-                self._note = lost if self._unsaved else f"Saved in {self.trainer.out_dir}"
-                self._set_state("finished")
-            case _:
-                pass
-        text = sentence(event)
-        if text is not None:
-            is_bad = isinstance(event, events.SaveFailed | events.GrowthStopped) or is_drastic(event)
-            self._log("warning" if is_bad else "info", text)
-            self._note = text if isinstance(event, events.Forecast) else self._note
-        return changed
-
-    def let_go(self) -> None:
-        """Leaves the run's folder to another run; this one is over."""
-        self._set_state("finished")
-        self._events = iter(())
-
-    def _set_state(self, state: TrainingState) -> None:
-        self.state = state
-        self._trouble = ""
-        self._rate_start = None
-
-    def _measure_rate(self, iteration: int) -> None:
-        now = time.perf_counter()
-        if self._rate_start is None:
-            self._rate_start = (now, iteration)
-            return
-        seconds = now - self._rate_start[0]
-        if seconds > 0.25:
-            self._rate = (iteration - self._rate_start[1]) / seconds
-        if seconds > RATE_WINDOW:
-            self._rate_start = (now, iteration)
-
-    def _trouble_now(self) -> Trouble | None:
-        if not self._trouble:
-            return None
-        path = way_back(self.trainer)
-        back = int(path.stem.rpartition("_")[2]) if path else 0
-        return Trouble(self._trouble, self.trainer.iteration, back, back_label(back), self._troubles)
-
     def status(self, view_cost: float) -> TrainingStatus:
-        """A snapshot for the training panel."""
-        doing = self._doing if self.active and self.state != "stopping" else ""
-        until = self._pause_after if self.state == "running" else 0
-        left = (until or self.trainer.config.iterations) - self.trainer.iteration
-        rate = self._rate if self.state == "running" else None
-        evaluated = self._evaluated
-        return TrainingStatus(
+        """Returns a snapshot for the training panel; `view_cost` is the share of the time that pictures take."""
+        trainer, progress, is_running = self.trainer, self.progress, self.state == "running"
+        doing = progress.doing if self.active and self.state != "stopping" else ""
+        until = self._pause_after if is_running else 0
+        left = (until or trainer.config.iterations) - trainer.iteration
+        rate = progress.rate if is_running else None
+        return replace(
+            progress.status(),
             state=self.state,
             doing=doing,
-            so_far=self._so_far if doing else "",
-            iteration=self.trainer.iteration,
-            iterations=self.trainer.config.iterations,
+            so_far=progress.so_far if doing else "",
+            iteration=trainer.iteration,
+            iterations=trainer.config.iterations,
             until=until,
-            loss=self._last_loss,
-            psnr=evaluated.psnr if evaluated else None,
-            ssim=evaluated.ssim if evaluated else None,
-            psnr_label=evaluated.label if evaluated else "PSNR",
-            scored_at=evaluated.iteration if evaluated else -1,
             iterations_per_second=rate,
             eta_seconds=left / rate if rate else None,
-            out_dir=self.trainer.out_dir,
-            loss_curve=self._loss.curve(),
-            psnr_curve=self._psnr.curve(),
-            count_curve=self._count.curve(),
-            step_curve=self._step_ms.curve(),
-            stage_ms=self.stage_ms,
-            note=self._note,
-            trouble=self._trouble_now(),
+            out_dir=trainer.out_dir,
+            trouble=describe_trouble(trainer, self._trouble, self._troubles) if self._trouble else None,
             memory=self._memory.now(),
-            phase=phase_of(self.trainer, self._prepared, self._refined),
-            view_cost=view_cost if self.state == "running" else 0.0,
+            phase=phase_of(trainer, progress.prepared, progress.refined),
+            view_cost=view_cost if is_running else 0.0,
         )

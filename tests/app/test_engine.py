@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from splatscope.app.engine.engine import Engine, EngineConfig
-from splatscope.app.engine.pictures import compose
+from splatscope.app.engine.pictures import blend_heatmap
 from splatscope.app.run.plan import RunPlan
 from splatscope.assets.formats import open_capture
 from splatscope.assets.photographs.images import write_png
@@ -21,6 +21,7 @@ from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.training.config import TrainConfig
+from splatscope.viewer.figures.overlays import picture_rgba
 from splatscope.viewer.messages import commands
 from splatscope.viewer.messages.view import ViewRequest
 
@@ -108,7 +109,7 @@ def test_the_newest_request_is_the_picture_that_stays(engine: Engine, tmp_path: 
     assert picture is not None
     assert picture.serial < 200, "older requests must be dropped, not queued"
     frame = make_backend("cpu").render(ball(), last.camera)
-    np.testing.assert_array_equal(picture.rgba, compose(frame, last))
+    np.testing.assert_array_equal(picture.rgba, blend_heatmap(picture_rgba(frame.image), frame, last))
 
 
 def test_an_equal_request_makes_no_new_picture(engine: Engine, tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from splatscope.app.engine import engine as engine_module
-from splatscope.app.engine.ab_measurement import changes
-from splatscope.app.engine.active_policy import one_sentence
+from splatscope.app.engine.ab_measurement import compare_stages
+from splatscope.app.engine.active_policy import first_error
 from splatscope.app.engine.engine import Engine, EngineConfig
 from splatscope.app.engine.trace import TraceRecorder
 from splatscope.app.provenance import Provenance
+from splatscope.app.run.controller import TrainerFactory
 from splatscope.app.run.plan import RunPlan
 from splatscope.assets.capture import Capture
 from splatscope.assets.splats.ply import read_ply
@@ -97,9 +97,10 @@ class PretendedGpu(CpuBackend):
         return self._spans
 
 
-def running(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    monkeypatch.setattr(engine_module, "make_backend", lambda *_, **__: backend)
-    made = Engine(EngineConfig(), lambda *_: pytest.fail("nothing is trained here"))
+def running(
+    backend: Backend, make_trainer: TrainerFactory = lambda *_: pytest.fail("nothing is trained here")
+) -> Engine:
+    made = Engine(EngineConfig(), make_trainer, make_backend=lambda *_, **__: backend)
     made.start()
     return made
 
@@ -110,16 +111,16 @@ def gpu() -> PretendedGpu:
 
 
 @pytest.fixture
-def live(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Engine]:
-    engine = running(gpu, monkeypatch)
+def live(gpu: PretendedGpu, tmp_path: Path) -> Iterator[Engine]:
+    engine = running(gpu)
     open_ball(engine, tmp_path)
     yield engine
     engine.close()
 
 
 @pytest.fixture
-def on_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Engine]:
-    engine = running(make_backend("cpu"), monkeypatch)
+def on_cpu(tmp_path: Path) -> Iterator[Engine]:
+    engine = running(make_backend("cpu"))
     open_ball(engine, tmp_path)
     yield engine
     engine.close()
@@ -171,21 +172,18 @@ def test_what_the_compiler_says_becomes_one_sentence_with_our_line(capsys: pytes
     files = tuple((n, text + "\n__device__ int f() { return nothing; }" * (n == good.name)) for n, text in good.files)
     with pytest.raises(CompileError) as caught:
         compile_kernels(Source(good.name, files), ["offsets<OffsetsPolicy{}>"], 90)
-    sentence = one_sentence(caught.value)
+    sentence = first_error(caught.value)
     assert re.fullmatch(r'bin\.cuh does not compile for sm_90: bin\.cuh\(\d+\): error: .*"nothing".*', sentence)
     assert "return nothing" in capsys.readouterr().err, "all of it goes to the terminal"
 
 
 def test_training_goes_on_while_a_picture_is_on_its_way_and_the_last_one_shows_its_outcome(
-    gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    gpu: PretendedGpu, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(engine_module, "make_backend", lambda *_, **__: gpu)
-
     def make(capture: Capture, backend: Backend) -> Trainer:
         return RunPlan(TrainConfig(iterations=80, seed=3), tmp_path / "run")(capture, backend)
 
-    engine = Engine(EngineConfig(), make)
-    engine.start()
+    engine = running(gpu, make)
     try:
         engine.send(commands.OpenScene(write_capture(tmp_path / "capture")))
         engine.request_view(ViewRequest(looking(0)))
@@ -195,9 +193,9 @@ def test_training_goes_on_while_a_picture_is_on_its_way_and_the_last_one_shows_i
         gpu.done = False  # from now on pictures stay on their way
         engine.send(commands.StartTraining(until=40))
         wait_until(lambda: engine.status().training.iteration >= 30, "steps behind the picture")
-        running = engine.status().training.state == "running"
+        is_running = engine.status().training.state == "running"
         serial = (engine.picture() or before).serial
-        assert not running or serial == before.serial
+        assert not is_running or serial == before.serial
         gpu.done = True
         wait_until(lambda: engine.status().training.state == "paused", "the pause")
         wait_until(lambda: (p := engine.picture()) and p.serial > before.serial, "the picture")
@@ -211,18 +209,17 @@ def test_training_goes_on_while_a_picture_is_on_its_way_and_the_last_one_shows_i
     assert not np.array_equal(before.rgba, expected)
 
 
-def test_stages_that_training_waits_for_are_named_while_it_runs(
-    gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_stages_that_training_waits_for_are_named_while_it_runs(gpu: PretendedGpu, tmp_path: Path) -> None:
     waiting: dict[Policy, tuple[str, ...]] = {BEST: (), WIDE: ("bin", "blend_backward")}
-    monkeypatch.setattr(engine_module, "make_backend", lambda *_, **__: gpu)
-    monkeypatch.setattr(Trainer, "use", lambda _, policy: waiting[policy])
+
+    class WaitingTrainer(Trainer):
+        def use(self, policy: Policy) -> tuple[str, ...]:
+            return waiting[policy]
 
     def make(capture: Capture, backend: Backend) -> Trainer:
-        return RunPlan(TrainConfig(iterations=100_000), tmp_path / "run")(capture, backend)
+        return WaitingTrainer(capture, TrainConfig(iterations=100_000), backend, tmp_path / "run")
 
-    engine = Engine(EngineConfig(), make)
-    engine.start()
+    engine = running(gpu, make)
     try:
         engine.send(commands.OpenScene(write_capture(tmp_path / "capture")))
         engine.request_view(ViewRequest(looking(0)))
@@ -317,12 +314,12 @@ def test_a_measurement_that_fails_says_why_and_the_engine_goes_on(live: Engine) 
 def test_a_change_is_the_difference_of_the_medians_shown_and_a_stage_only_one_has_costs_nothing_in_the_other() -> None:
     before = [{"sort": 2.0, "blend": 5.0}, {"sort": 2.0, "blend": 7.0}, {"sort": 2.0, "blend": 90.0}]
     after = [{"blend": 4.0}, {"blend": 6.0}, {"blend": 50.0}]
-    blend, sort, total = changes(before, after)
+    blend, sort, total = compare_stages(before, after)
     assert (blend.stage, blend.before_ms, blend.after_ms, blend.change_ms) == ("blend", 7.0, 6.0, -1.0)
     assert blend.ratio == pytest.approx(6 / 7)
     assert (sort.stage, sort.after_ms, sort.change_ms, sort.ratio) == ("sort", 0.0, -2.0, 0.0)
     assert (total.stage, total.change_ms) == ("", -3.0)
-    assert changes(after, before)[0].ratio is None, "the first setting does not have the stage"
+    assert compare_stages(after, before)[0].ratio is None, "the first setting does not have the stage"
     assert all(change.is_noise for change in (blend, sort, total)), "three pairs tell nothing"
 
 
@@ -334,11 +331,11 @@ def test_a_change_is_within_noise_where_drawing_the_pairs_again_gives_both_signs
         [{"blend": 50.0 + more + c + e} for c, e in zip(common, rng.normal(0, 0.2, 20), strict=True)]
         for more in (0.0, 5.0)
     )
-    assert changes(before, same)[-1].is_noise
-    change = changes(before, slower)[-1]
+    assert compare_stages(before, same)[-1].is_noise
+    change = compare_stages(before, slower)[-1]
     assert not change.is_noise
     assert 4.0 < change.low_ms < change.change_ms < change.high_ms < 6.0, "what a pair has in common cancels"
-    assert changes(before, slower) == changes(before, slower), "the same figures each time"
+    assert compare_stages(before, slower) == compare_stages(before, slower), "the same figures each time"
 
 
 # ---- Traces ----------------------------------------------------------------------------------------------------------

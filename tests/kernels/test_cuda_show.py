@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from splatscope.app.engine import engine as engine_module
 from splatscope.app.engine.engine import Engine, EngineConfig
 from splatscope.app.options.subcommands import ViewOptions, parse
 from splatscope.assets.splats.ply import write_ply
@@ -132,8 +131,8 @@ def test_a_policy_that_cannot_be_is_refused_before_it_is_compiled(backend: CudaB
 def test_the_engine_draws_and_measures_on_it(
     backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(engine_module, "make_backend", lambda *_, **__: backend)
-    engine = Engine(EngineConfig(), lambda *_: pytest.fail("nothing is trained here"))
+    trainer = lambda *_: pytest.fail("nothing is trained here")  # noqa: E731
+    engine = Engine(EngineConfig(), trainer, make_backend=lambda *_, **__: backend)
     engine.start()
     try:
         write_ply(tmp_path / "scene.ply", SCENE)

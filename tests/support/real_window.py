@@ -11,12 +11,14 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from splatscope.app.engine import engine as engine_module
 from splatscope.app.engine.engine import Engine, EngineConfig
 from splatscope.app.run.plan import RunPlan
+from splatscope.kernels.backend import Backend
+from splatscope.kernels.backends import make_backend
 from splatscope.training.config import CheckpointConfig, TrainConfig
 from splatscope.viewer import window
 from splatscope.viewer.config import WindowConfig
@@ -70,19 +72,17 @@ class SlowToCompile:
         self._backend.warm_up(training=training)
 
 
-def pretend(options: argparse.Namespace) -> None:
-    """Wraps what makes the backend."""
+def pretend(options: argparse.Namespace) -> Callable[..., Backend]:
+    """Returns what makes the backend."""
     from tests.support.small_capture import Poisoned
 
-    make = engine_module.make_backend
-
-    def made(*arguments: Any, **named: Any) -> Any:
-        backend: Any = make(*arguments, **named)
+    def make(*arguments: Any, **named: Any) -> Any:
+        backend: Any = make_backend(*arguments, **named)
         if options.poison:
             backend = Poisoned(backend, 6 + options.poison, "sh", (5, 0, 1), float("nan"))  # the forecast takes six
         return SlowToCompile(backend, options.compiling) if options.compiling else backend
 
-    engine_module.make_backend = made
+    return make
 
 
 def main() -> None:
@@ -97,13 +97,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="titles of the panels to have")
     options = parser.parse_args()
     sys.stdout = sys.stderr
-    pretend(options)
     count_frames()
     if options.only:
         window.PANELS = tuple(panel for panel in window.PANELS if panel.title in options.only)
         tell_places()
     config = TrainConfig(iterations=options.iterations, checkpoint=CheckpointConfig(interval=options.checkpoint))
-    engine = Engine(EngineConfig(backend="cpu"), RunPlan(config, options.out))
+    engine = Engine(EngineConfig(backend="cpu"), RunPlan(config, options.out), pretend(options))
     engine.start()
     engine.send(OpenScene(options.path))
     threading.Thread(target=report, args=(engine,), daemon=True).start()

@@ -13,9 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
-from splatscope.app.engine.open_capture import OpenCapture
 from splatscope.app.options.policy import PolicyChoice
 from splatscope.app.run import memory_forecast
+from splatscope.app.run.controller import RunController
 from splatscope.app.run.headless import train_in_terminal
 from splatscope.app.run.memory_forecast import memory_use
 from splatscope.assets.capture import Capture
@@ -37,7 +37,6 @@ from splatscope.training.files.checkpoint import newest_checkpoint
 from splatscope.training.splats import rows
 from splatscope.training.steps import device
 from splatscope.training.trainer import Beginning, Trainer
-from splatscope.viewer.messages.commands import ResetTraining, StartTraining
 from tests.support.cuda_on_cpu.run import is_supported
 from tests.support.cuda_pipeline import emulated_renderer
 from tests.support.cuda_training import IN_ORDER, LAZY, emulated_step, filter_kernels, filtered, kept_as, step_kernels
@@ -484,18 +483,15 @@ def test_a_run_is_let_go_of_before_another_takes_its_place(
         return Trainer(capture, CONFIG, backend, tmp_path / "run")
 
     watched: list[weakref.ref[Any]] = []
-    desk = OpenCapture(capture, factory, backend, lambda *_: None, lambda: None)
-    try:
-        desk.obey(StartTraining(until=2))
-        while desk.session.active:
-            desk.session.advance()
-        trainer = desk.session.trainer
-        backend.render(trainer.gaussians, capture.views[0].camera)
-        watched += [weakref.ref(trainer), weakref.ref(trainer._state.raw.means.untyped_storage())]
-        watched += [weakref.ref(trainer._stepper)]
-        del trainer
-        desk.obey(ResetTraining())
-    finally:
-        desk.close()
+    run = RunController(factory(capture, backend), lambda *_: None, factory)
+    run.start(until=2)
+    while run.active:
+        run.advance()
+    trainer = run.trainer
+    backend.render(trainer.gaussians, capture.views[0].camera)
+    watched += [weakref.ref(trainer), weakref.ref(trainer._state.raw.means.untyped_storage())]
+    watched += [weakref.ref(trainer._stepper)]
+    del trainer
+    run.reset()
     assert held == [False, False, False]
-    assert desk.session.trainer.iteration == 0
+    assert run.trainer.iteration == 0

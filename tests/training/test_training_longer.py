@@ -143,7 +143,7 @@ def test_a_finished_run_can_be_scored_after_its_own_last_scores_are_gone_and_sti
         pass
     session = session_of(Trainer(capture, config, backend, tmp_path, Beginning(*newest_checkpoint(tmp_path))))
     session.trainer._scores.table.clear()
-    session._evaluated = None
+    session.progress.evaluated = None
     session.state = "finished"
     session.score()
     go_on(session)
@@ -168,7 +168,7 @@ def test_a_run_says_what_it_is_doing_instead_of_steps_and_counts_to_where_it_pau
         if status.state == "running":
             assert status.until == 20
     assert said == ["loading photographs", "compiling kernels", "preparing", ""]
-    session._rate = 10.0
+    session.progress.rate = 10.0
     session.start(25)
     assert session.status(0).eta_seconds == pytest.approx(0.5)
     session.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from splatscope.app.engine.pictures import compose, save_screenshot
+from splatscope.app.engine.pictures import blend_heatmap, save_screenshot
 from splatscope.app.opening.scene import open_scene
 from splatscope.app.provenance import Provenance
 from splatscope.assets.photographs.images import read_image
@@ -77,7 +77,7 @@ def test_a_saved_heatmap_is_the_one_on_the_screen_with_its_counts_beside(tmp_pat
     frame = some_frame(333, 200)
     camera = Camera.from_matrix(np.eye(4), 333, 200, 200, 200, 166, 100)
     request = ViewRequest(camera, overlay="tiles", overlay_opacity=0.8, scale=scale)
-    on_screen = compose(frame, request)
+    on_screen = blend_heatmap(overlays.picture_rgba(frame.image), frame, request)
     about = Provenance(Path("/captures/garden"), 3064, "cpu", "2 threads")
     picture, sheet, counts, table = save_screenshot(frame, request, tmp_path, "here", about)
     assert np.array_equal(read_image(sheet)[:200, :333, :3], on_screen[..., :3])
@@ -88,7 +88,8 @@ def test_a_saved_heatmap_is_the_one_on_the_screen_with_its_counts_beside(tmp_pat
     for row in (rows[0], rows[25], rows[-1]):
         assert int(row["splats_listed"]) == frame.tile_counts[int(row["tile_row"]), int(row["tile_column"])]
     assert len(rows) == frame.tile_counts.size
-    linear = compose(frame, ViewRequest(camera, overlay="tiles", overlay_opacity=0.8))
+    plain = ViewRequest(camera, overlay="tiles", overlay_opacity=0.8)
+    linear = blend_heatmap(overlays.picture_rgba(frame.image), frame, plain)
     assert not np.array_equal(on_screen, linear)
 
 

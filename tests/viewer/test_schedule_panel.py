@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from splatscope.app.engine.schedule_view import blending_of, record_frame, save_recorded_frame, settings
+from splatscope.app.engine.schedule_view import blending_of, list_settings, record_frame, save_recorded_frame
 from splatscope.app.provenance import Provenance
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.errors import InputError
@@ -251,7 +251,7 @@ def test_a_recorded_frame_is_written_so_that_others_can_read_it(tmp_path: Path) 
     slower = replace(recorded, blend_ms=1.1 * recorded.plain_ms)
     assert overhead_text(slower) == "recording overhead 10.0% of blending"
     assert overhead_text(replace(slower, blend_ms=recorded.plain_ms)) == "no measurable recording overhead"
-    assert settings(recorded)[:2] == [
+    assert list_settings(recorded)[:2] == [
         "150 x 100 px",
         f"K = {recorded.on.machine.workers} x 1 = {recorded.on.machine.workers}",
     ]

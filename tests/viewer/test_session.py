@@ -113,21 +113,21 @@ def test_no_error_is_lost_and_dismissing_keeps_the_log(engine: FakeEngine, sessi
 
 
 def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEngine, session: Session) -> None:
-    journal = EventLog()
+    event_log = EventLog()
 
     def seen() -> str:
-        engine._status = replace(engine._status, log=tuple(journal.lines), done=dict(journal.done))
+        engine._status = replace(engine._status, log=tuple(event_log.lines), done=dict(event_log.done))
         session.poll()
         return session.log.error.text if session.log.error else ""
 
     def fails(command: Command) -> None:
-        with pytest.raises(InputError), journal.doing(kind_of(command)):
+        with pytest.raises(InputError), event_log.doing(kind_of(command)):
             raise InputError("no")
-        journal.add("error", type(command).__name__)
+        event_log.add("error", type(command).__name__)
 
     def works(command: Command) -> None:
-        with journal.doing(kind_of(command)):
-            journal.add("info", "done")
+        with event_log.doing(kind_of(command)):
+            event_log.add("info", "done")
 
     recipe, start, step = commands.SetRecipe(), commands.StartTraining(), commands.StepTraining()
     fails(recipe)
@@ -140,7 +140,7 @@ def test_an_error_is_over_once_the_same_goes_well_and_not_before(engine: FakeEng
     assert seen() == "StartTraining", "the recipe worked before"
     works(step)
     assert seen() == "", "the run goes on"
-    journal.add("error", "of nothing in particular")
+    event_log.add("error", "of nothing in particular")
     works(recipe)
     assert seen() == "of nothing in particular"
 

@@ -1,4 +1,4 @@
-"""The run as the window drives it: what goes wrong pauses it, and nothing is lost."""
+"""The run as the engine drives it: what goes wrong pauses it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 import torch
 
-from splatscope.app.engine.open_capture import OpenCapture
 from splatscope.app.run import memory_forecast
 from splatscope.app.run.controller import RunController
 from splatscope.app.run.headless import train_in_terminal
@@ -37,7 +36,6 @@ from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Stepped
 from splatscope.training.files.checkpoint import checkpoints, newest_checkpoint
 from splatscope.training.trainer import Beginning, Trainer
-from splatscope.viewer.messages.commands import GoBack, ResetTraining, StartTraining
 from tests.support.small_capture import SHORT, Poisoned, write_blender_set
 
 
@@ -52,28 +50,33 @@ def small_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def session_of(trainer: Trainer) -> tuple[RunController, list[tuple[str, str]]]:
+def run_of(trainer: Trainer) -> tuple[RunController, list[tuple[str, str]]]:
     log: list[tuple[str, str]] = []
     return RunController(trainer, lambda level, text: log.append((level, text))), log
 
 
-def advance_until(session: RunController, done: Callable[[], bool]) -> None:
+def run_by(plan: RunPlan, capture: Capture, backend: Backend) -> RunController:
+    """A run that its plan can make again."""
+    return RunController(plan(capture, backend), lambda *_: None, plan)
+
+
+def advance_until(run: RunController, done: Callable[[], bool]) -> None:
     while not done():
-        session.advance()
+        run.advance()
 
 
 def test_a_step_that_is_not_finite_pauses_the_run_and_start_goes_on(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)  # the forecast takes six
-    session, _ = session_of(Trainer(capture, SHORT, poisoned, tmp_path))
-    session.start()
+    run, _ = run_of(Trainer(capture, SHORT, poisoned, tmp_path))
+    run.start()
     with pytest.raises(NotFiniteError, match="iteration 9"):
-        advance_until(session, lambda: False)
-    assert (session.state, session.trainer.iteration) == ("paused", 8)
-    session.start()
-    advance_until(session, lambda: not session.active)
-    assert (session.state, session.trainer.iteration) == ("finished", 40)
+        advance_until(run, lambda: False)
+    assert (run.state, run.trainer.iteration) == ("paused", 8)
+    run.start()
+    advance_until(run, lambda: not run.active)
+    assert (run.state, run.trainer.iteration) == ("finished", 40)
 
 
 def test_after_a_step_that_is_not_finite_the_run_can_go_back_and_ends_as_if_nothing_had_been(
@@ -84,24 +87,19 @@ def test_after_a_step_that_is_not_finite_the_run_can_go_back_and_ends_as_if_noth
     for _ in Trainer(capture, config, backend, tmp_path / "undisturbed").run():
         pass
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
-    log: list[tuple[str, str]] = []
-    plan = RunPlan(config, tmp_path / "run")
-    desk = OpenCapture(capture, plan, poisoned, lambda level, text: log.append((level, text)), lambda: None)
-    try:
-        desk.obey(StartTraining())
-        with pytest.raises(NotFiniteError):
-            advance_until(desk.session, lambda: False)
-        trouble = desk.session.status(0).trouble
-        assert trouble is not None
-        assert (trouble.iteration, trouble.back_to, trouble.back_label) == (8, 5, "Go back to iteration 5")
-        assert desk.obey(GoBack()), "it is another run now"
-        status = desk.session.status(0)
-        assert (status.state, status.iteration, status.trouble) == ("paused", 5, None)
-        desk.obey(StartTraining())
-        advance_until(desk.session, lambda: not desk.session.active)
-    finally:
-        desk.close()
-    assert desk.session.state == "finished"
+    run = run_by(RunPlan(config, tmp_path / "run"), capture, poisoned)
+    run.start()
+    with pytest.raises(NotFiniteError):
+        advance_until(run, lambda: False)
+    trouble = run.status(0).trouble
+    assert trouble is not None
+    assert (trouble.iteration, trouble.back_to, trouble.back_label) == (8, 5, "Go back to iteration 5")
+    assert run.go_back(), "another trainer has taken its place"
+    status = run.status(0)
+    assert (status.state, status.iteration, status.trouble) == ("paused", 5, None)
+    run.start()
+    advance_until(run, lambda: not run.active)
+    assert run.state == "finished"
     final = "point_cloud/iteration_40/point_cloud.ply"
     assert (tmp_path / "run" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
 
@@ -110,15 +108,15 @@ def test_without_a_checkpoint_the_way_back_is_the_beginning_and_going_on_ends_th
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
-    session, _ = session_of(Trainer(capture, SHORT, poisoned, tmp_path))
-    session.start()
+    run, _ = run_of(Trainer(capture, SHORT, poisoned, tmp_path))
+    run.start()
     with pytest.raises(NotFiniteError):
-        advance_until(session, lambda: False)
-    trouble = session.status(0).trouble
+        advance_until(run, lambda: False)
+    trouble = run.status(0).trouble
     assert trouble is not None
     assert (trouble.back_to, trouble.back_label) == (0, "Go back to the beginning")
-    session.step()
-    assert session.status(0).trouble is None
+    run.step()
+    assert run.status(0).trouble is None
 
 
 @dataclass(frozen=True)
@@ -136,51 +134,47 @@ class Watched(RunPlan):
         return super().__call__(capture, backend)
 
 
-@contextmanager
-def in_trouble(capture: Capture, backend: Backend, out: Path) -> Iterator[tuple[OpenCapture, Watched]]:
-    """A desk whose run stands at iteration 8, the gradient of the ninth not being finite; a checkpoint is at 5."""
+def run_in_trouble(capture: Capture, backend: Backend, out: Path) -> tuple[RunController, Watched]:
+    """A run paused at iteration 8, because the gradient of the ninth is not finite; a checkpoint is at 5."""
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
     plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), out)
-    desk = OpenCapture(capture, plan, poisoned, lambda *_: None, lambda: None)
-    try:
-        desk.obey(StartTraining())
-        with pytest.raises(NotFiniteError):
-            advance_until(desk.session, lambda: False)
-        yield desk, plan
-    finally:
-        desk.close()
+    run = run_by(plan, capture, poisoned)
+    run.start()
+    with pytest.raises(NotFiniteError):
+        advance_until(run, lambda: False)
+    return run, plan
 
 
 def test_going_back_and_resetting_let_go_of_the_run_before_the_new_one_is_made(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     """On a GPU both would be in memory at once."""
-    with in_trouble(capture, backend, tmp_path / "run") as (desk, plan):
-        for command, iteration in ((GoBack(), 5), (ResetTraining(), 0)):
-            plan.before[:] = [weakref.ref(desk.session.trainer), weakref.ref(desk.session.trainer._state.raw.means)]
-            assert desk.obey(command)
-            assert plan.held == [False, False], command
-            plan.held.clear()
-            assert desk.session.trainer.iteration == iteration
+    run, plan = run_in_trouble(capture, backend, tmp_path / "run")
+    for command, iteration in ((run.go_back, 5), (run.reset, 0)):
+        plan.before[:] = [weakref.ref(run.trainer), weakref.ref(run.trainer._state.raw.means)]
+        assert command()
+        assert plan.held == [False, False], command
+        plan.held.clear()
+        assert run.trainer.iteration == iteration
 
 
 def test_a_run_stands_where_it_stood_when_it_cannot_go_back_or_be_reset(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    with in_trouble(capture, backend, tmp_path / "run") as (desk, plan):
-        before, offer = desk.session.trainer.snapshot(), desk.session.status(0).trouble
-        for command in (GoBack(), ResetTraining()):
-            plan.fails.append("There is no room.")
-            with pytest.raises(InputError, match="no room"):
-                desk.obey(command)
-            assert (desk.session.state, desk.session.status(0).trouble) == ("paused", offer)
-            after = desk.session.trainer.snapshot()
-            assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
-        assert desk.obey(GoBack()), "the offer stands"
-        assert not desk.obey(GoBack()), "and is taken once"
-        desk.obey(StartTraining())
-        advance_until(desk.session, lambda: not desk.session.active)
-        assert (desk.session.state, desk.session.trainer.iteration) == ("finished", 40)
+    run, plan = run_in_trouble(capture, backend, tmp_path / "run")
+    before, offer = run.trainer.snapshot(), run.status(0).trouble
+    for command in (run.go_back, run.reset):
+        plan.fails.append("There is no room.")
+        with pytest.raises(InputError, match="no room"):
+            command()
+        assert (run.state, run.status(0).trouble) == ("paused", offer)
+        after = run.trainer.snapshot()
+        assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+    assert run.go_back(), "the offer stands"
+    assert not run.go_back(), "and is taken once"
+    run.start()
+    advance_until(run, lambda: not run.active)
+    assert (run.state, run.trainer.iteration) == ("finished", 40)
 
 
 def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
@@ -231,43 +225,43 @@ def test_a_run_that_goes_on_shows_the_curves_of_what_was_before(
     steps = [event for event in whole.run() if isinstance(event, Stepped)]
     losses = [event.loss for event in steps]
     begin = Beginning(*newest_checkpoint(tmp_path))
-    session, _ = session_of(Trainer(capture, replace(SHORT, iterations=45), backend, tmp_path, begin))
-    status = session.status(0)
+    run, _ = run_of(Trainer(capture, replace(SHORT, iterations=45), backend, tmp_path, begin))
+    status = run.status(0)
     assert (status.iteration, status.psnr_label) == (40, "held-out PSNR")
     active = whole.seconds["loading"] + whole.seconds["training"] + whole.seconds["scoring"]
-    assert active < status.phase.seconds == sum(session.trainer.seconds.values()), "the time before it was resumed"
-    assert session.trainer.seconds["scoring"] == whole.seconds["scoring"] > 0
+    assert active < status.phase.seconds == sum(run.trainer.seconds.values()), "the time before it was resumed"
+    assert run.trainer.seconds["scoring"] == whole.seconds["scoring"] > 0
     assert status.loss_curve.x.tolist() == list(range(1, 41))
     np.testing.assert_allclose(status.loss_curve.y, losses, rtol=1e-6)
     assert status.psnr_curve.x.tolist() == [20, 40]
     assert status.count_curve.x.tolist() == [20, 40]
     assert status.count_curve.y.tolist() == [steps[20 - 1].count, steps[40 - 1].count]
-    session.start()
-    advance_until(session, lambda: not session.active)
-    assert session.status(0).loss_curve.x.tolist() == list(range(1, 46))
-    assert session.status(0).count_curve.x.tolist() == [20, *range(40, 46)]
+    run.start()
+    advance_until(run, lambda: not run.active)
+    assert run.status(0).loss_curve.x.tolist() == list(range(1, 46))
+    assert run.status(0).count_curve.x.tolist() == [20, *range(40, 46)]
 
 
 def test_a_run_that_cannot_begin_is_still_ready_and_begins_once_it_can(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    session, _ = session_of(Trainer(capture, replace(SHORT, iterations=3), backend, tmp_path / "file" / "run"))
-    session.start()
+    run, _ = run_of(Trainer(capture, replace(SHORT, iterations=3), backend, tmp_path / "file" / "run"))
+    run.start()
     with pytest.raises(InputError, match="cannot be written"):
-        advance_until(session, lambda: not session.active)
-    assert (session.state, session.has_begun, session.active) == ("ready", False, False)
+        advance_until(run, lambda: not run.active)
+    assert (run.state, run.has_begun, run.active) == ("ready", False, False)
     (tmp_path / "file").unlink()
-    session.start()
-    advance_until(session, lambda: not session.active)
-    assert session.state == "finished"
+    run.start()
+    advance_until(run, lambda: not run.active)
+    assert run.state == "finished"
     over = Beginning(*newest_checkpoint(tmp_path / "file" / "run"))
     (tmp_path / "other").write_text("no folder")
-    session, _ = session_of(Trainer(capture, replace(SHORT, iterations=3), backend, tmp_path / "other" / "run", over))
-    session.start(5)
+    run, _ = run_of(Trainer(capture, replace(SHORT, iterations=3), backend, tmp_path / "other" / "run", over))
+    run.start(5)
     with pytest.raises(InputError, match="cannot be written"):
-        advance_until(session, lambda: not session.active)
-    assert (session.state, session.trainer.iteration, session.active) == ("ready", 3, False), "two are left to do"
+        advance_until(run, lambda: not run.active)
+    assert (run.state, run.trainer.iteration, run.active) == ("ready", 3, False), "two are left to do"
 
 
 def test_a_refine_that_leaves_few_of_the_splats_is_a_warning_and_others_are_not(
@@ -281,14 +275,14 @@ def test_a_refine_that_leaves_few_of_the_splats_is_a_warning_and_others_are_not(
     )
 
     def refines_told_of(config: TrainConfig, out: Path) -> tuple[list[str], int]:
-        session, log = session_of(Trainer(capture, config, backend, out))
-        session.start()
-        advance_until(session, lambda: not session.active)
+        run, log = run_of(Trainer(capture, config, backend, out))
+        run.start()
+        advance_until(run, lambda: not run.active)
         told = [text for level, text in log if level == "warning" and "a refine removed" in text]
         train_in_terminal(Trainer(capture, config, backend, out.with_name(f"{out.name} again")))
         said = " ".join(capsys.readouterr().out.split())
         assert [text in said for text in told] == [True] * said.count("a refine removed")
-        return told, session.trainer.gaussians.count
+        return told, run.trainer.gaussians.count
 
     assert refines_told_of(usual, tmp_path / "usual")[0] == []
     (warning,), left = refines_told_of(drastic, tmp_path / "drastic")
@@ -300,18 +294,18 @@ def test_a_refine_that_leaves_few_of_the_splats_is_a_warning_and_others_are_not(
 def test_stopping_with_a_full_disk_pauses_and_can_be_tried_again(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    session, log = session_of(Trainer(capture, SHORT, backend, tmp_path))
-    session.start()
-    advance_until(session, lambda: session.trainer.iteration == 12)
-    session.stop()
+    run, log = run_of(Trainer(capture, SHORT, backend, tmp_path))
+    run.start()
+    advance_until(run, lambda: run.trainer.iteration == 12)
+    run.stop()
     with small_disk(), pytest.raises(InputError, match="cannot be written"):
-        session.advance()
-    assert session.state == "paused"
-    session.stop()
-    session.advance()
-    assert session.state == "stopped"
+        run.advance()
+    assert run.state == "paused"
+    run.stop()
+    run.advance()
+    assert run.state == "stopped"
     saved = read_ply(tmp_path / "point_cloud" / "iteration_12" / "point_cloud.ply")
-    np.testing.assert_array_equal(saved.means, session.trainer.gaussians.means)
+    np.testing.assert_array_equal(saved.means, run.trainer.gaussians.means)
     assert list(checkpoints(tmp_path)) == [12]
     assert log[-1][0] == "info"
 
@@ -321,18 +315,18 @@ def test_a_stopped_run_is_saved_and_goes_on_to_where_it_would_have_ended(
 ) -> None:
     for _ in Trainer(capture, SHORT, backend, tmp_path / "undisturbed").run():
         pass
-    session, _ = session_of(Trainer(capture, SHORT, backend, tmp_path / "run"))
+    run, _ = run_of(Trainer(capture, SHORT, backend, tmp_path / "run"))
     for until in (12, 20):  # between two steps, and before the scores of one
-        session.start(until)
-        advance_until(session, lambda: not session.active)
-        session.stop()
-        advance_until(session, lambda: not session.active)
-        assert (session.state, session.trainer.iteration) == ("stopped", until)
+        run.start(until)
+        advance_until(run, lambda: not run.active)
+        run.stop()
+        advance_until(run, lambda: not run.active)
+        assert (run.state, run.trainer.iteration) == ("stopped", until)
         assert newest_checkpoint(tmp_path / "run")[1].iteration == until
-    session.start()
-    advance_until(session, lambda: not session.active)
-    assert session.state == "finished"
-    status = session.status(0)
+    run.start()
+    advance_until(run, lambda: not run.active)
+    assert run.state == "finished"
+    status = run.status(0)
     assert status.loss_curve.x.tolist() == list(range(1, 41))
     assert status.psnr_curve.x.tolist() == [20, 40]
     final = "point_cloud/iteration_40/point_cloud.ply"
@@ -342,17 +336,17 @@ def test_a_stopped_run_is_saved_and_goes_on_to_where_it_would_have_ended(
 def test_a_save_that_fails_says_whether_training_goes_on_and_the_end_names_a_way_out(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    session, log = session_of(Trainer(capture, replace(SHORT, save_iterations=(15,)), backend, tmp_path))
-    session.start()
+    run, log = run_of(Trainer(capture, replace(SHORT, save_iterations=(15,)), backend, tmp_path))
+    run.start()
     with small_disk():
-        advance_until(session, lambda: not session.active)
+        advance_until(run, lambda: not run.active)
     midway, end = (text for level, text in log if level == "warning" and "not saved" in text)
     assert midway.startswith("Iteration 15: splats")
     assert midway.endswith("Training goes on.")
     assert end.startswith("Iteration 40: splats")
     assert end.endswith("The run is over.")
-    assert session.status(0).note.startswith("The result is not on disk.")
-    assert session.status(0).note.endswith("Save the splats elsewhere (Ctrl + S).")
+    assert run.status(0).note.startswith("The result is not on disk.")
+    assert run.status(0).note.endswith("Save the splats elsewhere (Ctrl + S).")
 
 
 def test_in_the_terminal_the_last_good_state_is_saved_and_named(
