@@ -169,7 +169,7 @@ def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any
 
 def settings_for(options: RecipeBenchOptions, recipe: str, seed: int) -> TrainConfig:
     """Those of a run by a named recipe, or by the settings.json of another run. Raises InputError."""
-    from splatscope.app.run.training_setup import settings_in
+    from splatscope.app.run.resume import settings_in
     from splatscope.training.recipes import PRESETS, preset, with_settings
 
     sets = [f"data.resolution={options.resolution}", "data.eval=true", f"seed={seed}"]

@@ -138,7 +138,7 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
 def _plan(options: TrainBenchOptions) -> tuple[Any, Any]:
     """(settings, beginning) of a run without growth, scores and files that is long enough."""
     from splatscope.app.options.subcommands import TrainOptions
-    from splatscope.app.run.training_setup import plan_training
+    from splatscope.app.run.from_options import plan_training
     from splatscope.training.recipes import with_settings
 
     train = TrainOptions(
