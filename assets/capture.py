@@ -24,7 +24,6 @@ Offset = tuple[float, float, float]
 # blender: synthetic sets, built around the origin; transforms: JSON with calibrated cameras
 Kind = Literal["colmap", "blender", "transforms", "polycam", "record3d"]
 Axes = Literal["opencv", "opengl"]  # axes of a camera: x right, y down, z ahead; or x right, y up, z behind
-AxesChoice = Literal["auto", "opencv", "opengl"]  # auto: the format's axes, unless points contradict them
 
 
 @dataclass(frozen=True)

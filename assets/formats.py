@@ -15,7 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.colmap.captures import (
     find_models,
     read_colmap,

@@ -1,243 +1,394 @@
-"""Every training setting, one frozen dataclass a group; the defaults are those of the 2023 recipe.
+"""Declares every training setting, one frozen dataclass a group; the defaults are those of the 2023 recipe.
 
 Source: Kerbl, Kopanas et al. 2023 and the authors' later change of the opacity rate; other groups name theirs.
-Command line, window and settings file all read these fields; nothing here touches data. The named sets of values
-are in `recipes.py`; read `trainer.py` next.
+One declaration drives checks, settings files, the window's form, the command line and docs/settings.md (`setting.py`).
+The groups of the strategies are in `strategy_config.py`, the named sets of values in `recipes.py`. Nothing here touches
+data, and nothing here loads NumPy or torch. Read `trainer.py` next.
 """
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
-from splatscope.assets.capture import AxesChoice
-from splatscope.assets.photographs.view_pixels import AlphaUse, MaskUse
+from splatscope.assets.choices import AlphaUse, AxesChoice, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter, Policy
+from splatscope.training.setting import Option, group, setting, setting_table, shown, strategy_groups
+from splatscope.training.strategy_config import BudgetConfig, DensifyConfig, McmcConfig, StrategySettings
 
 StrategyName = Literal["adaptive", "mcmc", "budget"]
-DIVISORS = range(1, 9)  # that -r may divide the size of photographs by; larger numbers are widths
+DIVISORS = range(1, 9)  # values of -r that divide the size of photographs; larger ones are widths
+_LEAST_WIDTH = 16  # px; below it a value of -r was meant as a divisor, of which there is none so large
+_ITERATIONS = "a list of iterations, for example [7000, 30000]"
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which photographs are trained on, at which size, and over what."""
+    """Chooses the photographs, their size and what lies behind them."""
 
-    images: str = "images"  # folder of the photographs inside the capture (COLMAP)
-    resolution: int = -1  # 1 to 8 divide the size, more is the width in pixels, -1 limits the width to 1600
-    white_background: bool = False  # trains over white; photographs with transparency always are
-    eval: bool = False  # holds out every 8th view by name for scoring; a test split of the capture is always held out
-    holdout_interval: int = 8  # with eval, views whose index by name is a multiple of this are held out
-    training_views_tested: int = 10  # number of training views to score if no views are held out
-    background: tuple[float, ...] = ()  # RGB from 0 to 1 to train over; empty takes black, or white if that is set
-    random_background: bool = False  # draws a new background colour each step; scores and pictures keep the fixed one
-    alpha: AlphaUse = "background"  # transparency of photographs shows the background, weighs the loss, or is ignored
-    axes: AxesChoice = "auto"  # axes of the cameras; auto: those of the format, unless the points rule them out
-    masks: MaskUse = "use"  # use: masked pixels count in no loss or score; invert: the others; ignore: none
+    images: str = setting(
+        "images",
+        "Folder of the photographs inside a COLMAP capture.",
+        in_form=False,
+        option=Option("images", "NAME", ("-i",), "Unless given: images."),
+    )
+    resolution: int = setting(
+        -1,
+        "Size of the photographs: 1 to 8 divide the size, 16 or more is the width in pixels, -1 caps the width at "
+        "1600.",
+        main=2,
+        empty="-1",
+        hint="full, at most 1600 wide",
+        option=Option("resolution", "INT", ("-r",), "Unless given: -1."),
+    )
+    white_background: bool = setting(
+        False,
+        "Trains over white; photographs with transparency are trained over white anyway.",
+        often=4,
+        option=Option("white_background", "", ("-w",)),
+    )
+    eval: bool = setting(
+        False,
+        "Holds out every 8th view by name for scoring; a test split of the capture is always held out instead.",
+        label="Hold out views",
+        main=3,
+        hint="for scoring",
+        option=Option(
+            "eval",
+            "",
+            more="Every Nth by --set data.holdout_interval=N. Test splits are transforms_test.json and nerfstudio's "
+            "test_filenames.",
+        ),
+    )
+    holdout_interval: int = setting(
+        8, "With eval, views whose index by name is a multiple of this number are held out.", 2
+    )
+    training_views_tested: int = setting(10, "Number of training views to score if no views are held out.", 1)
+    background: tuple[float, ...] = setting(
+        (),
+        "RGB from 0 to 1 to train over; empty takes black, or white if that is set.",
+        listed="three numbers from 0 to 1, for example [1, 0, 0], or [] for the usual one",
+    )
+    random_background: bool = setting(
+        False,
+        "Draws a new background colour each step, which transparent photographs show; scores and pictures keep the "
+        "fixed one.",
+        option=Option("random_background", ""),
+    )
+    alpha: AlphaUse = setting(
+        "background",
+        "Transparency of photographs: background shows the background, mask leaves transparent pixels out of the "
+        "loss, ignore does nothing.",
+        label="Alpha channel",
+        often=3,
+        option=Option("alpha", "{background,mask,ignore}", more="Unless given: background."),
+    )
+    axes: AxesChoice = setting(
+        "auto",
+        "Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind); auto: those of the "
+        "format, unless the points leave no doubt that they are the other ones.",
+        in_form=False,
+        option=Option("axes", "{auto,opencv,opengl}", more="Unless given: auto."),
+    )
+    masks: MaskUse = setting(
+        "use",
+        "Masks of photographs: use leaves masked pixels out of loss and scores, invert the others, ignore none.",
+        often=2,
+        option=Option(
+            "masks",
+            "{use,invert,ignore}",
+            more="Unless given: use. Masks are masks/NAME.png and mask_path, which mask what is black, and "
+            "dynamic_mask_NAME.png, which masks what is not. A search for cameras looks at what is left.",
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class InitialConfig:
-    """The first splats."""
+    """Makes the first splats."""
 
-    source: Literal["points", "random"] = "points"  # places splats on the points or at random
-    random_count: int | None = None  # splats to begin with if there are no points; none: 100,000, on the CPU 20,000
-    cube_half_width: float = 1.3  # half width in world units of the cube that random splats of a Blender set lie in
-    carve: bool = False  # leaves out random splats that cut-out photographs show as transparent, colours the others
-    opacity: float = 0.1  # opacity of the first splats
-    scale_factor: float = 1.0  # size of the first splats, times the mean distance to the nearest points
-    smallest_square: float = 1e-7  # least mean squared distance to 3 neighbours that sizes are set from
+    source: Literal["points", "random"] = setting(
+        "points",
+        "Places the first splats on the points of the capture or at random.",
+        label="Initialise from",
+        often=6,
+        option=Option("init", "{points,random}", more="Unless given: points."),
+    )
+    random_count: int | None = setting(
+        None,
+        "Splats to begin with if there are no points; none: 100,000, on the CPU 20,000.",
+        1,
+        10**7,
+        label="Random splats",
+    )
+    cube_half_width: float = setting(
+        1.3, "Half width in world units of the cube that random splats of a Blender set lie in.", 1e-6, 1e6
+    )
+    carve: bool = setting(
+        False, "Leaves out random splats that cut-out photographs show as transparent, and colours the others."
+    )
+    opacity: float = setting(0.1, "Opacity of the first splats.", 1e-4, 0.99)
+    scale_factor: float = setting(
+        1.0, "Size of the first splats, times the mean distance to the nearest points.", 1e-4, 100
+    )
+    smallest_square: float = setting(
+        1e-7, "Least mean squared distance to 3 neighbours that sizes are set from.", 1e-30, 1e6
+    )
 
 
 @dataclass(frozen=True)
 class RateConfig:
-    """Learning rates and Adam's constants."""
+    """Sets the learning rates and Adam's constants."""
 
-    means_start: float = 1.6e-4  # rate of positions at first, times the scene extent
-    means_end: float = 1.6e-6  # rate of positions after the decay, times the scene extent; log-linear in between
-    means_hold: int = 0  # iterations at the first rate of positions before it decays
-    means_steps: int = 30_000  # iteration at which that decay ends, whatever the length of the run
-    late_after: int = 0  # iteration from which all rates also fall log-linearly until means_steps; 0 never
-    late_share: float = 0.1  # share of the rates that is left at the end of that fall
-    sh_constant: float = 2.5e-3  # rate of the base colour
-    sh_rest_share: float = 0.05  # rate of all higher spherical harmonics, times that of the base colour
-    opacity: float = 0.025  # rate of logit opacities; the 2023 release had 0.05
-    log_scales: float = 5e-3  # rate of the logarithms of sizes
-    quats: float = 1e-3  # rate of rotations
-    beta1: float = 0.9  # Adam's decay of the mean gradient per step
-    beta2: float = 0.999  # Adam's decay of the mean squared gradient per step
-    epsilon: float = 1e-15  # Adam's addition to the denominator, against division by zero
-
-
-@dataclass(frozen=True)
-class DensifyConfig:
-    """Strategy `adaptive`: where splats are added and removed (Kerbl, Kopanas et al. 2023, section 5.2)."""
-
-    enabled: bool = True  # adds and removes splats while training; off keeps their number, whatever the strategy
-    start: int = 500  # refines come after this iteration
-    stop: int = 15_000  # refines come before this iteration; statistics are gathered from the first step
-    interval: int = 100  # iterations between refines
-    gradient_threshold: float = 2e-4  # mean gradient of projected positions, in NDC, that clones or splits a splat
-    absgrad: bool = False  # sums absolute gradients of pixels; these need a threshold of about 8e-4
-    dense_share: float = 0.01  # share of the extent: smaller splats are cloned, larger ones are split
-    split_count: int = 2  # number of children that replace a split splat
-    split_shrink: float = 1.6  # number that the sizes of children are divided by
-    smallest_opacity: float = 0.005  # opacity below which a splat is pruned
-    large_share: float = 0.1  # share of the extent above which splats are pruned, after the first opacity reset
-    reset_interval: int = 3_000  # iterations between opacity resets; over white there is also one at `start`
-    reset_opacity: float = 0.01  # opacity that resets lower all splats to
-    max_splats: int | None = None  # splats at which growth ends, strongest gradients first; none: no limit
-
-
-@dataclass(frozen=True)
-class McmcConfig:
-    """Strategy `mcmc`: a fixed budget that moves (Kheradmand et al. 2024, 3D Gaussian splatting as MCMC)."""
-
-    start: int = 500  # relocates and grows after this iteration
-    stop: int = 25_000  # relocates and grows before this iteration
-    interval: int = 100  # iterations between refines
-    max_splats: int | None = 1_000_000  # splats to grow to; none: from splats_per_pixel, at most a million
-    splats_per_pixel: float = 1.5  # without max_splats, splats for each pixel that is not background
-    growth: float = 0.05  # share of the splats that is added at each refine until max_splats
-    dead_opacity: float = 0.005  # opacity at or below which splats are moved onto others
-    noise: float = 5e5  # noise added to positions after every step, times their rate
-    noise_steepness: float = 100.0  # steepness of the sigmoid that spares opaque splats from noise
-    most_copies: int = 51  # most splats that may share one place in the opacity formula
-    keeps_momentum: bool = True  # keeps Adam's moments of splats that others move onto; the authors' code does not
-
-
-@dataclass(frozen=True)
-class BudgetConfig:
-    """Strategy `budget`: a count that rises linearly to a budget, drawn by pull (after Taming 3DGS and LiteGS).
-
-    Opacities can be halved now and then instead of being reset.
-    """
-
-    start: int = 500  # refines come after this iteration
-    stop: int = 15_000  # refines come before this iteration; the budget is reached at the last one
-    interval: int = 200  # iterations between refines
-    max_splats: int | None = None  # splats to grow to; none: from splats_per_pixel, at most a million
-    splats_per_pixel: float = 1.5  # without max_splats, splats for each pixel that is not background
-    dense_share: float = 0.01  # share of the extent: smaller splats are copied, larger ones get children
-    split: bool = False  # replaces a large splat by two children; off adds one child next to it
-    child_shrink: float = 1.6  # number that the sizes of children are divided by
-    smallest_opacity: float = 0.005  # opacity below which a splat is pruned at a refine
-    halving_interval: int = 1_000  # iterations between halvings of all opacities; 0 never
-    halvings: int = 8  # most halvings in a run
-    halving_floor: float = 1 / 128  # opacity below which none is halved
+    means_start: float = setting(1.6e-4, "Rate of positions at first, times the scene extent.", 1e-30, 10)
+    means_end: float = setting(
+        1.6e-6, "Rate of positions after the decay, times the scene extent; log-linear in between.", 1e-30, 10
+    )
+    means_hold: int = setting(0, "Iterations at the first rate of positions before it decays.", 0)
+    means_steps: int = setting(
+        30_000, "Iteration at which the decay of the positions' rate ends, whatever the length of the run.", 0
+    )
+    late_after: int = setting(
+        0, "Iteration from which all rates also fall log-linearly until means_steps; 0: never.", 0
+    )
+    late_share: float = setting(0.1, "Share of the rates that is left at the end of the late fall.", 1e-6, 1)
+    sh_constant: float = setting(2.5e-3, "Rate of the base colour.", 0, 10)
+    sh_rest_share: float = setting(
+        0.05, "Rate of all higher spherical harmonics, times the rate of the base colour.", 0, 100
+    )
+    opacity: float = setting(0.025, "Rate of logit opacities; the 2023 release had 0.05.", 0, 10)
+    log_scales: float = setting(5e-3, "Rate of the logarithms of sizes.", 0, 10)
+    quats: float = setting(1e-3, "Rate of rotations.", 0, 10)
+    beta1: float = setting(0.9, "Adam's decay of the mean gradient per step.", 0, 0.99999)
+    beta2: float = setting(0.999, "Adam's decay of the mean squared gradient per step.", 0, 0.99999)
+    epsilon: float = setting(1e-15, "Adam's addition to the denominator, against division by zero.", 1e-30, 1)
 
 
 @dataclass(frozen=True)
 class ResolutionConfig:
-    """Training on smaller pictures first. Halving is that of the gradient-free schedules in use since 2024;
-    `frequency` is DashGaussian's (Chen et al. 2025), which reads the schedule off the photographs' spectra."""
+    """Trains on smaller pictures first.
 
-    schedule: Literal["halving", "frequency"] = "halving"  # fixed times, or times from the spectra of photographs
-    num_downscales: int = 0  # with halving, how often sizes are halved at first; 0: full size from the start
-    interval: int = 3_000  # with halving, iterations until the size doubles
-    until: int = 0  # with frequency, iteration from which pictures have their full size; 0 from the start
-    most: int = 4  # with frequency, the most that sizes are divided by
+    `halving` has fixed times, as gradient-free recipes in use since 2024. `frequency` is DashGaussian's (Chen et al.
+    2025), which reads the times off the photographs' spectra.
+    """
+
+    schedule: Literal["halving", "frequency"] = setting(
+        "halving",
+        "When pictures grow: at fixed times (halving), or at times from the spectra of photographs (frequency).",
+    )
+    num_downscales: int = setting(
+        0,
+        "With halving, how often sizes are halved at first; 0: full size from the start.",
+        0,
+        6,
+        option=Option(
+            "num_downscales",
+            "INT",
+            more="The size doubles every 3000 iterations.",
+            also=(("resolution.schedule", "halving"),),
+        ),
+    )
+    interval: int = setting(3_000, "With halving, iterations until the size doubles.", 1)
+    until: int = setting(
+        0, "With frequency, iteration from which pictures have their full size; 0: from the start.", 0, 10**7
+    )
+    most: int = setting(4, "With frequency, the most that sizes are divided by.", 1, 8)
 
 
 @dataclass(frozen=True)
 class ExposureConfig:
-    """An affine colour transform for each training photograph, as in the 2023 authors' code since 2024.
+    """Fits an affine colour transform to each training photograph, as the 2023 authors' code does since 2024.
 
     The rates are those of their published evaluation. The defaults of their code are ten times as high and cost
     held-out quality: colours then drift along the camera path, and the splats follow.
     """
 
-    enabled: bool = False  # fits an affine colour transform to each training photograph
-    rate_start: float = 0.001  # rate at the first iteration, before the delay lowers it
-    rate_end: float = 0.0001  # rate at the last iteration; log-linear in between
-    delay_steps: int = 5_000  # iterations over which the rate rises to its full value; 0: full from the start
-    delay_share: float = 0.001  # share of the rate that the delay begins with
+    enabled: bool = setting(
+        False,
+        "Fits an affine colour transform to each training photograph.",
+        label="Fit exposures",
+        often=5,
+        option=Option("exposure", ""),
+    )
+    rate_start: float = setting(0.001, "Rate at the first iteration, before the delay lowers it.", 1e-9, 1)
+    rate_end: float = setting(0.0001, "Rate at the last iteration; log-linear in between.", 1e-9, 1)
+    delay_steps: int = setting(
+        5_000, "Iterations over which the rate rises to its full value; 0: full from the start.", 0
+    )
+    delay_share: float = setting(0.001, "Share of the rate that the delay begins with.", 0, 1)
 
 
 @dataclass(frozen=True)
 class PlateauConfig:
-    """Stops early when the scores no longer rise."""
+    """Stops a run early when the scores no longer rise."""
 
-    patience: int = 0  # scorings without a gain after which the run ends; 0 never ends it early
-    gain: float = 0.02  # rise in dB over the best score so far that counts as a gain
-    after: int = 15_000  # scorings up to this iteration are not judged, because growth and resets make them jump
+    patience: int = setting(
+        0,
+        "Scorings without a gain after which the run ends; 0: never.",
+        0,
+        label="Stop early after",
+        often=9,
+        empty="0",
+        hint="never",
+        option=Option("patience", "INT", more="Unless given: 0."),
+    )
+    gain: float = setting(0.02, "Rise in dB over the best score so far that counts as a gain.", 0)
+    after: int = setting(
+        15_000, "Scorings up to this iteration are not judged, because growth and resets make them jump.", 0
+    )
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What is kept of a run so that it can go on after a crash. Written in the background, one after the other."""
+    """Keeps what a run needs to continue after a crash. Checkpoints are written in the background, one at a time."""
 
-    enabled: bool = True  # writes checkpoints in the background, so that the run can be resumed
-    # seconds between checkpoints; fewer while the run is young, more where writing takes longer or would hold up steps
-    # for more than a fiftieth of the time; every saved PLY also has one; 0 uses the interval alone
-    seconds: float = 10.0
-    interval: int = 0  # iterations between checkpoints, in addition to the clock; 0 uses the clock alone
-    keep: int = 2  # checkpoints kept on disk next to the one being written; older ones are removed
+    enabled: bool = setting(
+        True,
+        "Writes checkpoints in the background, so that the run can be resumed.",
+        label="Write checkpoints",
+    )
+    seconds: float = setting(
+        10.0,
+        "Seconds between checkpoints; 0: by checkpoint.interval alone. They are closer while the run is young, and "
+        "further apart where writing takes longer or would hold up steps for more than a fiftieth of the time. Every "
+        "saved PLY also has one.",
+        0,
+    )
+    interval: int = setting(0, "Iterations between checkpoints, in addition to the clock; 0: by the clock alone.", 0)
+    keep: int = setting(2, "Checkpoints kept on disk in addition to the one being written; older ones are removed.", 1)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A whole run.
+    """Holds all settings of a run.
 
     `antialiasing` is the filter (project.filter of kernels/policy.py) that steps and scores are drawn with and that
-    saved splats name as theirs. plain is that of 2023; compensated also lowers opacities by as much as splats grew,
-    which gsplat calls antialiased; mip is the 2D filter of Mip-Splatting (Yu et al. 2024). Mip-Splatting's 3D smoothing
-    filter, which bounds splats by the sampling rate of the training views, is not part of any.
+    saved splats name as theirs:
+    - plain: the filter of 2023.
+    - compensated: lowers opacities by as much as splats grew; gsplat calls it antialiased.
+    - mip: the 2D filter of Mip-Splatting (Yu et al. 2024).
+    Mip-Splatting's 3D smoothing filter, which bounds splats by the sampling rate of the training views, is in none.
     """
 
-    iterations: int = 30_000  # length of the run in training steps
-    sh_degree: int = 3  # highest degree of spherical harmonics, 0 to 3
-    sh_interval: int = 1_000  # iterations after which the trained degree rises by one
-    dssim_weight: float = 0.2  # weight w of the loss (1 - w) L1 + w (1 - SSIM)
-    opacity_penalty: float = 0.0  # weight of the mean opacity in the loss (MCMC: 0.01)
-    scale_penalty: float = 0.0  # weight of the mean half axis, in world units, in the loss (MCMC: 0.01)
-    antialiasing: Filter = "plain"  # filter of training; compensated: gsplat's antialiased; mip: Mip-Splatting's in 2D
-    seed: int = 0  # seed of all random numbers; runs with one seed and settings take the same course
-    strategy: StrategyName = "adaptive"  # how splats are added and removed; its constants are in the group of its name
-    # sorts splats along a Morton curve after a refine that leaves more than this share out of order: neighbours in
-    # space are then neighbours in memory, which is faster; 1 never sorts
-    reorder_share: float = 0.1
-    save_iterations: tuple[int, ...] = (7_000, 30_000)  # iterations to save splats at; the last one always is
-    test_iterations: tuple[int, ...] = ()  # iterations that are scored, besides every test_interval and the end
-    test_interval: int = 1_000  # iterations between scores; 0 scores only at test_iterations and at the end
-    data: DataConfig = DataConfig()
-    initial: InitialConfig = InitialConfig()
-    rates: RateConfig = RateConfig()
-    densify: DensifyConfig = DensifyConfig()
-    mcmc: McmcConfig = McmcConfig()
-    budget: BudgetConfig = BudgetConfig()
-    resolution: ResolutionConfig = ResolutionConfig()
-    exposure: ExposureConfig = ExposureConfig()
-    plateau: PlateauConfig = PlateauConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    iterations: int = setting(
+        30_000,
+        "Length of the run in training steps.",
+        1,
+        main=1,
+        option=Option(
+            "iterations",
+            "INT",
+            more="The recipe's own number unless given: 30,000, or 18,000 for fast and fast_mcmc, whose schedules "
+            "scale with it. The other recipes keep the published schedules of 30,000, and a shorter run ends before "
+            "they do: growth ends at 15,000 (mcmc: 25,000), the decay of the means' rate at 30,000. With --resume or "
+            "--settings, schedules stay as they are there.",
+        ),
+    )
+    sh_degree: int = setting(
+        3,
+        "Highest degree of spherical harmonics, 0 to 3.",
+        0,
+        3,
+        main=8,
+        option=Option("sh_degree", "INT", more="Unless given: 3."),
+    )
+    sh_interval: int = setting(
+        1_000,
+        "Iterations after which the trained degree rises by one.",
+        1,
+        option=Option("sh_degree_interval", "INT", more="Unless given: 1000; fast and fast_mcmc: 3% of the run."),
+    )
+    dssim_weight: float = setting(0.2, "Weight w of the loss (1 - w) L1 + w (1 - SSIM).", 0, 1, label="DSSIM weight")
+    opacity_penalty: float = setting(0.0, "Weight of the mean opacity in the loss (MCMC: 0.01).", 0, 1000)
+    scale_penalty: float = setting(
+        0.0, "Weight of the mean half axis, in world units, in the loss (MCMC: 0.01).", 0, 1000
+    )
+    antialiasing: Filter = setting(
+        "plain",
+        "Filter that keeps small splats from slipping between pixels, in training and afterwards: plain widens them, "
+        "compensated (gsplat's antialiased) also lowers their opacity, mip is Mip-Splatting's 2D filter.",
+        often=1,
+        option=Option("antialiasing", "{plain,compensated,mip}", more="Unless given: plain."),
+    )
+    seed: int = setting(
+        0,
+        "Seed of all random numbers; on the CPU, runs with the same seed and settings are identical.",
+        0,
+        2**63 - 1,
+        option=Option("seed", "INT", more="Unless given: 0."),
+    )
+    strategy: StrategyName = setting(
+        "adaptive", "How splats are added and removed; each strategy has its own group of settings.", main=4
+    )
+    reorder_share: float = setting(
+        0.1,
+        "Sorts splats along a Morton curve after a refine that leaves more than this share out of order; 1: never. "
+        "Neighbours in space are then neighbours in memory, which is faster.",
+        0,
+        1,
+    )
+    save_iterations: tuple[int, ...] = setting(
+        (7_000, 30_000),
+        "Iterations after which a PLY is written; the last one always is.",
+        1,
+        label="Save at",
+        often=8,
+        listed=_ITERATIONS,
+        option=Option("save_iterations", "INT", more="Unless given: 7000 and 30000; fast and fast_mcmc: none."),
+    )
+    test_iterations: tuple[int, ...] = setting(
+        (),
+        "Iterations after which PSNR and SSIM are measured, in addition to every test_interval and the last one.",
+        1,
+        label="Score at",
+        listed=_ITERATIONS,
+        option=Option("test_iterations", "INT"),
+    )
+    test_interval: int = setting(
+        1_000,
+        "Iterations between measurements of PSNR and SSIM; 0: only at test_iterations and at the end.",
+        0,
+        label="Score every",
+        often=7,
+        option=Option("test_interval", "INT", more="Unless given: 1000."),
+    )
+    data: DataConfig = group(DataConfig(), "Photographs")
+    initial: InitialConfig = group(InitialConfig(), "Initial splats")
+    rates: RateConfig = group(RateConfig(), "Learning rates")
+    densify: DensifyConfig = group(DensifyConfig(), "Densification", strategy="adaptive")
+    mcmc: McmcConfig = group(McmcConfig(), "MCMC", strategy="mcmc")
+    budget: BudgetConfig = group(BudgetConfig(), "Budget", strategy="budget")
+    resolution: ResolutionConfig = group(ResolutionConfig(), "Progressive resolution")
+    exposure: ExposureConfig = group(ExposureConfig(), "Exposure")
+    plateau: PlateauConfig = group(PlateauConfig(), "Early stop")
+    checkpoint: CheckpointConfig = group(CheckpointConfig(), "Checkpoints")
 
     @property
     def policy(self) -> Policy:
-        """What splats of this run are drawn with, in steps and for scores."""
+        """The toggles that steps and scores of this run are drawn with."""
         return Policy().with_value("project", "filter", self.antialiasing)
 
+    @property
+    def strategy_settings(self) -> StrategySettings:
+        """The settings of the run's own strategy."""
+        return getattr(self, strategy_groups(TrainConfig)[self.strategy])
+
+    def refines(self) -> range:
+        """Returns the iterations after which splats are added, moved and removed, as far as a step follows."""
+        due = self.strategy_settings.refines()
+        return range(due.start, min(due.stop, self.iterations), due.step) if self.densify.enabled else range(0)
+
     def other_filter(self, before: Filter) -> str:
-        """A sentence about splats that were trained with a filter before, empty if it is the same."""
+        """Returns a sentence if splats were trained with another filter before; empty if it is the same."""
         now = self.antialiasing
         return "" if before == now else f"Its splats were trained with antialiasing = {before} and go on with {now}."
 
     def check(self) -> None:
         """Raises InputError for a value no run can use."""
-        for name, low, high in _LIMITS:
-            value: Any = self
-            for part in name.split("."):
-                value = getattr(value, part)
-            most = _MOST if high is None else high
-            if value is not None and not low <= value <= most:  # NaN is not
-                allowed = f"at least {low}" if high is None and value < low else f"from {low} to {most}"
-                raise InputError(f"{name} must be {allowed}, got {shown(value)}.")
-        for name in ("save_iterations", "test_iterations"):
-            wrong = [number for number in getattr(self, name) if not 1 <= number <= _MOST]
-            if wrong:
-                raise InputError(f"{name} must be numbers from 1 to {_MOST}, got {shown(wrong[0])}.")
+        for row in setting_table(TrainConfig):
+            row.check(row.value_in(self))
         resolution = self.data.resolution
         if resolution < _LEAST_WIDTH and resolution not in (-1, *DIVISORS):
             raise InputError(
@@ -246,159 +397,38 @@ class TrainConfig:
             )
         background = self.data.background
         if background and (len(background) != 3 or not all(0 <= channel <= 1 for channel in background)):
-            raise InputError(f"data.background must be {_LISTS['data.background']}, got {shown(list(background))}.")
+            allowed = next(row.declared.listed for row in setting_table(DataConfig) if row.name == "background")
+            raise InputError(f"data.background must be {allowed}, got {shown(list(background))}.")
         if self.data.alpha != "background" and self.data.random_background:
             raise InputError("data.random_background needs data.alpha=background: nothing else shows the background.")
 
 
-_LEAST_WIDTH = 16  # px that a photograph may be asked to have: below, a divisor was meant that there is not
-_MOST = 10**9  # of whatever has no bound of its own: beyond it numbers are mistakes and overflow somewhere
-# Every setting that is a number, by name: lowest and highest.
-_LIMITS: tuple[tuple[str, float, float | None], ...] = (
-    ("iterations", 1, None),
-    ("sh_degree", 0, 3),
-    ("sh_interval", 1, None),
-    ("dssim_weight", 0, 1),
-    ("opacity_penalty", 0, 1000),
-    ("scale_penalty", 0, 1000),
-    ("seed", 0, 2**63 - 1),
-    ("test_interval", 0, None),
-    ("reorder_share", 0, 1),
-    ("data.holdout_interval", 2, None),
-    ("data.training_views_tested", 1, None),
-    ("initial.random_count", 1, 10**7),
-    ("initial.cube_half_width", 1e-6, 1e6),
-    ("initial.opacity", 1e-4, 0.99),
-    ("initial.scale_factor", 1e-4, 100),
-    ("initial.smallest_square", 1e-30, 1e6),
-    ("rates.means_start", 1e-30, 10),
-    ("rates.means_end", 1e-30, 10),
-    ("rates.means_hold", 0, None),
-    ("rates.means_steps", 0, None),
-    ("rates.late_after", 0, None),
-    ("rates.late_share", 1e-6, 1),
-    ("rates.sh_constant", 0, 10),
-    ("rates.sh_rest_share", 0, 100),
-    ("rates.opacity", 0, 10),
-    ("rates.log_scales", 0, 10),
-    ("rates.quats", 0, 10),
-    ("rates.beta1", 0, 0.99999),
-    ("rates.beta2", 0, 0.99999),
-    ("rates.epsilon", 1e-30, 1),
-    ("densify.start", 0, None),
-    ("densify.stop", 0, None),
-    ("densify.interval", 1, None),
-    ("densify.gradient_threshold", 0, None),
-    ("densify.dense_share", 0, None),
-    ("densify.split_count", 1, 16),
-    ("densify.split_shrink", 0.01, 100),
-    ("densify.smallest_opacity", 0, 1),
-    ("densify.large_share", 0, None),
-    ("densify.reset_interval", 1, None),
-    ("densify.reset_opacity", 1e-4, 0.99),
-    ("densify.max_splats", 1, None),
-    ("mcmc.start", 0, None),
-    ("mcmc.stop", 0, None),
-    ("mcmc.interval", 1, None),
-    ("mcmc.max_splats", 1, None),
-    ("mcmc.splats_per_pixel", 0.001, 1000),
-    ("mcmc.growth", 0, 10),
-    ("mcmc.dead_opacity", 1e-6, 0.5),
-    ("mcmc.noise", 0, 1e12),
-    ("mcmc.noise_steepness", 0, 1e6),
-    ("mcmc.most_copies", 2, 51),
-    ("budget.start", 0, None),
-    ("budget.stop", 0, None),
-    ("budget.interval", 1, None),
-    ("budget.max_splats", 1, None),
-    ("budget.splats_per_pixel", 0.001, 1000),
-    ("budget.dense_share", 0, None),
-    ("budget.child_shrink", 0.01, 100),
-    ("budget.smallest_opacity", 0, 1),
-    ("budget.halving_interval", 0, None),
-    ("budget.halvings", 0, None),
-    ("budget.halving_floor", 1e-4, 0.5),
-    ("resolution.num_downscales", 0, 6),
-    ("resolution.interval", 1, None),
-    ("resolution.until", 0, 10**7),
-    ("resolution.most", 1, 8),
-    ("exposure.rate_start", 1e-9, 1),
-    ("exposure.rate_end", 1e-9, 1),
-    ("exposure.delay_steps", 0, None),
-    ("exposure.delay_share", 0, 1),
-    ("plateau.patience", 0, None),
-    ("plateau.gain", 0, None),
-    ("plateau.after", 0, None),
-    ("checkpoint.seconds", 0, None),
-    ("checkpoint.interval", 0, None),
-    ("checkpoint.keep", 1, None),
-)
-
-
-# What a list is of, and an example.
-_LISTS = {
-    "data.background": "three numbers from 0 to 1, for example [1, 0, 0], or [] for the usual one",
-    "save_iterations": "a list of iterations, for example [7000, 30000]",
-    "test_iterations": "a list of iterations, for example [7000, 30000]",
-}
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-_SHOWN = 60  # characters of what was given; numbers may have hundreds of digits
-
-
-def shown(value: Any) -> str:
-    """A value as an error says it, shortened."""
-    if isinstance(value, int) and abs(value) >= 10**_SHOWN:  # Python writes none of more than 4,300 digits
-        return f"a number of more than {_SHOWN} digits"
-    try:
-        text = repr(value)
-    except RecursionError:
-        return "brackets within brackets"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """Nested plain values, ready for JSON."""
+    """Returns the settings as nested plain values, ready for JSON."""
     return asdict(config)
 
 
-def config_from_dict(values: Mapping[str, Any], base: Any = TrainConfig(), where: str = "") -> Any:
-    """`base` with the given fields replaced, at any depth; an unknown name or a wrong type raises InputError."""
-    hints = get_type_hints(type(base))
+def config_from_dict(values: Mapping[str, Any], base: TrainConfig = TrainConfig()) -> TrainConfig:
+    """Returns `base` with the given fields replaced, at any depth.
+
+    Raises InputError for an unknown name and for a value of a wrong type.
+    """
+    return _replaced(base, values, "")
+
+
+def _replaced(base: Any, values: Mapping[str, Any], where: str) -> Any:
     names = {f.name for f in fields(base)}
+    rows = {row.name: row for row in setting_table(TrainConfig)}
     changes: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{where}{name}"
         if name not in names:
             raise InputError(f"There is no training setting {shown(path)}; known here: {', '.join(sorted(names))}.")
         current = getattr(base, name)
-        if is_dataclass(current):
-            if not isinstance(value, Mapping):
-                raise InputError(f"Training setting {path} must be a group of settings, got {shown(value)}.")
-            changes[name] = config_from_dict(value, current, f"{path}.")
+        if not is_dataclass(current):
+            changes[name] = rows[path].read(value)
+        elif isinstance(value, Mapping):
+            changes[name] = _replaced(current, value, f"{path}.")
         else:
-            changes[name] = _checked(path, value, hints[name])
+            raise InputError(f"Training setting {path} must be a group of settings, got {shown(value)}.")
     return replace(base, **changes)
-
-
-def _checked(path: str, value: Any, hint: Any) -> Any:
-    """`value` as the field's type; JSON's lists become tuples and whole numbers may stand for floats."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    origin, choices = get_origin(hint), get_args(hint)
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is int and whole:
-        return value
-    if hint is float and (isinstance(value, float) or (whole and abs(value) <= sys.float_info.max)):
-        return float(value)
-    if hint is str and isinstance(value, str) and "\0" not in value:
-        return value
-    if origin is Literal and value in choices:
-        return value
-    if origin in (Union, types.UnionType) and value is None and types.NoneType in choices:
-        return None
-    if origin in (Union, types.UnionType):
-        return _checked(path, value, choices[0])
-    if origin is tuple and isinstance(value, (list, tuple)):
-        return tuple(_checked(path, item, choices[0]) for item in value)
-    allowed = f"one of {', '.join(choices)}" if origin is Literal else _LISTS.get(path) or _KINDS[hint]
-    raise InputError(f"Training setting {path} must be {allowed}, got {shown(value)}.")

@@ -1,7 +1,6 @@
-"""Named recipes: whole sets of training settings, and single settings given as text.
+"""Makes the named recipes, which are whole sets of training settings, and reads single settings from text.
 
-Each recipe is a change to the defaults of `config.py`, where every constant is explained. Read `strategies/base.py`
-for what the strategies do.
+Each recipe is a change to the defaults of `config.py`, where every setting is declared. Read `strategies/base.py` next.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from splatscope.training.config import (
     ResolutionConfig,
     TrainConfig,
     config_from_dict,
-    shown,
 )
+from splatscope.training.setting import shown
 
 FAST_ITERATIONS = 18_000
 
@@ -37,12 +36,12 @@ def _inria2023(iterations: int | None) -> TrainConfig:
 
 
 def _absgrad(iterations: int | None) -> TrainConfig:
-    """Ye et al. 2024, with the threshold of its wide use."""
+    """Returns the recipe of Ye et al. 2024, with the threshold in wide use."""
     return replace(_inria(iterations), densify=DensifyConfig(absgrad=True, gradient_threshold=8e-4))
 
 
 def _mcmc(iterations: int | None) -> TrainConfig:
-    """Kheradmand et al. 2024, with the constants of their code, but for `mcmc.keeps_momentum`."""
+    """Returns the recipe of Kheradmand et al. 2024, with the constants of their code but for `mcmc.keeps_momentum`."""
     return replace(
         _inria(iterations),
         strategy="mcmc",
@@ -55,7 +54,7 @@ def _mcmc(iterations: int | None) -> TrainConfig:
 
 
 def _fast(iterations: int | None) -> TrainConfig:
-    """In the first half the count grows along a budget, each chosen splat being split in two."""
+    """Returns a short recipe whose splats grow along a budget in the first half, each chosen one split in two."""
     steps = iterations or FAST_ITERATIONS
     start, stop, interval = (_at(share, steps) for share in (0.02, 0.5, 0.02))
     return replace(
@@ -68,7 +67,7 @@ def _fast(iterations: int | None) -> TrainConfig:
 
 
 def _fast_mcmc(iterations: int | None) -> TrainConfig:
-    """The splats of `mcmc`, which become as many as those of `fast`, by a tenth at a time."""
+    """Returns a short recipe with the splats of `mcmc`, as many as in `fast`, growing by a tenth at a time."""
     steps, slow = iterations or FAST_ITERATIONS, _mcmc(None)
     quick = _quick(steps)
     return replace(
@@ -83,9 +82,11 @@ def _fast_mcmc(iterations: int | None) -> TrainConfig:
 
 
 def _quick(steps: int) -> TrainConfig:
-    """Few steps, and everything scales with their number: full resolution from 0.4, all SH degrees by 0.09. Colours
-    have higher rates; all rates fall to a tenth in the second half, those of the means to another tenth over the whole
-    run."""
+    """Returns what the short recipes share; everything scales with the number of steps.
+
+    Pictures have full resolution from 0.4 of the run, harmonics all degrees by 0.09. Colours have higher rates. All
+    rates fall to a tenth in the second half; the means' rate falls by another tenth over the whole run.
+    """
     return TrainConfig(
         iterations=steps,
         sh_interval=_at(0.03, steps),
@@ -115,19 +116,18 @@ PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
 
 
 def preset(name: str, iterations: int | None = None) -> TrainConfig:
-    """The named recipe for so many iterations, or its own number; raises InputError listing those there are."""
+    """Returns the named recipe for so many iterations, or its own number. Raises InputError that lists the names."""
     if name not in PRESETS:
         raise InputError(f"There is no training preset {name!r}; presets are {', '.join(PRESETS)}.")
     return PRESETS[name](iterations)
 
 
 def schedules_in_words(config: TrainConfig) -> str:
-    """A sentence about what of the schedules comes after the end of the run; empty if they fit into it."""
-    growth = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}[config.strategy]
+    """Returns a note listing the schedules that finish after the run ends; empty if none do."""
     sizes = config.resolution
     small = sizes.until if sizes.schedule == "frequency" else sizes.num_downscales * sizes.interval
     ends = {
-        "growth ends": growth.stop if config.densify.enabled else 0,
+        "growth ends": config.strategy_settings.stop if config.densify.enabled else 0,
         "photographs have their full size": small,
         f"harmonics reach degree {config.sh_degree}": config.sh_degree * config.sh_interval,
         "the rate of the means has fallen": config.rates.means_steps,
@@ -138,7 +138,7 @@ def schedules_in_words(config: TrainConfig) -> str:
         return ""
     words = f"The run ends at iteration {config.iterations:,}, before its schedules do: {', '.join(later)}."
     if max(ends["growth ends"], ends["the rate of the means has fallen"]) <= config.iterations:
-        return words  # it is one of those that fit, but for what was set by hand
+        return words  # a recipe that fits any length, with a setting of one's own
     return (
         f"{words} The recipes fast and fast_mcmc fit theirs to the length of a run, the others keep those of 30,000 "
         f"iterations."
@@ -146,8 +146,10 @@ def schedules_in_words(config: TrainConfig) -> str:
 
 
 def with_settings(config: TrainConfig, assignments: Iterable[str]) -> TrainConfig:
-    """`config` changed by texts such as "densify.interval=50". Raises InputError for a wrong name or value, and for one
-    name with two values."""
+    """Returns `config` changed by texts such as "densify.interval=50".
+
+    Raises InputError for a wrong name or value, and for a name with two values.
+    """
     given: dict[str, str] = {}
     for text in assignments:
         name, equals, value = text.partition("=")

@@ -22,7 +22,7 @@ from splatscope.app.bench.measure.results import spread, write_results
 from splatscope.app.options.bench import TrainBenchOptions
 from splatscope.app.options.policy import PolicyChoice, choose_policy
 from splatscope.app.options.subcommands import TrainOptions
-from splatscope.app.run.training_setup import plan_training
+from splatscope.app.run.from_options import plan_training
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError

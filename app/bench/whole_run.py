@@ -18,7 +18,7 @@ from splatscope.app.bench.measure.memory import peak_gib, reset_peak
 from splatscope.app.bench.measure.scores import row_of_scores
 from splatscope.app.options.bench import RunsOptions
 from splatscope.app.options.policy import PolicyChoice
-from splatscope.app.run.training_setup import settings_in
+from splatscope.app.run.resume import settings_in
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.backends import make_backend
 from splatscope.training.config import TrainConfig

@@ -1,7 +1,7 @@
-"""`splatscope convert`: splats from one PLY encoding to another, with fewer harmonics or without faint splats.
+"""Writes splats as another PLY: `splatscope convert`.
 
-Values that stay are the same bits, comments stay, and other properties are left out and said. The file formats are
-in `assets/splats/ply.py`.
+Values that stay keep their bits, and comments stay. Other properties are left out, and a line names them. The file
+formats are in `assets/splats/ply.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from splatscope.app.options.subcommands import ConvertOptions
+from splatscope.app.options.convert import ConvertOptions
 from splatscope.app.terminal import say, warn
 from splatscope.assets.formats import SplatFile, open_path, reread
 from splatscope.assets.splats.activated import Activated
@@ -25,9 +25,9 @@ from splatscope.kernels.wording import counted
 from splatscope.training.files.checkpoint import read_checkpoint
 
 
-@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files, which are kept and told
+@np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files are kept, with a warning
 def run(options: ConvertOptions) -> None:
-    """Reads, changes what was asked for, writes and says what is there now. Raises InputError."""
+    """Reads the splats, changes what was asked for, writes them and prints what the file holds. Raises InputError."""
     target = options.target
     if target.suffix.lower() != ".ply":
         raise InputError(f"convert writes .ply files, got {target}.")
@@ -76,7 +76,7 @@ def _open(path: Path, activated: Activated) -> SplatFile:
 
 
 def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
-    """The splats of that opacity and above. Raises InputError if none is left."""
+    """Returns the splats of at least this opacity. Raises InputError if none is left."""
     kept = 1 / (1 + np.exp(-gaussians.logit_opacities.astype(np.float64))) >= opacity
     if not kept.any():
         raise InputError(f"--min-opacity {opacity:g} leaves no splat; all {gaussians.count:,} are fainter.")
@@ -84,6 +84,6 @@ def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
 
 
 def _is_ours(name: str) -> bool:
-    """True for a property that splats are made of, or the normals that are always written."""
+    """True for a property of splats, and for the normals, which are always written."""
     stem = name.rstrip("0123456789")
     return name in ("x", "y", "z", "nx", "ny", "nz", "opacity") or stem in ("f_dc_", "f_rest_", "scale_", "rot_")

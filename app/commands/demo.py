@@ -1,4 +1,4 @@
-"""`splatscope demo`: the bundled scene trains live in the window, or without one, leaving pictures behind."""
+"""Trains the bundled scene in the window, or without one and leaves pictures: `splatscope demo`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from splatscope.app.engine.pictures import save_screenshot
 from splatscope.app.options.subcommands import DemoOptions
 from splatscope.app.provenance import Provenance
 from splatscope.app.run.headless import train_in_terminal
-from splatscope.app.run.plan import RunPlan
-from splatscope.app.run.training_setup import default_out
+from splatscope.app.run.plan import RunPlan, default_out
 from splatscope.app.terminal import Terminal
 from splatscope.assets.demo.generate import demo_capture_folder
 from splatscope.assets.formats import open_capture

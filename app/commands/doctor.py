@@ -1,13 +1,13 @@
-"""`splatscope doctor`: one page about a capture before it is trained.
+"""Prints one page about a capture before it is trained: `splatscope doctor`.
 
-What the capture says of itself comes from `assets/checks/checkup.py`; this adds what training it would take. The
+`assets/checks/checkup.py` examines the capture; `opening/examine.py` adds the memory and time that training takes. The
 window shows the same `Checkup`.
 """
 
 from __future__ import annotations
 
 from splatscope.app.opening.examine import examine
-from splatscope.app.options.subcommands import DoctorOptions
+from splatscope.app.options.doctor import DoctorOptions
 from splatscope.app.terminal import say
 from splatscope.assets.checks.checkup import check_up_bare
 from splatscope.assets.formats import open_capture
@@ -18,7 +18,6 @@ from splatscope.training.config import DataConfig, TrainConfig
 
 def run(options: DoctorOptions) -> None:
     """Prints the page. Raises InputError if the capture does not open."""
-
     data = DataConfig(images=options.images, resolution=options.resolution, axes=options.axes)
     config = TrainConfig(iterations=options.iterations, data=data)
     config.check()

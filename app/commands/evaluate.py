@@ -1,7 +1,7 @@
-"""`splatscope eval`: how close trained splats come to photographs they were not trained on.
+"""Scores trained splats on photographs that they were not trained on: `splatscope eval`.
 
-Finds the capture and settings of the run beside the splats and names the protocol. The scoring and the files are
-in `training/scores/evaluation.py`.
+It finds the capture and the settings of the run next to the splats, and prints which views are scored and how. The
+scoring and the files are in `training/scores/evaluation.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from splatscope.app.options.evaluate import EvalOptions
 from splatscope.app.options.policy import choose_policy, in_words
-from splatscope.app.options.subcommands import EvalOptions
-from splatscope.app.run.folder import listed_held_out
-from splatscope.app.run.training_setup import default_out, run_settings
+from splatscope.app.run.plan import default_out
+from splatscope.app.run.resume import listed_held_out, run_settings
 from splatscope.app.terminal import Terminal
 from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
@@ -35,13 +35,13 @@ _TRAINED_TOO = "but trained on too"
 
 @dataclass(frozen=True)
 class ScoredViews:
-    """Which views are scored, and how that is called."""
+    """Holds the views to score, and how the output describes them."""
 
     views: tuple[View, ...]
     words: str
 
     def but_for_trained(self, held_out: Sequence[str] | None) -> ScoredViews:
-        """Says how many of the views a run trained on whose settings list what it held out."""
+        """Adds to the description how many of the views the run trained on, if its settings list those held out."""
         trained = 0 if held_out is None else len({view.name for view in self.views} - set(held_out))
         if not trained or _TRAINED_TOO in self.words:
             return self
@@ -49,7 +49,7 @@ class ScoredViews:
 
 
 def run(options: EvalOptions) -> None:
-    """Scores, prints a line a view and the means, writes pictures and JSON. Raises InputError."""
+    """Scores the views, prints a line for each and the means, writes pictures and JSON. Raises InputError."""
     console = Terminal()
     toggles = choose_policy(options.step, options.toggle)
     splats = _open_splats(options)
@@ -109,7 +109,7 @@ def run(options: EvalOptions) -> None:
 
 
 def masks_in_words(scores: Sequence[ViewScore], views: int) -> str:
-    """How pixels that do not count were scored, and in how many views there are any; empty if in none."""
+    """Returns how masked pixels were scored, and in how many views there are any; empty if in none."""
     some, none = sum(score.counted < 1 for score in scores), views - len(scores)
     words = [
         f"{some} of {counted(views, 'view')} masked in part: those pixels are left out of PSNR, and black in both "
@@ -122,7 +122,7 @@ def masks_in_words(scores: Sequence[ViewScore], views: int) -> str:
 
 
 def choose_views(capture: Capture, data: DataConfig, split: str, is_known: bool) -> ScoredViews:
-    """The views to score. `is_known`: `data` is that of the run, so it is known what was held out."""
+    """Returns the views to score. `is_known`: `data` is the run's own, so the held-out views are known."""
     training, held_out = split_views(capture, replace(data, eval=True))
     every = f"every {_ordinal(data.holdout_interval)} view by name"
     if split == "train":
@@ -159,7 +159,7 @@ def _open_splats(options: EvalOptions) -> SplatFile:
 
 
 def _capture_and_data(options: EvalOptions, splats: SplatFile, folder: Path) -> tuple[Path, DataConfig, bool]:
-    """Where the photographs are and how they are read; True if that is what the run itself did."""
+    """Returns the capture and how its photographs are read, and True if that is how the run read them."""
     capture, data = None, DataConfig(white_background=splats.background == (1.0, 1.0, 1.0))
     is_known = (folder / "settings.json").is_file()
     if is_known:

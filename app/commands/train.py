@@ -6,9 +6,8 @@ from splatscope.app.opening.find_cameras import open_or_find
 from splatscope.app.options import fields
 from splatscope.app.options.policy import choose_policy
 from splatscope.app.options.subcommands import TrainOptions
+from splatscope.app.run.from_options import plan_training
 from splatscope.app.run.headless import train_in_terminal
-from splatscope.app.run.plan import RunPlan
-from splatscope.app.run.training_setup import plan_training
 from splatscope.app.terminal import warn
 from splatscope.kernels.backends import make_backend
 from splatscope.viewer.display import display_is_present
@@ -19,7 +18,9 @@ def run(options: TrainOptions) -> None:
     toggles = choose_policy(options.step, options.toggle)
     size = fields.parse_size(options.size, "--size")
     plan = plan_training(options)
-    RunPlan(plan.config, plan.out, plan.begin).check_folder(plan.out)  # a search for cameras takes minutes
+    assert plan.capture is not None, "plan_training names it"
+    assert plan.out is not None, "plan_training names it"
+    plan.check_folder(plan.out)  # a search for cameras takes minutes
     warn(filter(None, [plan.remark]))
     images = plan.config.data.images
     if not options.headless and display_is_present():
@@ -27,7 +28,7 @@ def run(options: TrainOptions) -> None:
 
         wanted = WindowRequest(
             path=plan.capture,
-            plan=RunPlan(plan.config, plan.out, plan.begin),
+            plan=plan,
             backend=options.backend,
             images=images,
             autostart=not options.paused,
@@ -42,5 +43,4 @@ def run(options: TrainOptions) -> None:
     capture = open_or_find(plan.capture, plan.config.data, plan.begin.path if plan.begin else None)
     backend = make_backend(options.backend, nvtx=options.nvtx)
     warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
-    trainer = RunPlan(plan.config, plan.out, plan.begin)(capture, backend)
-    train_in_terminal(trainer, toggles)
+    train_in_terminal(plan(capture, backend), toggles)

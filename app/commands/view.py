@@ -12,8 +12,7 @@ from splatscope.training.config import DataConfig, TrainConfig
 
 
 def run(options: ViewOptions) -> None:
-    """Opens the window on what was named, or empty. Raises InputError."""
-
+    """Opens the window on the path, or empty. Raises InputError."""
     toggles = choose_policy(options.step, options.toggle)
     size = fields.parse_size(options.size, "--size")
     if options.path is not None and not options.path.exists():

@@ -19,7 +19,7 @@ _GIB = 2**30
 
 
 def examine(capture: Capture, config: TrainConfig, backend: Backend | None = None, decode: bool = False) -> Checkup:
-    """The page: facts, memory, and with a backend the time a run would take, measured on a few photographs.
+    """Returns the page: facts, memory, and with a backend the time of a run, measured on a few photographs.
 
     With `decode` every photograph is read to its last byte, which takes a while and finds the damaged ones.
     """
@@ -35,7 +35,7 @@ def _memory(capture: Capture, config: TrainConfig) -> Finding:
 
     try:
         dataset = Dataset(capture, config.data)
-    except InputError as error:  # it says how much there is, and what to do
+    except InputError as error:  # its text says how much memory there is, and what to do
         return Finding("memory", str(error), is_odd=True)
     views = (*dataset.training_views, *dataset.held_out_views)
     sizes = [training_size(view.camera.width, view.camera.height, config.data.resolution) for view in views]
@@ -49,7 +49,7 @@ def _memory(capture: Capture, config: TrainConfig) -> Finding:
 
 
 def _memory_present() -> int | None:
-    """Bytes of memory, None where the system does not say."""
+    """Returns the bytes of memory; None if the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -57,7 +57,7 @@ def _memory_present() -> int | None:
 
 
 def time_of(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
-    """Measured with the first splats on a few photographs, as a run does before its first step."""
+    """Returns the time of a run, measured with its first splats on a few photographs, as a run does at first."""
     import numpy as np
 
     from splatscope.kernels.types import RenderSettings
@@ -72,7 +72,7 @@ def time_of(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
         for view in dataset.training_views[::step]:
             try:
                 dataset.training.append(load_photograph(view, config.data, dataset.background))
-            except InputError as error:  # another line names them all
+            except InputError as error:  # another finding names all unreadable photographs
                 unreadable = unreadable or str(error)
         if not dataset.training:
             return Finding("time", f"not known: none of the photographs looked at can be read. {unreadable}")

@@ -1,6 +1,6 @@
-"""Opening a capture whose cameras may have to be found first: in the terminal, with a bar and a line for each stage.
+"""Opens a capture in the terminal and finds its cameras first if it has none, with a bar and a line for each stage.
 
-The search itself is `assets/sfm/search.py`; in the window `opening.py` does the same beside the pictures.
+The search itself is `assets/sfm/search.py`; in the window `opening.py` does the same while pictures are drawn.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ POLL_SECONDS = 0.2
 
 
 def open_or_find(path: Path, data: DataConfig, begun: Path | None = None) -> Capture:
-    """`open_capture`, after a search for cameras where there are none. Raises InputError; Ctrl-C ends the search.
+    """Opens a capture, after a search for cameras if it has none. Raises InputError; Ctrl-C ends the search.
 
-    `begun` are splats that training goes on with: cameras that are found now do not fit them.
+    `begun` is the file of splats that training continues with: cameras found now would not fit them.
     """
     masks = uses_of_masks(data.masks, begun is not None)
     try:
@@ -38,13 +38,15 @@ def open_or_find(path: Path, data: DataConfig, begun: Path | None = None) -> Cap
 
 
 def uses_of_masks(wanted: MaskUse, has_begun: bool) -> tuple[MaskUse, ...]:
-    """How cameras may have been found: as is wanted. For a run that has begun another way will do, as it may have
-    changed how it uses masks after its photographs were opened."""
+    """Returns the uses of masks with which cameras may have been found: the wanted one first.
+
+    For a run that has begun any will do, because it may have changed its use of masks after the search.
+    """
     return (wanted, *(MASK_USES if has_begun else ()))
 
 
 def found_sentence(found: FoundCameras, seconds: float) -> str:
-    """What came of a search."""
+    """Returns the result of a search as a sentence."""
     text = f"Found the cameras of {found.placed} of {counted(len(found.names), 'photograph')} in {duration(seconds)}"
     masks = f" Of {found.masked} of them only what masks leave was looked at." if found.masked else ""
     return f"{text}; points fit to {found.error:.2f} px.{masks} They are kept in {found.model}."
@@ -72,18 +74,18 @@ def _search_in_terminal(error: NoCamerasError) -> None:
 
 
 class _Line:
-    """The bar, and a line whenever a stage is over; where there is no bar, one every few seconds too."""
+    """Shows a bar, and prints a line whenever a stage is over; without a terminal, one every few seconds too."""
 
     PLAIN_SECONDS = 5.0
 
     def __init__(self, console: Terminal, bar: Progress, task: TaskID) -> None:
         self._console, self._bar, self._task = console, bar, task
         self._newest = SearchProgress()
-        self._over = 0  # stages that a line has told of
+        self._over = 0  # stages that a line has been printed for
         self._last_plain = time.monotonic()
 
     def show(self, reached: Sequence[SearchProgress]) -> None:
-        """Takes how far each stage has come, the last of which is not over."""
+        """Shows the progress of each stage; the last one is not over."""
         *over, progress = reached
         for stage in over[self._over :]:
             self._say(stage, ".")

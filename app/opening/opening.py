@@ -1,7 +1,7 @@
-"""Opening a path in the window: a run's folder to go on (`run/folder.py`), and of a bare folder of photographs the
-search for its cameras, beside pictures and training.
+"""Opens a path in the window: the folder of a run to continue it, a bare folder of photographs to find its cameras.
 
-The engine asks `CameraHunt` from its own thread, many times a second. The search is `assets/sfm/search.py`.
+The engine asks `CameraHunt` from its own thread, many times a second. `run/resume.py` reads a run's folder,
+`assets/sfm/search.py` searches.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from splatscope.app.opening.find_cameras import found_sentence, uses_of_masks
 from splatscope.app.opening.scene import Scene, open_scene
-from splatscope.app.run.folder import plan_from, run_at
+from splatscope.app.run.from_options import plan_from
 from splatscope.app.run.plan import RunPlan
+from splatscope.app.run.resume import run_at
 from splatscope.assets.sfm.search import NoCamerasError
 from splatscope.assets.splats.activated import Activated
 from splatscope.assets.trained.model_folder import iterations
@@ -24,15 +25,17 @@ from splatscope.viewer.messages.view import SearchStatus
 
 Maker = TypeVar("Maker")
 
-NEWS_SECONDS = 0.2  # between two looks at how far it is
+NEWS_SECONDS = 0.2  # between two looks at the progress of a search
 
 
 def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto") -> tuple[Scene, Maker | RunPlan]:
-    """What lies at `path`, and what makes the run on it: `maker`, unless that has no run of its own to make and the
-    path is the folder of one, which is opened as its capture, to go on; or as splats, if it cannot.
-    `activated` says how the values of a splat file are read.
+    """Opens `path`; returns the scene, and what makes a run on it.
 
-    Raises InputError, and where a search would help NoCamerasError.
+    That is `maker`, except for the folder of a run while `maker` is a plan without an output folder and without a run
+    to continue. Such a folder is opened as the run's capture, with a plan that continues the run, or as splats if the
+    run cannot continue. `activated` says how the values of a splat file are read.
+
+    Raises InputError, and NoCamerasError if a search for cameras would help.
     """
     if not isinstance(maker, RunPlan):
         return open_scene(path, images, activated=activated), maker
@@ -41,15 +44,15 @@ def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto
     if folder is None:
         return _open_with(maker, path, images, activated), maker
     try:
-        plan = plan_from(folder)
-        run = RunPlan(plan.config, plan.out, plan.begin)
-        scene = _open_with(run, plan.capture, plan.config.data.images)
+        run = plan_from(folder)
+        assert run.capture is not None, "a run's settings name its capture"
+        scene = _open_with(run, run.capture, run.config.data.images)
     except InputError as error:
         if not iterations(folder):
             raise
         return replace(open_scene(folder, activated=activated), remark=f"Nothing can be trained here: {error}"), maker
-    info, done = replace(scene.info, path=folder), plan.begin.iteration if plan.begin else 0
-    return replace(scene, info=info, remark=f"It is iteration {done:,} of a run on {plan.capture}."), run
+    info, done = replace(scene.info, path=folder), run.begin.iteration if run.begin else 0
+    return replace(scene, info=info, remark=f"It is iteration {done:,} of a run on {run.capture}."), run
 
 
 def _open_with(plan: RunPlan, path: Path, images: str, activated: Activated = "auto") -> Scene:
@@ -63,7 +66,7 @@ def _open_with(plan: RunPlan, path: Path, images: str, activated: Activated = "a
 
 
 class CameraHunt:
-    """One search, and what to open once it is over."""
+    """Holds a search for cameras, and the command to carry out once it is over."""
 
     def __init__(self, command: OpenScene, error: NoCamerasError) -> None:
         """Raises InputError if there is too little to begin with."""
@@ -74,7 +77,7 @@ class CameraHunt:
 
     @property
     def status(self) -> SearchStatus:
-        """How far it is."""
+        """The progress of the search."""
         progress = self._search.poll()
         share = progress.done / progress.total if progress.total else 0.0
         return SearchStatus(self._folder, progress.sentence(), share)
@@ -85,13 +88,13 @@ class CameraHunt:
         return self._search.over
 
     def finish(self) -> str:
-        """What was found, in a sentence. Raises InputError if that is nothing."""
+        """Returns the result as a sentence. Raises InputError if no cameras were found."""
         try:
             return found_sentence(self._search.result(), time.perf_counter() - self._start)
         finally:
             self._search.close()
 
     def stop(self) -> str:
-        """Ends it; what is said of that."""
+        """Ends the search and returns a sentence about it."""
         self._search.close()
         return f"Stopped looking for cameras. What was done is kept: opening {self.command.path} again goes on there."

@@ -1,6 +1,6 @@
-"""Opening a path for a person: what it is, where to look at it from, what was odd.
+"""Opens a path for the window and for `render`: what it is, where to look at it from, what was odd.
 
-Reading is done in `assets`; this adds what the window and the `render` command need beside the splats.
+`assets` reads the files; this adds cameras, framing and warnings.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from splatscope.app.run.folder import held_out
-from splatscope.assets.capture import NO_OFFSET, AxesChoice, Capture, Offset, View
+from splatscope.app.run.resume import held_out
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset, View
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.geometry.recentre import FARTHEST, camera_less
 from splatscope.assets.geometry.upright import guess_up, guess_up_of_splats
@@ -33,7 +34,7 @@ Vector = tuple[float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """An opened path. A capture has no splats until a trainer makes the first ones."""
+    """Holds an opened path. A capture has no splats until a trainer makes the first ones."""
 
     info: SceneInfo
     gaussians: Gaussians | None
@@ -60,13 +61,13 @@ def open_scene(
 
 
 def listed_views(capture: Capture) -> tuple[View, ...]:
-    """The photographs as the window lists them: 2.jpg before 10.jpg, a test split of the set's own last."""
+    """Returns the photographs as the window lists them: 2.jpg before 10.jpg, the capture's own test split last."""
     halves = (sorted(views, key=lambda view: _natural(view.name)) for views in (capture.views, capture.test_views))
     return tuple(view for half in halves for view in half)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Numbers within the name by their value."""
+    """Returns a sorting key by which numbers within a name count by their value."""
     parts = re.split(r"(\d+)", name.casefold())
     return [(int(part), "") if k % 2 else (0, part) for k, part in enumerate(parts)]
 
@@ -87,7 +88,7 @@ def middle_box(positions: Float32) -> tuple[Vector, Vector]:
 
 
 def home_camera(info: SceneInfo, size: tuple[int, int] | None) -> Camera:
-    """Where the window starts: the first known camera, else a view framed on the middle of the scene.
+    """Returns the camera that the window starts with: the first known one, else one framed on the middle of the scene.
 
     `size` is (width, height); None keeps a known camera's own size, or 1280x720.
     """
@@ -99,7 +100,7 @@ def home_camera(info: SceneInfo, size: tuple[int, int] | None) -> Camera:
 
 
 def fit_camera(camera: Camera, width: int, height: int) -> Camera:
-    """The same pose and pixel aspect on another canvas: everything `camera` sees stays in the picture."""
+    """Returns the camera for another canvas with the same pose and pixel aspect; all that it sees stays in view."""
     scale = min(width / camera.width, height / camera.height)
     return Camera(
         width,
@@ -114,7 +115,7 @@ def fit_camera(camera: Camera, width: int, height: int) -> Camera:
 
 
 def camera_of_view(path: Path, name: str, offset: Offset = NO_OFFSET) -> Camera:
-    """The camera of one photograph of a capture, for splats that `offset` was taken off.
+    """Returns the camera of one photograph of a capture, for splats that `offset` was taken off.
 
     Raises InputError listing near names if there is none.
     """

@@ -6,26 +6,30 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import UseAppendAction, arg
 
+from splatscope.kernels.errors import InputError
+
 BackendChoice = Literal["auto", "cpu", "cuda", "reference"]
 
 
-def optional(metavar: str, *aliases: str) -> object:
-    """An option that may be left out; its help says what holds then, so "None" need not."""
-    return arg(metavar=metavar, aliases=aliases or None, help_behavior_hint="")
+def optional(metavar: str, *aliases: str, text: str | None = None) -> object:
+    """Declares an option that may be left out. Its help says what holds then, so tyro need not add "None"."""
+    return arg(metavar=metavar, aliases=aliases or None, help=text, help_behavior_hint="")
 
 
 def repeated(kind: Any, metavar: str, text: str | None = None) -> object:
-    """What stands beside UseAppendAction where an option takes values of a kind: it may also be given again, which adds
-    to them. tyro makes a sequence of each time; `parse` joins them to the tuple that the field says."""
+    """Declares, next to UseAppendAction, an option with several values that may be given again, which adds to them.
+
+    tyro makes a sequence each time; `parse` joins the sequences into the field's tuple.
+    """
     sequences: Any = tuple[tuple[kind, ...], ...]
     several = f"{metavar} [{'...' if len(metavar) > 8 else f'{metavar} ...'}]"
     return arg(constructor=sequences, metavar=several, help=text, help_behavior_hint="(may be repeated)")
 
 
-# What they become: `policy.py`, which also checks them.
+# `policy.py` checks step and toggles and makes a policy of them.
 StepChoice = Annotated[
     str,
-    arg(metavar="NAME", help="A preset of all toggles: a step of the ladder, s00 to s06 and s06_bf16, or best."),
+    arg(metavar="NAME", help="Preset of all toggles: s00 to s06 or s06_bf16 of the ladder, or best."),
 ]
 ToggleChoice = Annotated[
     tuple[str, ...],
@@ -33,22 +37,23 @@ ToggleChoice = Annotated[
     repeated(
         str,
         "STAGE.FIELD=VALUE",
-        "Set single toggles on top of the preset, for example blend.map=columns_8x8; the toggles panel lists them, and "
-        "a wrong one is answered with those there are.",
+        "Set single toggles on top of the preset, for example blend.map=columns_8x8. The toggles panel lists them, and "
+        "an unknown name lists the valid ones.",
     ),
 ]
 ActivatedChoice = Annotated[
     Literal["auto", "none", "both", "scales", "opacities"],
     arg(
-        help="Values that a splat file holds as they are, where others have logarithms of scales and logits of "
-        "opacities; auto reads both so if all scales are positive and all opacities lie between 0 and 1, and says so."
+        help="Values that a splat file holds activated: scales, not their logarithms, and opacities, not their logits. "
+        "auto takes both as activated if all scales are positive and all opacities lie between 0 and 1, and prints a "
+        "note."
     ),
 ]
 Axes = Annotated[
     Literal["auto", "opencv", "opengl"],
     arg(
-        help="Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind). auto: as the "
-        "format has them, unless the points leave no doubt that they are the other ones."
+        help="Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind). auto: those of "
+        "the format, unless the points leave no doubt that they are the other ones."
     ),
 ]
 WindowSize = Annotated[str, arg(metavar="WxH", help="Size of the window in pixels.")]
@@ -56,9 +61,7 @@ UiScale = Annotated[float, arg(help="Scale of text and controls in the window; 0
 
 
 def parse_size(text: str, option: str) -> tuple[int, int]:
-    """(width, height) of a WxH option. Raises InputError naming the option."""
-    from splatscope.kernels.errors import InputError
-
+    """Returns (width, height) of a WxH option. Raises InputError naming the option."""
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(p.isdecimal() and 1 <= int(p) <= 16384 for p in parts):
         raise InputError(
@@ -68,9 +71,7 @@ def parse_size(text: str, option: str) -> tuple[int, int]:
 
 
 def parse_color(text: str, option: str) -> tuple[float, float, float]:
-    """(r, g, b) of an R,G,B option. Raises InputError naming the option."""
-    from splatscope.kernels.errors import InputError
-
+    """Returns (r, g, b) of an R,G,B option. Raises InputError naming the option."""
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:

@@ -1,8 +1,8 @@
-"""From --step and --toggle to a policy: one way for every subcommand that draws, trains or measures.
+"""Makes a policy of --step and --toggle, for every subcommand that draws, trains or measures.
 
-A command line means the same on every machine: what goes together is checked against all toggles, whichever backend
-then honours how many of them. What a value takes away from others follows as after a click (`viewer/state/presets.py`).
-Nothing here loads torch, a GUI or a backend.
+A command line means the same on every machine: values are checked against all toggles, whichever of them the backend
+honours. Toggles that a value rules out are switched off, as after a click (`viewer/state/presets.py`). Nothing here
+loads torch, a GUI or a backend.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ OPTION = "--toggle"
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """What was asked for, and the policy that comes of it."""
+    """Holds what the command line asks for, and the policy that follows from it."""
 
     step: str = DEFAULT
     given: tuple[tuple[str, str], ...] = ()  # (stage.field, value) of each --toggle
-    followed: tuple[str, ...] = ()  # what had to be set with them, as "cmask = off"
+    followed: tuple[str, ...] = ()  # toggles that had to be set with them, as "cmask = off"
     policy: Policy = Policy()
 
     @property
@@ -35,28 +35,27 @@ class PolicyChoice:
 
     @property
     def keeps_filter(self) -> bool:
-        """True if the filter was asked for, so that it is not a scene's own that counts."""
+        """True if the filter was asked for, so that it replaces the scene's own."""
         return any(key == "project.filter" for key, _ in self.given)
 
     @property
     def options(self) -> list[str]:
-        """The words of the command line that say the same."""
+        """The options of a command line that ask for the same."""
         words = ["--step", self.step] if self.step != DEFAULT else []
         return [*words, OPTION, *(f"{key}={value}" for key, value in self.given)] if self.given else words
 
     @property
     def row(self) -> str:
-        """A benchmark's name for it: "best, blend.compaction = off (also cmask = off)"."""
+        """The name in benchmark tables: "best, blend.compaction = off (also cmask = off)"."""
         also = f" (also {', '.join(self.followed)})" if self.followed else ""
         return ", ".join([self.step, *(f"{key} = {value}" for key, value in self.given)]) + also
 
     def for_scene(self, own_filter: Filter) -> Policy:
-        """The policy for splats that were trained with this filter, which holds unless another one was asked for."""
+        """Returns the policy for splats trained with `own_filter`, with that filter unless another was asked for."""
         return self.policy if self.keeps_filter else self.policy.with_value("project", "filter", own_filter)
 
     def for_training(self, antialiasing: Filter = "plain") -> Policy:
-        """What of the policy a run with this filter takes: all that leaves its outcome alone, and how harmonics are
-        kept."""
+        """Returns the policy for a run with this filter: the toggles that leave its outcome alone, and sh_dtype."""
         policy = self.policy
         for row in toggle_table("cuda"):
             if row.identity == "Q" and row.key != "project.sh_dtype":
@@ -64,7 +63,7 @@ class PolicyChoice:
         return policy.with_value("project", "filter", antialiasing)
 
     def remarks(self, backend: str) -> list[str]:
-        """A sentence for each thing that comes otherwise than the command line has it, on this backend."""
+        """Returns a sentence for each difference between the command line and what this backend does."""
         listed = _listed_as(backend)
         names = {row.name.replace("_", " ") for row in toggle_table(listed)}
         followed = [words for words in self.followed if words.partition(" = ")[0] in names]
@@ -81,7 +80,7 @@ class PolicyChoice:
         return said
 
     def training_remarks(self, backend: str, antialiasing: Filter = "plain") -> list[str]:
-        """The same for a training run with this filter."""
+        """Returns the remarks for a training run with this filter."""
         taken, asked = self.for_training(antialiasing), self.for_scene(antialiasing)
         left = [
             f"{row.key} = {value}"
@@ -103,8 +102,10 @@ NO_CHOICE = PolicyChoice()
 
 
 def choose_policy(step: str = DEFAULT, toggles: Sequence[str] = ()) -> PolicyChoice:
-    """The policy of a step with toggles on top, each as STAGE.FIELD=VALUE. Raises InputError for what there is not, and
-    for a value that needs another toggle set first."""
+    """Returns the policy of a preset with toggles on top, each as STAGE.FIELD=VALUE.
+
+    Raises InputError for an unknown name or value, and for a value that needs another toggle set first.
+    """
     policy = policy_of_step(step)
     given: dict[str, str] = {}
     rows: list[tuple[Toggle, str]] = []
@@ -115,12 +116,12 @@ def choose_policy(step: str = DEFAULT, toggles: Sequence[str] = ()) -> PolicyCho
         rows.append((row, value))
     _check_needs(policy, rows)
     policy, followed = settle(policy, "cuda", keep="")
-    _check_needs(policy, rows)  # again: one of them may need what another one has just taken away
+    _check_needs(policy, rows)  # again: one toggle may need another that has just been switched off
     return PolicyChoice(step, tuple(given.items()), followed, policy)
 
 
 def in_words(policy: Policy, backend: str) -> str:
-    """A policy as a backend tells it apart: "s06, sh dtype = split"."""
+    """Returns a policy in words, as far as a backend tells it apart: "s06, sh dtype = split"."""
     return describe(policy, _listed_as(backend))
 
 
@@ -151,7 +152,7 @@ def _parsed(text: str) -> tuple[Toggle, str]:
 
 
 def _listed_as(backend: str) -> str:
-    """The definition goes by the toggles that the CPU has."""
+    """Returns the backend whose toggles count: the definition has those of the CPU."""
     return "cpu" if backend == "reference" else backend
 
 

@@ -1,6 +1,6 @@
-"""Training without a window: one progress line, a line for each measurement and file, Ctrl-C saves.
+"""Trains without a window: prints a progress line and a line for each measurement and file; Ctrl-C saves.
 
-Where the output is no terminal, a line every ten seconds stands for the progress line, whatever the run is at.
+If the output is not a terminal, it prints a line every ten seconds instead of the progress line.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 
 def train_in_terminal(trainer: Trainer, toggles: PolicyChoice = NO_CHOICE) -> None:
-    """Runs the trainer to its end or to Ctrl-C, from the first step with these toggles; either way the last state is on
-    disk and named. Ctrl-C once more ends it without, and names what there is."""
+    """Runs the trainer with these toggles to its end or to Ctrl-C, then saves the last state and prints its path.
+
+    A second Ctrl-C ends the run without saving, and prints what is on disk.
+    """
     try:
         _train(trainer, toggles)
     except KeyboardInterrupt:
@@ -49,7 +51,7 @@ def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
         console.print(f"Toggles: {in_words(policy, trainer.backend.name)}")
         try:
             trainer.use(policy)
-        except InputError as error:  # for want of memory; it goes on with what it says
+        except InputError as error:  # no memory for these toggles; the run keeps those that the message names
             console.print(f"warning: {error}")
     odd = [f"{finding.text} {finding.advice}".rstrip() for finding in check_up(trainer.capture).oddities]
     for warning in odd:
@@ -90,7 +92,7 @@ def _train(trainer: Trainer, toggles: PolicyChoice) -> None:
 
 
 def _save_at_standstill(trainer: Trainer, problem: StandstillError, console: Terminal) -> None:
-    """Says why the run cannot go on, before anything else can go wrong, and what there is to go on from."""
+    """Prints why the run cannot continue, before anything else can go wrong, then saves and prints how to resume."""
     print(f"splatscope: {problem}", file=sys.stderr)
     back = way_back(trainer)
     path = trainer.save()
@@ -102,7 +104,7 @@ def _save_at_standstill(trainer: Trainer, problem: StandstillError, console: Ter
 
 
 def _pull_events(trainer: Trainer, line: _Line, stop: StopRequest) -> StandstillError | None:
-    """Runs until the end or a request to stop; returns what kept the run from going on."""
+    """Runs until the end or a request to stop; returns the error that kept the run from continuing."""
     try:
         for event in trainer.run():
             line.show(event)
@@ -114,7 +116,7 @@ def _pull_events(trainer: Trainer, line: _Line, stop: StopRequest) -> Standstill
 
 
 class _Line:
-    """What the terminal says of each event. Without a terminal, a line every so often instead of a bar."""
+    """Shows each event in the terminal, or prints a line every `PLAIN_SECONDS` if there is no terminal."""
 
     PLAIN_SECONDS = 10.0
 
@@ -127,17 +129,17 @@ class _Line:
         trained: Callable[[], float],
         told: Sequence[str],
     ) -> None:
-        """`first`: the iteration the run begins or goes on from; `trained`: seconds of training so far; `told`:
-        warnings that were printed already."""
+        """Begins at iteration `first`. `trained` returns the seconds of training so far; `told` are warnings that were
+        printed already."""
         self._told = told
         self._console, self._progress, self._task = console, progress, task
         self._trained = trained
-        self.unsaved: events.SaveFailed | None = None  # the newest
+        self.unsaved: events.SaveFailed | None = None  # the newest failure
         self._rate_start = (trained(), first)  # seconds of training and iteration since which the rate is measured
         self._rate = 0.0
         self._loss = 0.0
         self._psnr = ""
-        self._last_plain = time.perf_counter()  # of those every ten seconds
+        self._last_plain = time.perf_counter()  # when the newest plain line was printed
 
     def show(self, event: events.Event) -> None:
         match event:
@@ -174,7 +176,7 @@ class _Line:
             self._plain(f"Iteration {event.iteration:,}: {figures.strip()}")
 
     def _plain(self, text: str) -> None:
-        """Where there is no bar, and the last such line is old."""
+        """Prints a line if there is no bar and the last plain line is old."""
         now = time.perf_counter()
         if not self._console.is_terminal and now - self._last_plain > self.PLAIN_SECONDS:
             self._last_plain = now

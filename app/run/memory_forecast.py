@@ -1,8 +1,8 @@
-"""How much memory a run takes and will take: foreseen from its splats, its photographs and the heaviest view so far.
+"""Forecasts the memory of a run from its splats, its photographs and the heaviest view so far.
 
-An estimate from the sizes of the arrays, not a measurement; what is in use is measured. On a GPU it is the GPU's
-memory, and the trainer stops growth by itself where there is no room (`events.GrowthStopped`); else it is the
-machine's, of which a system promises more than there is.
+The forecast is an estimate from the sizes of the arrays; the memory in use is measured. On a GPU both are the GPU's
+memory, and the trainer stops growth by itself where there is no room (`events.GrowthStopped`). Otherwise they are the
+machine's memory, of which a system promises more than there is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.cuda.step.photographs import PHOTOGRAPH_SHARE
@@ -25,31 +25,33 @@ if TYPE_CHECKING:  # torch loads with the trainer
 
 _FLOAT = 4
 _ROWS = {degree: rows for rows, degree in SH_COEFFICIENTS.items()}
-_GEOMETRY = 3 + 3 + 4 + 1  # floats of a splat beside its harmonics
-_KINDS = 3  # parameters and both moments
+_GEOMETRY = 3 + 3 + 4 + 1  # floats of a splat without its harmonics
+_KINDS = 3  # copies of each number: the parameter and both moments
 _HARMONICS = 3 * 16  # numbers of a splat on a GPU
-_HARMONIC_BYTES = {"f32": 4, "bf16": 2, "split": 4}  # of one, by sh_dtype (kernels/cuda/step/harmonics.py)
+_HARMONIC_BYTES = {"f32": 4, "bf16": 2, "split": 4}  # bytes of one number, by sh_dtype (kernels/cuda/step/harmonics.py)
 _BESIDE = 256 + 12  # bytes a splat of a step's own buffers, and its statistics
 _GROWTH = 1 + ROW_GROWTH  # rows on a GPU: the old ones stay until they are copied (kernels/cuda/step/splats.py)
 _PAIR = 24  # bytes of a (splat, tile) pair, sorted twice over
 _PIXEL = 96  # bytes of a training step's images and of the viewport's
-_PAIRS = 3.0  # a splat, until views have told
+_PAIRS = 3.0  # pairs of a splat, until views have been drawn
 _CONTEXT = 600 << 20  # bytes that CUDA, its kernels and the libraries take
-LOOK_SECONDS = 1.0  # between two looks
-PEAK_SECONDS = 20.0  # over which the most that was in use is told
+LOOK_SECONDS = 1.0  # between two measurements
+PEAK_SECONDS = 20.0  # over which the peak of the memory in use is taken
 
 
 class MemoryWatch:
-    """The memory of one run, looked at now and then. In use is the most of the last seconds: what photographs, pictures
-    and other programs take comes and goes, and what matters is whether the highest of it fits."""
+    """Measures the memory of one run now and then; the memory in use is the peak of the last seconds.
+
+    Photographs, pictures and other programs take memory and free it again, and what matters is that the peak fits.
+    """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._seen: deque[tuple[float, int]] = deque()  # when, and bytes in use
+        self._seen: deque[tuple[float, int]] = deque()  # (time, bytes in use) of each measurement
         self._use: MemoryUse | None = None
 
     def now(self) -> MemoryUse:
-        """Looks if the last look is old."""
+        """Returns the memory use, measured at most once a second."""
         now = time.perf_counter()
         if self._use is not None and now - self._seen[-1][0] < LOOK_SECONDS:
             return self._use
@@ -62,7 +64,7 @@ class MemoryWatch:
 
 
 def memory_use(trainer: Trainer) -> MemoryUse:
-    """Of a run, begun or not."""
+    """Returns the memory use of a run, begun or not."""
     on_gpu = trainer.backend.name == "cuda"
     used, total = _of_gpu() if on_gpu else _of_machine()
     count, pixels = trainer.gaussians.count, _pixels(trainer)
@@ -73,7 +75,7 @@ def memory_use(trainer: Trainer) -> MemoryUse:
     splat = _FLOAT * (_KINDS + (not on_gpu)) * (_GEOMETRY + 3 * _ROWS[3 if on_gpu else trainer.config.sh_degree])
     splat -= (_FLOAT - _HARMONIC_BYTES[trainer.sh_dtype]) * _HARMONICS
     each = splat + _BESIDE + _PAIR * max(_PAIRS, trainer.pairs / max(count, 1))
-    # In words they are copied as float32 for scores, files and density control.
+    # Harmonics kept as 16-bit words are copied as float32 for scores, files and density control.
     each += _FLOAT * _HARMONICS if trainer.sh_dtype != "f32" else 0
     each += (_GROWTH - 1) * splat if on_gpu else 0
     least, splats = most_splats(trainer, sum(pixels) / max(len(pixels), 1))
@@ -88,25 +90,23 @@ def memory_use(trainer: Trainer) -> MemoryUse:
 
 
 def most_splats(trainer: Trainer, pixels: float) -> tuple[int, int]:
-    """Where growth ends, twice; without a number that ends it, the least and the most it is likely to reach with
-    photographs of so many pixels. A run keeps the splats that it begins with."""
+    """Returns the least and the most splats that a run will have, with photographs of `pixels` pixels on average.
+
+    They are equal if a number ends growth. A run keeps the splats that it begins with.
+    """
     from splatscope.training.forecast import expected_splats
-    from splatscope.training.strategies.budget import MOST
 
     config, count = trainer.config, trainer.gaussians.count
     if not config.densify.enabled:
         return count, count
-    limits: dict[str, Any] = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}
-    most = limits[config.strategy].max_splats
-    if most is None and config.strategy != "adaptive":  # at most: what photographs do not show asks for none
-        most = min(round(limits[config.strategy].splats_per_pixel * pixels), MOST)
+    most = config.strategy_settings.most_splats(pixels)  # at most: pixels of the background ask for none
     if most is None:
         return expected_splats(config, pixels, count, trainer.iteration)
     return max(most, count), max(most, count)
 
 
 def _foreseen(use: MemoryUse, stops: bool) -> str:
-    """In a sentence, where the end is known; `stops`: growth does so by itself where there is no room."""
+    """Returns the forecast as a sentence if a number ends growth; `stops`: growth stops by itself without room."""
     text = f"{byte_size(use.needed)} foreseen for {counted(use.splats, 'splat')}, there are {byte_size(use.total)}"
     if use.needed <= use.total:
         return f"{text}."
@@ -116,7 +116,7 @@ def _foreseen(use: MemoryUse, stops: bool) -> str:
 
 
 def _expected(use: MemoryUse, least: int, size: float, stops: bool) -> str:
-    """In a sentence, where no number ends growth; `size` is of the least splats, in bytes."""
+    """Returns the forecast as a sentence if no number ends growth; `size` is that of the `least` splats, in bytes."""
     text = (
         f"{_roughly(least)} to {_roughly(use.splats)} splats are likely without max_splats, by the photographs' size, "
         f"and take {' to '.join(dict.fromkeys((byte_size(size), byte_size(use.needed))))} of {byte_size(use.total)}; "
@@ -129,13 +129,13 @@ def _expected(use: MemoryUse, least: int, size: float, stops: bool) -> str:
 
 
 def _roughly(count: int) -> str:
-    """Two figures of it: 260,000."""
+    """Returns the count rounded to two figures: 260,000."""
     unit = 10 ** max(len(str(count)) - 2, 0)
     return f"{round(count / unit) * unit:,}"
 
 
 def _pixels(trainer: Trainer) -> list[int]:
-    """Of each photograph, as trained or scored."""
+    """Returns the pixels of each photograph at the size it is trained or scored at."""
     from splatscope.training.data.dataset import training_size
 
     views = (*trainer.dataset.training_views, *trainer.dataset.held_out_views)
@@ -145,7 +145,7 @@ def _pixels(trainer: Trainer) -> list[int]:
 
 
 def _of_gpu() -> tuple[int, int]:
-    """Bytes in use, by whomever, and bytes there are."""
+    """Returns the bytes of GPU memory in use by all programs, and all its bytes."""
     import torch
 
     free, total = torch.cuda.mem_get_info()
@@ -153,7 +153,7 @@ def _of_gpu() -> tuple[int, int]:
 
 
 def _of_machine() -> tuple[int, int]:
-    """The same of the machine, (0, 0) where it does not say."""
+    """Returns the bytes of the machine's memory in use, and all its bytes; (0, 0) if the system does not say."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         total = page * os.sysconf("SC_PHYS_PAGES")

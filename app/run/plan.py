@@ -1,7 +1,7 @@
-"""The run that Start would begin: its settings, where it writes, what it goes on from; and the form that shows them.
+"""Plans a run that has not begun: its settings, its folder, its capture, and what it begins with.
 
-A `RunPlan` is a value: a change makes a new one, so that a change that cannot be used leaves the old one as it was.
-The window knows no setting by name: it draws whatever `recipe` lists (`settings.py`).
+A `RunPlan` is a value: a change makes a new one, so that a refused change leaves the old one as it was.
+`from_options.py` makes one from a command line, `recipe_form.py` shows one as a form.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from splatscope.app.run.settings import form_of, nearest_preset
+from splatscope.app.run.recipe_form import form_of, nearest_preset
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig
 from splatscope.training.files.folder import holdings
@@ -30,15 +30,17 @@ _NUMBERED = 1000  # folders tried for a name that is free
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Also what makes trainers: the engine calls it with a capture and a backend."""
+    """Holds all that a run needs to begin; calling it with a capture and a backend makes the trainer."""
 
     config: TrainConfig
     out: Path | None = None  # None: output/<capture>-<date>
-    begin: Beginning | None = None
+    begin: Beginning | None = None  # checkpoint or splats that the run begins with; None: the capture's points
+    capture: Path | None = None  # None: the capture that the window opens
+    remark: str = ""  # a sentence about what the run has to do without
 
     def __call__(self, capture: Capture, backend: Backend) -> Trainer:
-        """A trainer that has read no photograph. Raises InputError if its folder holds a model already."""
-        from splatscope.training.trainer import Trainer
+        """Returns a trainer that has read no photograph. Raises InputError if its folder holds a model already."""
+        from splatscope.training.trainer import Trainer  # loads torch
 
         out = self.out or default_out(capture.path.resolve().name)
         self.check_folder(out)
@@ -55,7 +57,7 @@ class RunPlan:
             )
 
     def changed(self, wish: SetRecipe) -> RunPlan:
-        """The plan with what was wished for. Raises InputError for a value no run can use."""
+        """Returns the plan with the wanted changes. Raises InputError for a value no run can use."""
         config, changes = self.config, dict(wish.changes)
         name = wish.preset or (preset_of(config) if "iterations" in changes else "")
         if name:  # some recipes derive other values from the length of the run
@@ -71,31 +73,31 @@ class RunPlan:
         return replace(self, config=config, out=out)
 
     def again(self) -> RunPlan:
-        """The same once more, into a folder of its own if this one has been written to."""
+        """Returns the same run once more, with another folder if this one has been written to."""
         if self.out is None or self.begin is not None or not holdings(self.out):
             return self
         names = (self.out.with_name(f"{self.out.name}-{number}") for number in range(2, _NUMBERED))
         return replace(self, out=next((path for path in names if not holdings(path)), None))
 
     def for_another(self) -> RunPlan:
-        """For a capture that is opened later: the same settings, nothing to go on from, a folder of its own."""
-        return replace(self, out=None, begin=None)
+        """Returns a plan for a capture that is opened later: only the settings stay."""
+        return replace(self, out=None, begin=None, capture=None, remark="")
 
     def recipe(self) -> Recipe:
-        """The form."""
+        """Returns the form that the window draws."""
         base, is_it = nearest_preset(self.config)
         out = "" if self.out is None else str(self.out)
         return Recipe(base if is_it else "", tuple(PRESETS), form_of(self.config, base), out, base)
 
 
 def preset_of(config: TrainConfig) -> str:
-    """The recipe that a configuration follows, whatever it says of the photographs; "" for one of its own."""
+    """Returns the recipe that a configuration follows, settings of photographs aside; "" if it follows none."""
     name, is_it = nearest_preset(config)
     return name if is_it else ""
 
 
 def default_out(name: str) -> Path:
-    """output/<name>-<date> below the current folder; never the same twice."""
+    """Returns output/<name>-<date> in the current folder, numbered if that exists."""
     folder = Path("output") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in range(2, _NUMBERED))
     return folder if not folder.exists() else next((path for path in numbered if not path.exists()), folder)

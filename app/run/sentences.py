@@ -1,4 +1,4 @@
-"""Training events as sentences: the terminal and the window's log say the same thing."""
+"""Turns training events into sentences, the same ones for the terminal and for the window's log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splatscope.training import events
 
 
 def sentence(event: events.Event) -> str | None:
-    """One line for people, or None for events that only move a progress bar."""
+    """Returns one line for people, or None for events that only move a progress bar."""
     match event:
         case events.Loading() if event.done == event.total:
             return (
@@ -58,10 +58,10 @@ def sentence(event: events.Event) -> str | None:
 
 
 def is_drastic(event: events.Event) -> bool:
-    """True of a refine that left less than a quarter of the splats."""
+    """True for a refine that left less than a quarter of the splats."""
     return isinstance(event, events.Densified) and event.pruned > 3 * event.count
 
 
 def back_label(iteration: int) -> str:
-    """What going back to a checkpoint is called, in the window and in the terminal; 0 is the run's beginning."""
+    """Returns the label for going back to a checkpoint, in window and terminal; 0 is the run's beginning."""
     return f"Go back to iteration {iteration:,}" if iteration else "Go back to the beginning"

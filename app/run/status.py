@@ -1,4 +1,4 @@
-"""Which part of its schedules a run is in, from its settings and what it has told: nothing is measured."""
+"""Tells which phase of its settings a run is in: degree, picture size, refines. Nothing is measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from splatscope.training import events
-from splatscope.training.config import BudgetConfig, DensifyConfig, McmcConfig, StrategyName, TrainConfig
 from splatscope.viewer.messages.run import Phase, Refined
 
 if TYPE_CHECKING:  # torch loads with the trainer
@@ -17,7 +16,7 @@ def phase_of(trainer: Trainer, prepared: events.Prepared | None, refined: Refine
     """Returns the phase of a run, begun or not."""
     config, divisor = trainer.config, trainer.divisor
     width, height = (prepared.width, prepared.height) if prepared else (0, 0)
-    due = refines(config)
+    due = config.refines()
     at = trainer.iteration + (refined is not None and refined.iteration == trainer.iteration)
     return Phase(
         sh_degree=trainer.sh_degree,
@@ -32,19 +31,6 @@ def phase_of(trainer: Trainer, prepared: events.Prepared | None, refined: Refine
     )
 
 
-def refines(config: TrainConfig) -> range:
-    """The iterations after which density control adds, moves and removes splats: those of its strategy, as far as a
-    step follows."""
-    groups: dict[StrategyName, DensifyConfig | McmcConfig | BudgetConfig]
-    groups = {"adaptive": config.densify, "mcmc": config.mcmc, "budget": config.budget}
-    c = groups[config.strategy]
-    if not config.densify.enabled:
-        return range(0)
-    first = (c.start // c.interval + 1) * c.interval
-    end = c.stop + 1 if config.strategy == "budget" else c.stop
-    return range(first, min(end, config.iterations), c.interval)
-
-
 def refined(event: events.Densified) -> Refined:
-    """What the window shows of it."""
+    """Returns what the window shows of a refine."""
     return Refined(event.iteration, event.cloned, event.split, event.pruned, event.moved)

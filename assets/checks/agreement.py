@@ -14,8 +14,9 @@ from itertools import permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import Axes, AxesChoice, Capture, PointCloud, View
+from splatscope.assets.capture import Axes, Capture, PointCloud, View
 from splatscope.assets.checks.witnesses import Colors, Guess, Matrix, ScaledTracks, Tracks, Witness, seen_in
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.geometry.upright import guess_up
 from splatscope.kernels.types import Camera
 from splatscope.kernels.wording import counted

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import IMAGES, AxesChoice, Capture, Census, View
+from splatscope.assets.capture import IMAGES, Capture, Census, View
 from splatscope.assets.checks.agreement import fitted
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.colmap.model import model_suffix, points, read_model, registered_count
 from splatscope.assets.geometry.recentre import recentred
 from splatscope.assets.photographs.find import MASK_FOLDERS, Photographs, Shot, all_have_alpha, match_views, pair_views

@@ -6,22 +6,21 @@ Composites and resizes nothing; `training/data/dataset.py` does. `undistort.py` 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from splatscope.assets.capture import Mask, View
+from splatscope.assets.choices import AlphaUse, MaskUse
 from splatscope.assets.lens import Lens
 from splatscope.assets.photographs.images import read_image
 from splatscope.assets.photographs.masks import kept_by
 from splatscope.assets.photographs.undistort import seen, undistorted
 from splatscope.kernels.errors import InputError
 
-AlphaUse = Literal["background", "mask", "ignore"]
 ALPHA_USES: tuple[str, ...] = get_args(AlphaUse)
-MaskUse = Literal["use", "invert", "ignore"]
 MASK_USES: tuple[MaskUse, ...] = get_args(MaskUse)
 _OPAQUE = 128  # of 255; with alpha as a mask, less opaque pixels are left out
 

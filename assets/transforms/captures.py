@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.assets.capture import IMAGES, AxesChoice, Capture, Census, Kind, PointCloud, View
+from splatscope.assets.capture import IMAGES, Capture, Census, Kind, PointCloud, View
 from splatscope.assets.checks.agreement import fitted
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.colmap.model import model_suffix, points
 from splatscope.assets.files.capture_paths import file_below, lies_outside
 from splatscope.assets.files.json_fields import check_rigid, matrix, read_json, require

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from splatscope.assets.capture import IMAGES, AxesChoice, Capture
+from splatscope.assets.capture import IMAGES, Capture
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.files.lfs import starts
 from splatscope.assets.photographs.find import Photographs
 from splatscope.assets.transforms.captures import SINGLE, TEST, TRAIN, read_frames

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from splatscope.assets.capture import IMAGES, AxesChoice, Capture
+from splatscope.assets.capture import IMAGES, Capture
+from splatscope.assets.choices import AxesChoice
 from splatscope.assets.files.capture_paths import is_file
 from splatscope.assets.files.json_fields import check_rotation, matrix, number, pixels, read_json, require
 from splatscope.assets.files.lfs import starts

@@ -18,7 +18,7 @@ from plyfile import PlyData, PlyElement
 
 from splatscope.app.main import main
 from splatscope.app.options.subcommands import TrainOptions
-from splatscope.app.run.training_setup import plan_training
+from splatscope.app.run.from_options import plan_training
 from splatscope.assets.photographs.images import read_image
 from splatscope.assets.splats.ply import read_ply, write_ply
 from splatscope.kernels.errors import InputError
@@ -259,6 +259,7 @@ def test_a_resumed_run_has_its_own_settings_and_capture_but_for_what_is_given(ru
     plan = plan_training(TrainOptions(resume=run, iterations=90, set=("rates.quats=0.002",)))
     assert plan.begin is not None
     assert plan.begin.checkpoint is not None
+    assert plan.capture is not None
     assert (plan.capture.name, plan.out) == ("small set", run)
     assert (plan.config.iterations, plan.config.initial.random_count) == (90, 200)
     assert plan.config.rates.quats == 0.002

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from splatscope.app.engine.engine import Engine, EngineConfig
-from splatscope.app.run.folder import held_out, listed_held_out
 from splatscope.app.run.plan import RunPlan
-from splatscope.app.run.training_setup import run_settings, settings_in
+from splatscope.app.run.resume import held_out, listed_held_out, run_settings, settings_in
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError

@@ -11,7 +11,7 @@ import pytest
 from splatscope.app.main import main
 from splatscope.app.opening.scene import open_scene
 from splatscope.app.options.subcommands import TrainOptions
-from splatscope.app.run.training_setup import plan_training
+from splatscope.app.run.from_options import plan_training
 from splatscope.assets.formats import read_splat_file
 from splatscope.assets.splats.activated import Activated
 from splatscope.assets.splats.ply import read_ply, write_ply

@@ -12,7 +12,7 @@ import pytest
 from splatscope.app.commands.doctor import run as run_doctor
 from splatscope.app.opening.find_cameras import open_or_find
 from splatscope.app.options.subcommands import DoctorOptions, TrainOptions
-from splatscope.app.run.training_setup import plan_training
+from splatscope.app.run.from_options import plan_training
 from splatscope.assets.capture import Capture, PointCloud
 from splatscope.assets.checks.checkup import check_up
 from splatscope.assets.colmap.captures import read_colmap

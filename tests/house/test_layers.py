@@ -149,7 +149,7 @@ def loaded_modules(code: str) -> set[str]:
     ("code", "absent"),
     [
         (
-            "import splatscope.app.options.subcommands as s; s._subcommands()",
+            "import splatscope.app.options.subcommands",
             {"torch", "numba", "dearpygui", "pycolmap", "scipy"},
         ),
         (

@@ -18,7 +18,7 @@ import torch
 from splatscope.app.main import main
 from splatscope.app.opening.scene import open_scene
 from splatscope.app.options.subcommands import TrainOptions
-from splatscope.app.run.training_setup import plan_training
+from splatscope.app.run.from_options import plan_training
 from splatscope.assets.capture import Capture
 from splatscope.assets.splats.ply import read_filter, read_ply, write_ply
 from splatscope.assets.splats.ply_table import read_comments

@@ -6,10 +6,13 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 
-from splatscope.app.run.settings import settings_of
+from splatscope.app.options.subcommands import parse
+from splatscope.app.options.train import TrainOptions, given_settings
+from splatscope.app.run.recipe_form import settings_of
 from splatscope.assets.capture import Capture
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
@@ -24,7 +27,10 @@ from splatscope.training.config import (
 from splatscope.training.data.dataset import training_size
 from splatscope.training.files.output import cfg_args
 from splatscope.training.recipes import PRESETS, preset, with_settings
+from splatscope.training.setting import setting_table
+from splatscope.training.settings_page import settings_page
 from splatscope.training.steps.exposure import Exposures
+from tests.support.places import ROOT
 
 
 def test_settings_survive_json() -> None:
@@ -131,8 +137,29 @@ def test_every_setting_is_explained_in_a_sentence_of_its_own() -> None:
         assert re.fullmatch(r"[A-Z0-9].{9,}\.", setting.help), setting.name
         words = {word.strip(".,").lower() for word in setting.help.split()}
         assert not words <= {*setting.label.lower().split(), setting.name}, "more than its name"
-    reordering = next(setting for setting in settings if setting.name == "reorder_share")
-    assert reordering.help.startswith("Sorts splats along a Morton curve"), "comments above a field count too"
+
+
+def test_the_page_of_settings_says_what_is_declared() -> None:
+    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    assert page == settings_page(), "write it again: python -m splatscope.training.settings_page > docs/settings.md"
+
+
+def test_every_option_of_a_setting_reaches_it_from_the_command_line() -> None:
+    for row in setting_table(TrainConfig):
+        if (option := row.declared.option) is None:
+            continue
+        choices = get_args(row.kind) if get_origin(row.kind) is Literal else ()
+        value = [] if row.kind is bool else [choices[-1] if choices else "name" if row.kind is str else "3"]
+        for name in (*option.aliases, f"--{option.name}", f"--{option.name.replace('_', '-')}"):
+            options = parse(["train", name, *value])
+            assert isinstance(options, TrainOptions)
+            config = config_from_dict(given_settings(options))
+            assert str(row.value_in(config)) == {bool: "True", tuple: "(3,)"}.get(
+                get_origin(row.kind) or row.kind, "".join(value)
+            )
+    assert given_settings(TrainOptions()) == {}, "an option that is left out sets nothing"
+    halved = given_settings(TrainOptions(num_downscales=2))
+    assert halved == {"resolution": {"num_downscales": 2, "schedule": "halving"}}
 
 
 def test_presets_differ_in_the_opacity_rate() -> None:

@@ -14,7 +14,6 @@ import pytest
 from splatscope.app.run import memory_forecast
 from splatscope.app.run.controller import RunController
 from splatscope.app.run.memory_forecast import MemoryWatch
-from splatscope.app.run.status import refines
 from splatscope.assets.capture import Capture
 from splatscope.kernels.backend import Backend
 from splatscope.training.config import BudgetConfig, ExposureConfig, McmcConfig, PlateauConfig, ResolutionConfig
@@ -186,7 +185,7 @@ def test_refines_are_foretold_for_every_strategy_and_the_newest_is_told(
     budget = replace(SHORT, strategy="budget", budget=BudgetConfig(start=5, stop=30, interval=10, halvings=0))
     small = replace(SHORT, resolution=ResolutionConfig(num_downscales=1, interval=15))
     for number, config in enumerate((SHORT, mcmc, budget, small)):
-        due, foretold = list(refines(config)), {0}
+        due, foretold = list(config.refines()), {0}
         trainer = Trainer(capture, config, backend, tmp_path / str(number))
         told = [event.iteration for event in trainer.run() if isinstance(event, Densified)]
         assert told == due, config.strategy

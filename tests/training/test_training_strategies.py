@@ -7,19 +7,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, getcontext
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 from splatscope.kernels.types import Camera, Gaussians, Gradients
-from splatscope.training.config import BudgetConfig, DataConfig, DensifyConfig, McmcConfig, RateConfig, TrainConfig
+from splatscope.training.config import (
+    BudgetConfig,
+    DataConfig,
+    DensifyConfig,
+    McmcConfig,
+    RateConfig,
+    StrategyName,
+    TrainConfig,
+)
 from splatscope.training.data.dataset import Dataset
+from splatscope.training.setting import setting_table, strategy_groups
 from splatscope.training.splats import rows
 from splatscope.training.strategies.base import Strategy
-from splatscope.training.strategies.budget import BudgetedGrowth, covered_pixels
+from splatscope.training.strategies.budget import BudgetedGrowth
+from splatscope.training.strategies.factory import STRATEGIES as TABLE
 from splatscope.training.strategies.factory import make_strategy
 from splatscope.training.strategies.mcmc import Mcmc
+from splatscope.training.strategies.pixel_budget import covered_pixels
 from tests.support.small_capture import make_capture
 
 CAMERA = Camera.from_matrix(np.eye(4), 200, 100, 100, 100, 100, 50)
@@ -110,6 +122,23 @@ STRATEGIES: dict[str, Callable[[int], Strategy]] = {
         TrainConfig(strategy="budget", budget=BudgetConfig(halving_interval=600, max_splats=900)), n, 1.0, False
     ),
 }
+
+
+def test_every_strategy_has_a_name_a_group_of_settings_and_a_row_in_the_table() -> None:
+    assert set(get_args(StrategyName)) == set(strategy_groups(TrainConfig)) == set(TABLE) == set(STRATEGIES)
+    names = {row.name for row in setting_table(TrainConfig)}
+    for kind in TABLE.values():
+        if rules := kind.removals:
+            assert {rules.smallest_opacity, *rules.fading, *rules.swelling} <= names
+            assert {rules.large_share, rules.large_after} - {""} <= names
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_changes_splats_at_the_iterations_its_settings_say(name: str) -> None:
+    strategy = STRATEGIES[name](10)
+    group = {"adaptive": DensifyConfig(), "mcmc": McmcConfig(), "budget": BudgetConfig()}[name]
+    assert set(group.refines()) <= {iteration for iteration in range(1, 26_000) if strategy.due(iteration)}
+    assert list(group.refines())[-1] == {"adaptive": 14_900, "mcmc": 24_900, "budget": 15_000}[name]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -1,26 +1,47 @@
-"""Adaptive density control (Kerbl, Kopanas et al. 2023, section 5.2): when and which splats change.
+"""Controls density adaptively (Kerbl, Kopanas et al. 2023, section 5.2).
 
-A splat whose projected mean keeps being pulled is cloned if small and split if large; faint and, later,
-over-large ones are pruned; opacities are lowered now and then so that only what is needed recovers.
+- A splat whose projected mean keeps being pulled is cloned if small and split if large.
+- Faint splats are pruned, and, after the first opacity reset, over-large ones too.
+- Opacities are lowered now and then, so that only needed splats recover.
 The row operations are in `splats/rows.py`. Read `trainer.py` next.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from splatscope.training.config import DensifyConfig
+from splatscope.training.config import DensifyConfig, TrainConfig
 from splatscope.training.events import Densified
 from splatscope.training.splats import rows
 from splatscope.training.splats.rows import SplatState, SplatTensors
-from splatscope.training.strategies.base import PullStatistics
+from splatscope.training.strategies.base import PullStatistics, Removals
 
 
 class AdaptiveDensity(PullStatistics):
-    """The policy; its statistics are the pulls since the last refine."""
+    """Clones, splits and prunes; keeps the pulls since the last refine."""
+
+    removals: ClassVar[Removals | None] = Removals(
+        smallest_opacity="densify.smallest_opacity",
+        fading={
+            "densify.smallest_opacity": 1,
+            "densify.reset_opacity": -1,
+            "densify.reset_interval": -1,
+            "opacity_penalty": 1,
+            "initial.opacity": -1,
+            "rates.opacity": 1,
+        },
+        large_share="densify.large_share",
+        large_after="densify.reset_interval",
+        swelling={"densify.large_share": -1, "rates.log_scales": 1, "initial.scale_factor": 1},
+    )
+
+    @classmethod
+    def of_run(cls, config: TrainConfig, count: int, extent: float, white_background: bool) -> AdaptiveDensity:
+        return cls(config.densify, count, extent, white_background)
 
     def __init__(self, config: DensifyConfig, count: int, extent: float, white_background: bool) -> None:
         super().__init__(count)
@@ -29,24 +50,21 @@ class AdaptiveDensity(PullStatistics):
         self._white_background = white_background
 
     def due(self, iteration: int) -> bool:
-        """Whether a refine or a reset is due."""
+        """True if a refine or a reset is due."""
         c = self._config
-        if not c.enabled or not 0 < iteration < c.stop:
-            return False
-        resets = iteration % c.reset_interval == 0 or (self._white_background and iteration == c.start)
-        return resets or (iteration > c.start and iteration % c.interval == 0)
+        return c.enabled and (iteration in c.refines() or self._resets(iteration))
 
     @property
     def absolute(self) -> bool:
-        """AbsGrad (Ye et al. 2024): pulls of pixels that would cancel are added up."""
+        """True for AbsGrad (Ye et al. 2024), which adds up pulls of pixels that would cancel."""
         return self._config.absgrad and self._config.enabled
 
     def gathers(self, iteration: int) -> bool:
-        """Only while refines are to come."""
+        """True while refines are to come."""
         return self._config.enabled and iteration < self._config.stop
 
     def stop_growing(self, count: int) -> None:
-        """Refines go on, within so many splats."""
+        """Lets refines continue with at most `count` splats."""
         self._config = replace(self._config, max_splats=count)
 
     @property
@@ -56,16 +74,22 @@ class AdaptiveDensity(PullStatistics):
     def after_step(
         self, state: SplatState, iteration: int, random: torch.Generator
     ) -> tuple[SplatState, Densified | None]:
-        """The state after what is due at this iteration, and what was done."""
+        """Returns the state after what is due at this iteration, and a report."""
         c = self._config
-        if not c.enabled or not 0 < iteration < c.stop:
+        if not c.enabled:
             return state, None
         report = None
-        if iteration > c.start and iteration % c.interval == 0:
+        if iteration in c.refines():
             state, report = self._refine(state, iteration, random)
-        if iteration % c.reset_interval == 0 or (self._white_background and iteration == c.start):
+        if self._resets(iteration):
             state = rows.lower_opacity(state, c.reset_opacity)
         return state, report
+
+    def _resets(self, iteration: int) -> bool:
+        """True if opacities are lowered after `iteration`."""
+        c = self._config
+        is_at_start = self._white_background and iteration == c.start
+        return 0 < iteration < c.stop and (iteration % c.reset_interval == 0 or is_at_start)
 
     def _refine(self, state: SplatState, iteration: int, random: torch.Generator) -> tuple[SplatState, Densified]:
         c = self._config
@@ -84,7 +108,7 @@ class AdaptiveDensity(PullStatistics):
         return state, Densified(iteration, cloned, split, grown - state.count, state.count)
 
     def _pulled(self, count: int) -> Tensor:
-        """Mask [N] of splats whose mean pull reaches the threshold; the strongest if there is room for fewer."""
+        """Returns the mask [N] of splats whose mean pull reaches the threshold; the strongest if room is short."""
         mean_pull = self.mean()
         mask = mean_pull >= self._config.gradient_threshold
         limit = self._config.max_splats
@@ -97,7 +121,7 @@ class AdaptiveDensity(PullStatistics):
         return mask
 
     def _worth_keeping(self, raw: SplatTensors, iteration: int) -> Tensor:
-        """Mask [N]: opaque enough, finite, and not over-large once opacities have been reset."""
+        """Returns the mask [N] of splats that are opaque enough, finite and, after the first reset, not too large."""
         c = self._config
         kept = (torch.sigmoid(raw.logit_opacities) >= c.smallest_opacity) & rows.finite_rows(raw)
         if iteration > c.reset_interval:

@@ -1,83 +1,109 @@
-"""What every strategy offers: it watches the steps, and between them adds, moves and removes splats.
+"""Defines what every strategy offers: it watches the steps, and between them adds, moves and removes splats.
 
 One file each: `adaptive.py` (2023), `mcmc.py`, `budget.py`. The row operations they share are in `splats/rows.py`. To
-add one, write a class with these methods, a config group for its constants, and a line in `make_strategy`.
+add one, write a class with these members, a group of settings in `training/config.py`, and a row in `factory.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from splatscope.kernels.noise import Noise
 from splatscope.kernels.types import Camera, Gradients
+from splatscope.training.config import TrainConfig
 from splatscope.training.data.dataset import Color, Photograph
 from splatscope.training.events import Densified
 from splatscope.training.splats.rows import SplatState
 
 
+@dataclass(frozen=True)
+class Removals:
+    """Names the settings by which refines remove splats, for the error about a refine that would leave none.
+
+    `fading` and `swelling` hold settings that make splats fainter or larger: 1 above their usual value, -1 below it.
+    """
+
+    smallest_opacity: str  # setting below which a splat is too faint
+    fading: Mapping[str, int]
+    large_share: str = ""  # setting above which a splat is too large, a share of the scene; empty: none is
+    large_after: str = ""  # setting of the iteration after which too large splats are removed
+    swelling: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
 class Strategy(Protocol):
-    """One policy and its running statistics, one row a splat, on the device of the splats."""
+    """Adds, moves and removes splats; keeps running statistics, one row a splat, on the device of the splats."""
+
+    removals: ClassVar[Removals | None]  # None: splats are never removed
+
+    @classmethod
+    def of_run(cls, config: TrainConfig, count: int, extent: float, white_background: bool) -> Self:
+        """Makes the strategy of a run that begins with `count` splats in a scene of `extent` world units."""
+        ...
 
     def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
-        """Takes from the training views what settings leave to them, once those are read and before the first step."""
+        """Takes from the training views what settings leave open. Called once they are read, before the first step."""
         ...
 
     def observe(self, gradients: Gradients, camera: Camera) -> None:
-        """Takes note of one step."""
+        """Adds the gradients of one step to the statistics."""
         ...
 
     def after_step(
         self, state: SplatState, iteration: int, random: torch.Generator
     ) -> tuple[SplatState, Densified | None]:
-        """The state after what is due once `iteration` is over, and what was done. `state` itself stays as it is, so
-        that a failure leaves the last good one; one whose rows change in place (`ops.InPlace`) does if it fails."""
+        """Returns the state after what is due once `iteration` is over, and a report of it.
+
+        `state` itself is not changed, so that a failure leaves the last good one. A state whose rows change in place
+        (`rows.InPlace`) is unchanged only if this fails.
+        """
         ...
 
     def due(self, iteration: int) -> bool:
-        """Whether `after_step` has something to do at this iteration."""
+        """True if `after_step` has something to do at this iteration."""
         ...
 
     def gathers(self, iteration: int) -> bool:
-        """Whether it wants to observe the step of this iteration."""
+        """True if the strategy needs `observe` for the step of this iteration."""
         ...
 
     @property
     def absolute(self) -> bool:
-        """Whether the means2d gradients it observes are to be sums of absolute values (Ye et al. 2024)."""
+        """True if the observed means2d gradients have to be sums of absolute values (Ye et al. 2024)."""
         ...
 
     def noise(self, iteration: int, seed: int) -> Noise | None:
-        """The random step of all means with which the step of this iteration ends."""
+        """Returns the random move of all means that ends the step of this iteration."""
         ...
 
     def stop_growing(self, count: int) -> None:
-        """From now on there may be no more than so many splats."""
+        """Allows at most `count` splats from now on."""
         ...
 
     @property
     def most(self) -> int | None:
-        """Splats at which growth ends, known once it has aimed; None if no number ends it."""
+        """The number of splats at which growth ends, known after `aim`; None if no number ends it."""
         ...
 
     def forget(self, count: int) -> None:
-        """Begins its statistics anew, for so many splats."""
+        """Begins the statistics again, for `count` splats."""
         ...
 
     def statistics(self) -> dict[str, Tensor]:
-        """The running statistics by name, to be saved; what `restore` takes."""
+        """Returns the running statistics by name, to be saved for `restore`."""
         ...
 
     def restore(self, statistics: dict[str, Tensor]) -> None:
-        """Goes on with saved statistics."""
+        """Continues with saved statistics."""
         ...
 
 
 class PullStatistics:
-    """How hard the steps pulled at each projected mean: the sum of lengths in NDC, and how many steps saw it."""
+    """Adds up how hard the steps pulled at each projected mean, in NDC, and counts the steps that saw it."""
 
     def __init__(self, count: int) -> None:
         self.forget(count)
@@ -87,7 +113,7 @@ class PullStatistics:
         return False
 
     def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
-        """Nothing is left to them."""
+        """Does nothing: the settings leave nothing open."""
 
     def gathers(self, iteration: int) -> bool:
         return True
@@ -96,7 +122,7 @@ class PullStatistics:
         return None
 
     def observe(self, gradients: Gradients, camera: Camera) -> None:
-        """Adds one step. NDC, so that the pull does not depend on the size of the picture."""
+        """Adds one step, in NDC, so that the pull does not depend on the size of the picture."""
         means2d = torch.as_tensor(gradients.means2d)  # [N, 2] per pixel
         if means2d.device != self.pull.device:
             self.pull, self.seen = self.pull.to(means2d.device), self.seen.to(means2d.device)
@@ -105,7 +131,7 @@ class PullStatistics:
         self.seen += torch.as_tensor(gradients.visible)
 
     def mean(self) -> Tensor:
-        """Mean pull [N] over the steps that saw the splat."""
+        """Returns the mean pull [N] over the steps that saw each splat."""
         return self.pull / self.seen.clamp(min=1)
 
     def forget(self, count: int) -> None:

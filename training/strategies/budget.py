@@ -1,38 +1,55 @@
-"""Growth along a budget: the count rises linearly to a given number, new splats where the pull is strongest.
+"""Grows along a budget: the count rises linearly to a given number, with new splats where the pull is strongest.
 
-After Taming 3DGS (Mallick et al. 2024) and LiteGS: no threshold decides, a draw weighted by the pull does. A small
-parent gains a copy; a large one gains a shrunken child, or is split. Opacities can be halved now and then, so that what
-is not needed fades and is pruned. Without a number, the photographs give it: a mean one is to have so many splats for
-each pixel that shows something. Read `splats/rows.py` for the row operations.
+After Taming 3DGS (Mallick et al. 2024) and LiteGS:
+- No threshold decides, but a draw weighted by the pull.
+- A small parent gains a copy; a large one gains a shrunken child, or is split.
+- Opacities can be halved now and then, so that splats that are not needed fade and are pruned.
+- Without a given number, the photographs give it (`pixel_budget.py`).
+Read `splats/rows.py` for the row operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
 import torch
 
-from splatscope.training.config import BudgetConfig
-from splatscope.training.data.dataset import Color, Photograph, spread
+from splatscope.training.config import BudgetConfig, TrainConfig
+from splatscope.training.data.dataset import Color, Photograph
 from splatscope.training.events import Densified
 from splatscope.training.splats import rows
 from splatscope.training.splats.rows import SplatState
-from splatscope.training.strategies.base import PullStatistics
-
-LOOKED_AT = 16  # photographs
-MOST = 1_000_000  # splats that photographs may ask for; more only if the settings say so
+from splatscope.training.strategies.base import PullStatistics, Removals
+from splatscope.training.strategies.pixel_budget import budget_for
 
 
 class BudgetedGrowth(PullStatistics):
-    """The policy; its statistics are the pulls since the last refine, the count it began with, and its budget."""
+    """Grows along a budget; keeps the pulls since the last refine, the count it began with, and the budget."""
+
+    removals: ClassVar[Removals | None] = Removals(
+        smallest_opacity="budget.smallest_opacity",
+        fading={
+            "budget.smallest_opacity": 1,
+            "budget.halving_interval": -1,
+            "budget.halvings": 1,
+            "budget.halving_floor": -1,
+            "opacity_penalty": 1,
+            "initial.opacity": -1,
+            "rates.opacity": 1,
+        },
+    )
+
+    @classmethod
+    def of_run(cls, config: TrainConfig, count: int, extent: float, white_background: bool) -> BudgetedGrowth:
+        return cls(config.budget, count, extent)
 
     def __init__(self, config: BudgetConfig, count: int, extent: float) -> None:
         super().__init__(count)
         self._config = config
         self._extent = extent
         self._first_count = count
-        self._budget = config.max_splats or 0  # 0: not known yet
+        self._budget = config.max_splats or 0  # splats; 0: not known yet
 
     def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
         """Takes the budget from the training views, unless settings or an earlier part of the run give one."""
@@ -49,7 +66,7 @@ class BudgetedGrowth(PullStatistics):
         self._budget = self._config.max_splats or int(statistics["budget"])
 
     def stop_growing(self, count: int) -> None:
-        """Makes that the budget."""
+        """Makes `count` the budget if it is less."""
         self._budget = min(self._budget, count)
 
     @property
@@ -57,34 +74,34 @@ class BudgetedGrowth(PullStatistics):
         return self._budget or None
 
     def due(self, iteration: int) -> bool:
-        """Whether a refine or a halving may be due."""
+        """True if a refine or a halving may be due."""
         c = self._config
         halves = c.halving_interval > 0 and iteration % c.halving_interval == 0
-        return c.start < iteration <= c.stop and (halves or iteration % c.interval == 0)
+        return iteration in c.refines() or (halves and c.start < iteration <= c.stop)
 
     def after_step(
         self, state: SplatState, iteration: int, random: torch.Generator
     ) -> tuple[SplatState, Densified | None]:
-        """The state after what is due at this iteration, and what was done."""
+        """Returns the state after what is due at this iteration, and a report."""
         c = self._config
         if not c.start < iteration <= c.stop:
             return state, None
         report = None
-        if iteration % c.interval == 0:
+        if iteration in c.refines():
             state, report = self._refine(state, iteration, random)
         if c.halving_interval and iteration % c.halving_interval == 0 and self._halvings(iteration) <= c.halvings:
             state = rows.halve_opacity(state, c.halving_floor)
         return state, report
 
     def allowed(self, iteration: int) -> int:
-        """Splats there may be after the refine at `iteration`; the last refine reaches the budget."""
+        """Returns the splats allowed after the refine at `iteration`; the last refine reaches the budget."""
         c = self._config
         last = c.stop - c.stop % c.interval
         share = min(1.0, (iteration - c.start) / max(last - c.start, 1))
         return round(self._first_count + share * max(self._budget - self._first_count, 0))
 
     def _halvings(self, iteration: int) -> int:
-        """How many halvings have been due, with the one at `iteration`."""
+        """Returns the number of halvings due up to and at `iteration`."""
         return iteration // self._config.halving_interval - self._config.start // self._config.halving_interval
 
     def _refine(self, state: SplatState, iteration: int, random: torch.Generator) -> tuple[SplatState, Densified]:
@@ -103,16 +120,3 @@ class BudgetedGrowth(PullStatistics):
         state = rows.replace_rows(state, kept, rows.joined(rows.select(state.raw, to_copy), children))
         self.forget(state.count)
         return state, Densified(iteration, copied, split, pruned, state.count)
-
-
-def budget_for(photographs: Sequence[Photograph], background: Color, splats_per_pixel: float) -> int:
-    """As many splats for each pixel of a mean photograph that shows something."""
-    return min(max(round(splats_per_pixel * covered_pixels(photographs, background)), 1), MOST)
-
-
-def covered_pixels(photographs: Sequence[Photograph], background: Color) -> float:
-    """Pixels of a mean photograph that show something else than the background it was cut out over."""
-    behind = np.round(np.array(background) * 255).astype(np.uint8)
-    views = spread(list(photographs), LOOKED_AT)
-    shown = [(v.pixels != behind).any(axis=2) if v.coverage is None else v.coverage > 0 for v in views]
-    return float(np.mean([pixels.sum() for pixels in shown]))
