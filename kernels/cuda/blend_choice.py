@@ -43,7 +43,7 @@ class MapChoice:
 
     @property
     def is_wide(self) -> bool:
-        """True for warps of 8 x 8 pixels."""
+        """Returns True for warps of 8 x 8 pixels."""
         return self._shares is not None and self._shares < EVEN
 
     def is_wide_for(self, policy: Policy) -> bool:

@@ -90,7 +90,7 @@ class PinnedReadback:
 
     @property
     def ready(self) -> bool:
-        """True if `arrays` does not wait."""
+        """Returns True if `arrays` does not wait."""
         return self._event is None or self._event.query()
 
     def arrays(self) -> list[NDArray[Any]]:

@@ -131,12 +131,12 @@ class Renderer:
 
     @property
     def capacity(self) -> Capacity:
-        """The room for visible splats and pairs that all plans have."""
+        """Returns the room for visible splats and pairs that all plans have."""
         return self._plans.capacity
 
     @property
     def newest_plan(self) -> Plan:
-        """Operations and tensors of the newest forward pass."""
+        """Returns operations and tensors of the newest forward pass."""
         if self._plans.newest is None:
             raise ValueError("Nothing has been drawn yet.")
         return self._plans.newest.plan

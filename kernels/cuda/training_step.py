@@ -169,17 +169,17 @@ class TrainingStep:
 
     @property
     def capacity(self) -> Capacity:
-        """The room for visible splats and pairs that all plans have."""
+        """Returns the room for visible splats and pairs that all plans have."""
         return self.plans.capacity
 
     @property
     def plan_count(self) -> int:
-        """How many kinds of steps are planned: image sizes, kinds of photographs, policies."""
+        """Returns the number of plans: one for each image size, kind of photograph and policy."""
         return len(self.plans)
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Stages whose toggles change once the compiler is done. Ask while steps are queued."""
+        """Returns the stages whose toggles change once the compiler is done. Ask while steps are queued."""
         wanted = self._wanted
         if wanted is None:  # as before almost every step
             return ()

@@ -226,6 +226,7 @@ def test_steps_that_change_over_move_splats_as_steps_that_do_not() -> None:
             losses += [outcome.loss for outcome in training.outcomes(wait=True)]
         blocks = {blend_launch(prepared.plan).block for prepared in training.plans.values()}
         assert blocks == ({(256,), (128,)} if policy is ADAPTIVE else {(256,)})
+        assert training.plan_count == len(blocks)
         trained.append((losses, snapshot(training)))
     assert trained[0][0] == trained[1][0]
     for name, array in trained[0][1].items():

@@ -65,7 +65,7 @@ class ArgumentStruct:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The layout as a NumPy record, padding included."""
+        """Returns the layout as a NumPy record, padding included."""
         return np.dtype(
             {
                 "names": [m.name for m in self.members],

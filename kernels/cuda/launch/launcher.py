@@ -143,7 +143,7 @@ class Launcher:
         self.timeline = timeline
         self.nvtx = nvtx
         self._streams: dict[int, Any] = {}  # CuPy's view of torch's streams, by address
-        self._beside: Any = None  # a second stream, once needed
+        self._side_stream: Any = None  # a second stream, once needed
         self._large_shared: dict[str, int] = {}  # dynamic shared bytes granted so far, by kernel
 
     def launch(
@@ -185,9 +185,9 @@ class Launcher:
         """Lets the launches of both run at once. Blocks of `first` are preferred: its stream has high priority."""
         import torch
 
-        if self._beside is None:
-            self._beside = torch.cuda.Stream(priority=-1)
-        current, side = torch.cuda.current_stream(), self._beside
+        if self._side_stream is None:
+            self._side_stream = torch.cuda.Stream(priority=-1)
+        current, side = torch.cuda.current_stream(), self._side_stream
         side.wait_stream(current)
         with torch.cuda.stream(side):
             first()

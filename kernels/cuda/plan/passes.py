@@ -89,20 +89,20 @@ class Pass:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of a pair's sort key: the tile, with depth below it if depth was not sorted before."""
+        """Returns the bytes of a pair's sort key: the tile, with depth below it if depth was not sorted before."""
         if self.policy.sort.scheme == "single64":
             return 8
         return 2 if self.tiles <= 1 << 16 else 4
 
     @property
     def key_bits(self) -> int:
-        """Bits of a pair's sort key that count."""
+        """Returns the bits of a pair's sort key that count."""
         tile_bits = max(1, (self.tiles - 1).bit_length())
         return tile_bits + (32 if self.key_bytes == 8 else 0)
 
     @property
     def key_passes(self) -> int:
-        """Passes of the sort of pairs."""
+        """Returns the passes of the sort of pairs."""
         return -(-self.key_bits // DIGIT_BITS)
 
     def kernels(self) -> dict[str, tuple[str, str]]:
@@ -153,23 +153,23 @@ class Pass:
 
     @property
     def is_scheduled(self) -> bool:
-        """False where tiles are handed out in the grid's order, all of them whole."""
+        """Returns False where tiles are handed out in the grid's order, all of them whole."""
         schedule = self.policy.schedule
         return (schedule.sched, schedule.chunk) != ("grid", "off") or self.is_recorded
 
     @property
     def has_choice(self) -> bool:
-        """True where either of two kernels may blend a frame. Without a schedule nobody counts the lists."""
+        """Returns True where either of two kernels may blend a frame. Without a schedule nobody counts the lists."""
         return self.policy.blend.map == "adaptive" and self.is_scheduled
 
     @property
     def blends_wide(self) -> bool:
-        """True where the kernel whose warps have 8 x 8 pixels blends."""
+        """Returns True where the kernel whose warps have 8 x 8 pixels blends."""
         return self.has_choice and self.is_wide
 
     @property
     def is_recorded(self) -> bool:
-        """True where units of work leave a record of when they ran."""
+        """Returns True where units of work leave a record of when they ran."""
         return self.policy.schedule.record == "on"
 
     def _of_units(self, kernel: str, whole: tuple[str, str]) -> dict[str, tuple[str, str]]:

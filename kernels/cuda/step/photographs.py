@@ -35,7 +35,7 @@ class Target:
 
     @property
     def bytes(self) -> DeviceArray:
-        """Colours [3 H W], coverage [H W] if any, weights [H W] if any, uint8. Waits until they have arrived."""
+        """Returns colours [3 H W], coverage [H W] if any, weights [H W] if any, uint8. Waits until they arrive."""
         return self.arriving.result()
 
 

@@ -64,7 +64,7 @@ class StepOutcome:
 
     @property
     def is_finite(self) -> bool:
-        """False: the step did nothing, and later steps do nothing before `TrainingStep.resume`."""
+        """Returns False if the step did nothing; later steps do nothing before `TrainingStep.resume`."""
         return math.isfinite(self.loss)
 
 

@@ -52,7 +52,7 @@ class DeviceGaussians(Gaussians):
 
     @property
     def scene(self) -> Scene:
-        """The live tensors, up to date until the next step."""
+        """Returns the live tensors, up to date until the next step."""
         self._before_read()
         return self._scene
 
@@ -122,7 +122,7 @@ class SplatBuffers:
 
     @property
     def harmonics(self) -> dict[str, DeviceArray]:
-        """All rows of the raw harmonics as they are kept."""
+        """Returns all rows of the raw harmonics as they are kept."""
         return self._harmonics_in(self._arrays)
 
     @property
@@ -132,17 +132,17 @@ class SplatBuffers:
 
     @property
     def pull(self) -> DeviceArray:
-        """[N] summed length of dL/d(projected mean) in NDC units."""
+        """Returns [N] float32: summed length of dL/d(projected mean) in NDC units."""
         return self._arrays["statistics", "pull"][: self.count]
 
     @property
     def stepped(self) -> DeviceArray:
-        """[rows] int32: the step up to which each splat's harmonics are (cuda/source/lazy.cuh)."""
+        """Returns [rows] int32: the step up to which each splat's harmonics are (cuda/source/lazy.cuh)."""
         return self._arrays["statistics", "stepped"]
 
     @property
     def seen(self) -> DeviceArray:
-        """[N] int32: steps that saw the splat, since `forget`."""
+        """Returns [N] int32: steps that saw the splat, since `forget`."""
         return self._arrays["statistics", "seen"][: self.count]
 
     def forget(self) -> None:
@@ -152,7 +152,7 @@ class SplatBuffers:
 
     @property
     def scene(self) -> Scene:
-        """The live parameters as the renderer takes them, no copies. The same object while count and place stay."""
+        """Returns the live parameters as the renderer takes them: the same object while count and addresses stay."""
         if self._scene is None:
             sh = self._of_existing(self.harmonics)
             self._scene = Scene(self.count, 3, sh=sh, sh_dtype=self.sh_dtype, **self.geometry())
@@ -211,9 +211,9 @@ class SplatBuffers:
         if count <= self.rows:
             return
         rows = _rounded(ROW_GROWTH * count)
-        beside = self._memory.empty("training with more splats", (rows, BESIDE), "u1")
+        probe = self._memory.empty("training with more splats", (rows, BESIDE), "u1")
         arrays = self._new_arrays(rows)
-        del beside  # it was taken to see that a step finds this much
+        del probe  # a step finds at least this much
         for key, array in self._arrays.items():
             arrays[key][: self.count].copy_(array[: self.count])
         self._before_move()
