@@ -1,1 +1,1 @@
-"""Rendering, forward and backward: the definition, the CPU backend, the CUDA backend."""
+"""Renders, forward and backward: the definition, the CPU backend, the CUDA backend."""

@@ -55,7 +55,7 @@ class NoCamerasError(InputError):
         self.masks: MaskUse = masks
 
     def search(self) -> CameraSearch:
-        """Begins it. Raises InputError if there is too little to begin with."""
+        """Begins the search. Raises InputError if there are too few photographs."""
         return CameraSearch(self.folder, self.masks, beside=self.folder != self.path)
 
     def lost(self, begun: Path) -> InputError:

@@ -2,7 +2,8 @@
 //
 // Threads as in project_backward.cuh with sh_bwd = staged; five blocks on a multiprocessor, 9 KB of shared memory a
 // warp. Each warp updates all of its 32 Gaussians. Gaussians that were not seen have a gradient of zero, so a step
-// equals that of the dense `adam` to rounding. Six words are moved for each number, not seven and the gradients' own.
+// equals that of the dense `adam` to rounding. Each number takes six words of traffic. With gradient arrays it takes
+// seven, and the gradients must be written first.
 //
 // Harmonics stay in shared memory as they were read. Their gradient is never written out: it is 16 weights a row, each
 // times the gradient of the colour. The arrays have room for whole warps. Parameters are read through the pointers of

@@ -17,7 +17,7 @@
 
 constexpr unsigned RANGES_THREADS = 256;
 
-// The tiles of 16 bytes of keys, from key i on. Key `count` and those behind it do not exist and get tile T.
+// The tiles of 16 bytes of keys, from key i on. Keys from number `count` on do not exist and get tile T.
 template <int KEY_BYTES>
 struct TilesOfKeys {
     using Key = typename KeyOf<KEY_BYTES>::type;

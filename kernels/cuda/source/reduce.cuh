@@ -186,9 +186,9 @@ __device__ __forceinline__ void store_transposed(float* rows, int splat, const f
         rows[(splat * DEFERRED_TERMS + i) * TRANSPOSED_ROW + int(lane_index())] = terms[i];
 }
 
-// Σ, Σ u and Σ u² of the lane's row, where u falls by `a` from column to column and is `center` in the middle, between
-// the columns 3 and 4. Moments about the middle come first: a splat that reaches 8×8 pixels has its mean so near, in
-// units of its width, that moving them costs no accuracy.
+// Returns Σ, Σ u and Σ u² of the lane's row. u falls by `a` from column to column and is `center` between columns 3 and
+// 4. The moments are first computed about that middle and then moved. This costs no accuracy: the mean of a splat that
+// reaches the 8×8 pixels is near, in units of the splat's width.
 __device__ __forceinline__ float3 reduce_transposed(const float* rows, float a, float center) {
     const unsigned lane = lane_index() < 30u ? lane_index() : 0u;
     const float4* row = reinterpret_cast<const float4*>(rows + lane * TRANSPOSED_ROW);

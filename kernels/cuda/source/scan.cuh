@@ -15,7 +15,7 @@
 #include "math.cuh"
 
 constexpr unsigned EPOCHS = 1u << 19;  // Frame::epoch stays below it
-constexpr unsigned LAUNCHES = 8;       // at most so many launches of a frame share a look-back buffer
+constexpr unsigned LAUNCHES = 8;       // most launches of a frame that share a look-back buffer
 
 constexpr int LOOK_BACK_VALUE_BITS = 40;
 constexpr unsigned long long LOOK_BACK_MOST = (1ull << LOOK_BACK_VALUE_BITS) - 1;

@@ -27,9 +27,9 @@ __device__ __forceinline__ T* dynamic_shared() {
     return reinterpret_cast<T*>(splatscope_dynamic_shared);
 }
 
-// Words of 4 or 8 bytes that blocks pass each other. `relaxed` is enough where the word itself is the message;
-// `acquire` and `release` also order what comes after and before it. A loop that waits for another block calls a
-// load of these, never a plain or volatile read: on the CPU, this is where the other block gets to run.
+// Words of 4 or 8 bytes that blocks pass each other. `relaxed` is enough if the word itself is the message; `acquire`
+// also orders later accesses after it, `release` earlier accesses before it. A loop that waits for another block calls
+// a load of these, never a plain or volatile read: on the CPU, this is where the other block gets to run.
 #define SPLATSCOPE_LOAD(name, order)                                                                                  \
     template <class T>                                                                                                \
     __device__ __forceinline__ T name(const T* address) {                                                             \
@@ -58,8 +58,8 @@ SPLATSCOPE_LOAD(load_relaxed, "relaxed")
 SPLATSCOPE_LOAD(load_acquire, "acquire")
 SPLATSCOPE_STORE(store_relaxed, "relaxed")
 SPLATSCOPE_STORE(store_release, "release")
-// Adds, and returns what was there. What the block did before its last barrier comes before it; and what the block does
-// behind its next one comes after all that other blocks did before theirs.
+// Adds, and returns the old value. What the block wrote before its last barrier is visible to blocks that add later;
+// after its next barrier, the block sees what blocks that added earlier wrote before theirs.
 __device__ __forceinline__ unsigned add_acq_rel(unsigned* address, unsigned value) {
     unsigned before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
