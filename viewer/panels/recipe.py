@@ -51,7 +51,7 @@ class RecipeForm:
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
         self._recipe: Recipe | None = None
-        self._names: tuple[str, ...] = ()  # of the settings that have rows
+        self._names: tuple[str, ...] = ()  # names of the settings that have rows
         self._rows: dict[str, Row] = {}
         self._headings: list[Heading] = []
         self._by_input: dict[Item, str] = {}
