@@ -48,14 +48,14 @@ PANELS: tuple[type[Panel], ...] = (
 )  # fmt: skip
 
 DOCK_WIDTH = 352  # points
-DOCK_SHARE = 0.5  # of the window's width, at most
+DOCK_SHARE = 0.5  # largest share of the window's width for the dock
 TRAINING_HZ, IDLE_HZ = 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s without a look at the mouse, at most
 PANEL_SECONDS = 0.1  # age of the panels' figures while training runs, at most
 BOTH = 900  # points of the dock that fit the scene's section and the first curves of a run
 # Classes of the items that hold a choice.
 CHOSEN = ("mvTreeNode", "mvCombo", "mvCheckbox", "mvRadioButton", "mvInputInt", "mvInputText")
-SCREEN_SHARE = 0.94  # of the display's size, at most, when the window opens
+SCREEN_SHARE = 0.94  # largest share of the display's sides for a new window
 
 
 def run_window(client: EngineClient, config: WindowConfig, stop: Callable[[], bool] = lambda: False) -> None:

@@ -130,9 +130,9 @@ def photograph(request: ViewRequest) -> PhotographShown:
 
 
 class FakeEngine:
-    """See the module's text. `ticks` counts what a trainer would do; nothing may stop it.
+    """Pretends to be an engine. `ticks` counts the steps of a pretended trainer, which nothing may stop.
 
-    As "cuda" it needs a second to compile a policy, and goes on with the one before until then.
+    As "cuda" it takes a second to compile a policy, and draws with the policy before until then.
     """
 
     def __init__(self, scene: SceneInfo | None = SCENE, state: TrainingState = "ready", backend: str = "cpu") -> None:

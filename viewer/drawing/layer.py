@@ -36,7 +36,7 @@ class Layer:
     def __init__(self, canvas: Canvas, parent: Item) -> None:
         self.canvas, self.style = canvas, canvas.style
         self.node = dpg.add_draw_node(parent=parent)
-        self._drawn: object = None  # what the layer shows
+        self._drawn: object = None  # the layer's present content
 
     def is_stale(self, content: object) -> bool:
         """Returns True if `content` or the viewport's size has changed; the layer is then empty."""

@@ -23,7 +23,7 @@ class LegendLayer:
 
     def __init__(self, photographs: Photographs, layer: Layer) -> None:
         self._photographs, self._layer = photographs, layer
-        self._words: tuple[Picture, Legend | None] | None = None  # of the newest picture's overlay
+        self._words: tuple[Picture, Legend | None] | None = None  # legend of the newest picture's overlay
         self.ramp: Item  # texture of the colours
 
     def connect(self) -> None:

@@ -22,7 +22,7 @@ Shape = Literal["line", "points", "steps"]  # a noisy curve; a few measurements;
 BUCKETS = 120  # points drawn of a curve; software rendering takes about 1 ms for 20 points of a noisy line
 HEIGHT = 76  # points; three plots fit below a run's figures in a window of 1280 by 720
 TICKS, TICKS_BELOW = 3, 5  # numbers next to a plot and below it, at most
-BESIDE = 52  # points that the numbers next to a plot take, so that plots above one another line up
+NUMBERS_WIDTH = 52  # points that the numbers next to a plot take, so that plots above one another line up
 MARGIN = 0.08  # share of the range of values that stays free above and below
 
 
@@ -89,12 +89,12 @@ class CurvePlot:
         dpg.set_axis_ticks(self._y, tuple((self._padded(label), value) for label, value in labels))
 
     def _padded(self, label: str) -> str:
-        """Returns a label padded to BESIDE, nearly."""
+        """Returns a label padded to NUMBERS_WIDTH, nearly."""
         bare = text_width(label, self._style.small)
         space = (
             text_width(f"{20 * ' '}{label}", self._style.small) - bare
         ) / 20  # the width of a single space is rounded
-        return " " * round((self._style.px(BESIDE) - bare) / space) + label if space else label
+        return " " * round((self._style.px(NUMBERS_WIDTH) - bare) / space) + label if space else label
 
     def _reduced(self, curve: Curve, end: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Returns x, mean, least and most, few enough to draw."""

@@ -77,7 +77,7 @@ def blend_tile_heatmap(rgba: Rgba, tile_counts: Int32, opacity: float, scale: He
     """Blends flat tile colours over a picture, in place."""
     height, width = rgba.shape[:2]
     weight = round(256 * min(max(opacity, 0.0), 1.0))
-    share = np.full((*tile_counts.shape, 4), 255 * weight, np.uint16)  # of 65536; alpha stays 255
+    share = np.full((*tile_counts.shape, 4), 255 * weight, np.uint16)  # weights of 65536; alpha stays 255
     colors = tile_colors(tile_counts, scale.top(tile_counts), scale)
     np.multiply(colors, weight, out=share[..., :3], casting="unsafe", dtype=np.uint16)
     for row in range(tile_counts.shape[0]):

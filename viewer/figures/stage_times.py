@@ -21,7 +21,7 @@ RECENT = 240  # pictures or training steps that the figures use, at most
 ENOUGH_FOR_MEAN, ENOUGH_FOR_P99 = 3, 20
 WANTED = 100  # pictures of a still view to ask for, or as many as fit into DRAWING_MS, but at least LEAST
 DRAWING_MS, LEAST = 2000.0, 5
-SHARE = 0.5  # of the time that such pictures may take, so that the machine is not busy all the time
+SHARE = 0.5  # largest share of the time for such pictures, so that the machine is not busy all the time
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StageTimes:
     """Takes the times of one picture or step after the other."""
 
     def __init__(self) -> None:
-        self.stages: tuple[str, ...] = ()  # of the newest picture, in order
+        self.stages: tuple[str, ...] = ()  # names of the newest picture's stages, in order
         self.is_still = False  # all times are of one view
         self.is_warm_up = False  # the only picture does not count
         self._recent: deque[list[float]] = deque(maxlen=RECENT)

@@ -19,9 +19,9 @@ class Overlay:
     """Describes one kind of heatmap."""
 
     label: str  # in the panel's list
-    title: str  # of the legend; {clock} is the unit of times on the screen
+    title: str  # legend's title; {clock} is the unit of times on the screen
     figure: TileFigure
-    column: str  # of a table; {clock} is the unit of recorded times
+    column: str  # heading in a table; {clock} is the unit of recorded times
     needs_recording: bool = True
 
 

@@ -18,7 +18,7 @@ class OpenScene:
 
     path: Path
     then_train: bool = False  # start training if it could be opened
-    activated: Activated = "auto"  # which values a splat file holds without logarithm and logit
+    activated: Activated = "auto"  # the values that a splat file holds without logarithm and logit
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Compare:
 
     request: ViewRequest
     before: Policy
-    names: tuple[str, str]  # of the other policy, and of the request's
+    names: tuple[str, str]  # names of `before` and of the request's policy
     pairs: int = 20
 
 

@@ -44,7 +44,7 @@ class Trouble:
     """Says why a run paused by itself, and where it can return to."""
 
     text: str
-    iteration: int  # of the present splats
+    iteration: int  # iteration of the present splats
     back_to: int  # iteration of the newest checkpoint before the fault; 0: the run's beginning
     back_label: str  # "Go back to iteration 700"
     number: int = 1  # how often the run has paused for this fault
@@ -69,7 +69,7 @@ class Phase:
     sh_highest: int = 0
     width: int = 0  # px of the first training photograph as steps see it; 0: not read yet
     height: int = 0
-    divisor: int = 1  # of the photographs' sides, while training uses small ones
+    divisor: int = 1  # the photographs' sides are divided by it, while training uses small ones
     refined: Refined | None = None
     next_refine: int = 0  # iteration; 0: none will come
     last_refine: int = 0  # iteration of the last refine; 0: none ever comes
@@ -98,7 +98,7 @@ class TrainingStatus:
     psnr_curve: Curve = EMPTY_CURVE
     count_curve: Curve = EMPTY_CURVE  # splats
     step_curve: Curve = EMPTY_CURVE  # ms per step
-    stage_ms: dict[str, float] = field(default_factory=dict)  # of the last step
+    stage_ms: dict[str, float] = field(default_factory=dict)  # ms of each stage of the last step
     note: str = ""  # "saved to ...", the forecast
     trouble: Trouble | None = None  # None once the run is resumed
     memory: MemoryUse | None = None

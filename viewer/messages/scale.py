@@ -17,7 +17,7 @@ from splatscope.kernels.types import Int32
 
 STEPS = 5  # intervals between labels of a linear scale
 LOG_RANGE = 1000  # ratio of a logarithmic scale's ends
-PERCENTILE = 99  # of the counts above 0, so that one very heavy tile does not darken all others
+PERCENTILE = 99  # percentile of the counts above 0, so that one very heavy tile does not darken all others
 
 
 @dataclass(frozen=True)

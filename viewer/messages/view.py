@@ -31,7 +31,7 @@ SettingValue = bool | int | float | str | None
 class PhotographWish:
     """Asks for a photograph to compare a picture with."""
 
-    index: int  # of SceneInfo.cameras
+    index: int  # into SceneInfo.cameras
     error_top: float | None = None  # asks for an error map whose colours end at this difference, of 1
 
 
@@ -44,8 +44,8 @@ class ViewRequest:
     policy: Policy = Policy()
     overlay: OverlayName = "none"
     overlay_opacity: float = 0.65
-    scale: HeatScale = LINEAR  # of the heatmap
-    photograph: PhotographWish | None = None  # of the camera that the view is at
+    scale: HeatScale = LINEAR  # the heatmap's scale
+    photograph: PhotographWish | None = None  # photograph of the camera that the view is at
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class SceneInfo:
     cameras: tuple[NamedCamera, ...] = ()
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # RGB that the scene was or will be trained over
     filter: Filter = "plain"  # the project.filter that the scene was trained with
-    iteration: int | None = None  # of the run that made the splats, if the file's path tells
+    iteration: int | None = None  # iteration of the run that made the splats, if the file's path tells
     warnings: tuple[str, ...] = ()
     generation: int = 0  # grows with every opened scene
 
@@ -116,7 +116,7 @@ class SearchStatus:
 class ViewFigures:
     """Holds the time of a photograph's view, and how well it fits."""
 
-    index: int  # of SceneInfo.cameras
+    index: int  # into SceneInfo.cameras
     ms: float  # median of a few pictures
     instances: int
     size: tuple[int, int] = (0, 0)  # width and height, px
@@ -229,7 +229,7 @@ class LogLine:
     level: Literal["info", "warning", "error"]
     text: str
     serial: int
-    about: str = ""  # of an error: the action that failed, as `EngineStatus.done` names it
+    about: str = ""  # the action that an error is about, as `EngineStatus.done` names it
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +245,7 @@ class EngineStatus:
     done: Mapping[str, int] = field(default_factory=dict)  # action -> serial of the newest line when it last succeeded
     backend: str = "cpu"
     device: str = ""  # "2 threads" or the GPU's name
-    policy: Policy = Policy()  # of the pictures; the wanted policy once it is compiled
+    policy: Policy = Policy()  # policy of the pictures: the wanted one once it is compiled
     compiling: tuple[str, ...] = ()  # stages that the wanted policy waits for, of pictures and training
     refused: Policy | None = None  # the wanted policy, if it cannot be used
     comparison: Comparison | None = None  # the newest measurement
@@ -254,5 +254,5 @@ class EngineStatus:
     recorded: RecordedFrame | None = None  # the newest recorded frame of this scene
     views: tuple[ViewFigures, ...] = ()  # the views measured so far
     recipe: Recipe | None = None  # until the run begins
-    checkup: tuple[Finding, ...] = ()  # what `splatscope doctor` finds in the open capture
+    checkup: tuple[Finding, ...] = ()  # findings of `splatscope doctor` for the open capture
     thumbnails: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)  # [h, w, 3] by camera

@@ -51,14 +51,14 @@ class RecipeForm:
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
         self._recipe: Recipe | None = None
-        self._names: tuple[str, ...] = ()  # of the settings that have rows
+        self._names: tuple[str, ...] = ()  # names of the settings that have rows
         self._rows: dict[str, Row] = {}
         self._headings: list[Heading] = []
         self._by_input: dict[Item, str] = {}
 
     @property
     def inputs(self) -> dict[str, Item]:
-        """The input item of each setting, by the setting's name."""
+        """Input item of each setting, by the setting's name."""
         return {name: row.input for name, row in self._rows.items()}
 
     def build(self) -> None:
@@ -115,7 +115,7 @@ class RecipeForm:
 
     @property
     def refusal(self) -> str:
-        """The reason why the newest change was refused, in the form's labels; empty if it was accepted."""
+        """Reason why the newest change was refused, in the form's labels; empty if it was accepted."""
         if self._recipe is None or self._recipe.refused is None:
             return ""
         names, reason = self._recipe.refused

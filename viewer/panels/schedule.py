@@ -160,7 +160,7 @@ class SchedulePanel(Panel):
             (
                 self._recording,
                 "Simulator error",
-                "How much longer or shorter the simulated frame is than the recorded one, from its splats per tile.",
+                "Time of the simulated frame relative to the recorded one; the simulator gets the splats per tile.",
             ),
         )
         for facts, label, text in tips:

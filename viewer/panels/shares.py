@@ -32,7 +32,7 @@ class ViewShares:
                 lambda percent: session.settings.set_view_share(1.0 - 0.01 * percent),
             )  # fmt: skip
             self._rate = self._slider("View rate", "at most %d fps", (1, 60), RATE, session.settings.set_view_rate)
-        self._fps = self._slider("Target while moving", "%d fps", (2, 60), MOTION, session.settings.set_moving_fps)
+        self._fps = self._slider("Rate while moving", "%d fps", (2, 60), MOTION, session.settings.set_moving_fps)
 
     def _slider(self, label: str, text: str, ends: tuple[int, int], tip: str, take: Callable[[float], None]) -> Item:
         with inside(dpg.add_group()) as whole, label_row(self._ui.style, label, LABEL_WIDTH):

@@ -26,7 +26,7 @@ class StageTable:
     def __init__(self, style: Style, title: str, one: str) -> None:
         self._style, self._title, self._one = style, title, one
         self.times = StageTimes()
-        self._stages: tuple[str, ...] = ()  # that have rows
+        self._stages: tuple[str, ...] = ()  # stages that have rows
         self._rows: dict[str, tuple[Item, list[Item]]] = {}
         with inside(dpg.add_group(show=False)) as self.whole:
             with inside(

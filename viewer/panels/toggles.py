@@ -26,7 +26,7 @@ LEGEND = (
     "s01b: added by this rung of the ladder; own: not in the ladder\n"
     "B: identical picture; R: picture differs by rounding\n"
     "B/R: gradients differ by rounding; Q: picture changes"
-)  # of the tags in front of the toggles
+)  # explains the tags in front of the toggles
 
 
 @dataclass
@@ -46,7 +46,7 @@ class TogglesPanel(Panel):
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
         self._backend: str | None = None
-        self._shown: object = None  # what the items show: they are set again only if it changes
+        self._shown: object = None  # the present content of the items: they are set again only if it changes
         self._rows: dict[Toggle, Row] = {}
         self._stages: dict[str, Item] = {}  # "compiling…" next to each stage's name
 

@@ -69,7 +69,7 @@ class TrainingPanel(Panel):
             self._facts = Facts(
                 style, ("Loss", "Splats", "Speed", "Time left", "Time spent", "SH degree"), 2, LABEL_WIDTH
             )
-            self._score = Facts(style, ("Score", "Trains at"), 1, LABEL_WIDTH)
+            self._score = Facts(style, ("Score", "Photo size"), 1, LABEL_WIDTH)
             self._phase = dpg.add_text("", color=DIM)
             dpg.bind_item_font(self._phase, style.small)
             self._curves = RunCurves(self.ui)
@@ -78,7 +78,7 @@ class TrainingPanel(Panel):
             style, self._facts.item("Time spent"), "Time spent on steps, scores and files, without pictures and pauses"
         )
         tooltip(style, self._facts.item("Time left"), "Time until the run pauses or ends")
-        tooltip(style, self._score.item("Trains at"), "Size of the photographs that training uses now")
+        tooltip(style, self._score.item("Photo size"), "Size of the photographs that training uses now")
         self._shares = ViewShares(self.ui)
 
     def update(self, status: EngineStatus, picture: Picture | None) -> None:
@@ -112,20 +112,20 @@ class TrainingPanel(Panel):
     def _hint(self, status: EngineStatus) -> str:
         training = status.training
         if training.state == "none" and status.search is not None:
-            return f"The cameras of {status.search.folder.name} are being found; it opens when they are."
+            return f"Finding the cameras of {status.search.folder.name}, which opens afterwards."
         if training.state == "none" and status.scene is None and status.busy:
             return ""
         return HINTS.get("resumed" if training.state == "ready" and training.iteration else training.state, "")
 
     def _show_memory(self, use: MemoryUse | None) -> None:
-        """Shows the memory in use, the memory there is, and the most that the run is expected to need."""
+        """Shows the memory in use, the total memory, and the estimated need of the run."""
         is_known = use is not None and use.total > 0
         dpg.configure_item(self._memory, show=is_known)
         if use is None or not is_known:
             return
         write_on_bar(self.style, self._memory, *memory_words(use))
         dpg.set_value(self._memory, min(1.0, use.used / use.total))
-        in_use = "The bar shows the memory that all programs use, the most of the last seconds."
+        in_use = "The bar shows the memory that all programs use, at the highest point of the last seconds."
         write_tip(self.style, self._memory_tip, f"{in_use} For this run {use.text}")
 
     def _show_figures(self, training: TrainingStatus, splats: int) -> None:
@@ -142,7 +142,7 @@ class TrainingPanel(Panel):
         facts.show("SH degree", f"{phase.sh_degree} of {phase.sh_highest}")
         self._score.rename("Score", score_label(training))
         self._score.show("Score", score_words(training))
-        self._score.show("Trains at", size_words(phase))
+        self._score.show("Photo size", size_words(phase))
         dpg.set_value(self._phase, phase_words(phase, training.iteration))
         self._curves.show(training)
         self._price.show("View cost", view_price(training))

@@ -51,7 +51,7 @@ class RunButtons:
         session, style = ui.session, ui.style
         self._state, self._changed, self._target = "", 0.0, 0  # shown
         self._wished = 0  # the iteration that the user last asked for
-        self._generation: int | None = None  # of the scene whose run it is
+        self._generation: int | None = None  # generation of the scene whose run it is
         self._enabled: dict[str, bool] = {}
         with inside(dpg.add_group(show=False)) as self._rows:
             with inside(dpg.add_group(horizontal=True)):

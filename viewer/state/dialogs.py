@@ -6,7 +6,7 @@ from typing import Literal
 
 from splatscope.viewer.state.engine_link import EngineLink
 
-Browsing = Literal["", "open", "save"]  # what the file browser is shown for
+Browsing = Literal["", "open", "save"]  # purpose of the file browser; empty while it is hidden
 
 
 class Dialogs:

@@ -13,7 +13,7 @@ class Heatmap:
     """Holds the choices of the heatmap panel."""
 
     overlay: OverlayName  # over the picture now; "none" while it is off
-    kind: OverlayName  # what Tab switches on
+    kind: OverlayName  # the overlay that Tab switches on
     opacity: float
     scale: HeatScale = field(default_factory=HeatScale)
     hovered_tile: tuple[int, int] | None = None  # row and column of the picture's tile under the mouse

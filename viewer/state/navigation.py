@@ -27,7 +27,7 @@ ROLL_FADE = 3.0  # a roll taken from a photograph falls to 1/e over 1/3 rad of o
 NEAREST = 1e-3  # closest approach to the pivot, in scene extents; beyond it the pivot is pushed ahead
 DEFAULT_UP: Vector = (0.0, -1.0, 0.0)  # where structure-from-motion's first camera has its up
 DEFAULT_FOV_Y = 60.0  # degrees
-FILL = 0.95  # of the viewport that a framed box may take
+FILL = 0.95  # share of the viewport's sides that a framed box takes
 HOME_PITCH = math.radians(-15.0)  # the home view looks slightly down
 
 
@@ -35,7 +35,7 @@ HOME_PITCH = math.radians(-15.0)  # the home view looks slightly down
 class Lens:
     """Holds intrinsics that do not depend on a number of pixels."""
 
-    fov_y: float = math.radians(DEFAULT_FOV_Y)  # of the whole image height
+    fov_y: float = math.radians(DEFAULT_FOV_Y)  # angle of the whole image height
     pixel_aspect: float = 1.0  # fx / fy
     shift_x: float = 0.0  # (cx - W/2) / fx
     shift_y: float = 0.0  # (cy - H/2) / fy
@@ -138,7 +138,7 @@ class Navigator:
         nav = replace(nav, lens=replace(nav.lens, shift_x=0.0, shift_y=0.0))
         center, radius = _ball(low, high)
         signs = np.array(list(product((-0.5, 0.5), repeat=3)))
-        right, down, forward = (signs * np.subtract(high, low) @ nav.rotation).T  # of the corners, from the centre
+        right, down, forward = (signs * np.subtract(high, low) @ nav.rotation).T  # corners relative to the centre
         half_y = math.tan(0.5 * nav.lens.fov_y)
         half_x = half_y * width / (height * nav.lens.pixel_aspect)
         distance = 1.1 * radius  # outside the box, also if the box is a line along the direction

@@ -24,7 +24,7 @@ class Photographs:
     def __init__(self, engine: EngineLink, view: CameraView, log: MessageLog) -> None:
         self._engine, self._view, self._log = engine, view, log
         self.mode: Mode = "off"
-        self.opacity = 0.5  # of the photograph over the picture
+        self.opacity = 0.5  # opacity of the photograph over the picture
         self.line = 0.5  # the photograph lies left of this share of the viewport's width
         self.error_top = 0.25  # difference at which the error map's colours end, of 1
         self.cameras_shown = False

@@ -47,7 +47,7 @@ class Session:
         self.run = RunVerbs(engine, self.dialogs, self.log)
         self.measurements = Measurements(engine, self.toggles, self.request, config.measurement_dir)
         self.frame_rate = FrameRate()
-        self.generation: int | None = None  # of the scene that the window shows
+        self.generation: int | None = None  # generation of the scene that the window shows
         self._resolution = Resolution()
         self._requested: ViewRequest | None = None
 

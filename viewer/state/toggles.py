@@ -19,7 +19,7 @@ class Toggles:
         self._engine, self._keeps_filter = engine, keeps_filter
         self.policy = policy
         self.previous: Policy | None = None  # before the last change
-        self.note = ""  # which other toggles the last change has set
+        self.note = ""  # names the other toggles that the last change has set
         self._followed: tuple[int, Filter] | None = None  # generation and filter of the scene followed last
 
     def set(self, row: Toggle, value: str) -> None:

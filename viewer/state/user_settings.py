@@ -17,7 +17,7 @@ from splatscope.viewer.state.message_log import MessageLog
 from splatscope.viewer.state.navigation import Navigator, Vector
 from splatscope.viewer.state.preferences import Preferences, SceneSettings
 
-FILE_ERROR = "preferences"  # what errors about the file are about
+FILE_ERROR = "preferences"  # name of errors about the file, as in `LogLine.about`
 
 
 class UserSettings:
