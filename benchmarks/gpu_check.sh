@@ -40,6 +40,11 @@ if ! "$python" -c 'import plyfile' 2>/dev/null; then
     # No file is read here, but what could read one is imported.
     printf 'def __getattr__(name):\n    return type(name, (), {})\n' >"$links/plyfile.py"
 fi
+if ! "$python" -c 'import tyro' 2>/dev/null; then
+    # No command line is parsed here, but options are declared with it.
+    mkdir "$links/tyro" && touch "$links/tyro/__init__.py"
+    printf 'def __getattr__(name):\n    return lambda *_, **__: None\n' >"$links/tyro/conf.py"
+fi
 cd "$root" || exit 1
 
 failed=0
@@ -78,46 +83,48 @@ if wanted tests; then
         tests/*/test_*_gpu.py 2>&1 | tee '$out/gpu-tests.log' | tail -150"
 fi
 
-if wanted training; then
-    part "training steps" 60 "$python" -m splatscope.app.bench.step S4 S1 S2 --json "$out/train-step.json"
-fi
-
 cat >"$links/measure.py" <<'PROGRAM'
-"""measure.py FILE ladder|ablate SCENES|SCENE@WIDTHxHEIGHT [NAME=VALUE...]: the benchmark without its command line."""
+"""measure.py BENCHMARK FILE NAME=VALUE...: runs a benchmark of `splatscope bench` without a parser of command lines.
+
+Names are those of its options, with underscores; several values have commas between them.
+"""
 import sys
+from importlib import import_module
 from pathlib import Path
 
-from splatscope.app.bench.ablate import AblateOptions, run_ablation
-from splatscope.app.bench.ladder import LadderOptions, run_ladder
-from splatscope.app.bench.scenes.subjects import subject
+from splatscope.app.options.bench import SUBCOMMANDS
 
-file, kind, scenes, *settings = sys.argv[1:]
-chosen = []
-for scene in scenes.split(","):
-    name, _, size = scene.partition("@")
-    width, _, height = size.partition("x")
-    chosen.append(subject(name, size=(int(width), int(height)) if size else None))
-given = {name: tuple(value.split(",")) for name, value in (setting.split("=") for setting in settings)}
-if kind == "ladder":
-    toggles = bool(given.pop("toggles", ()))
-    run_ladder(chosen, LadderOptions(**given, toggles=toggles, out=Path(file)))
-else:
-    run_ablation(chosen, AblateOptions(**given, out=Path(file)))
+benchmark, file, *settings = sys.argv[1:]
+kind, given = SUBCOMMANDS[benchmark], {}
+for name, _, value in (setting.partition("=") for setting in settings):
+    default = getattr(kind, name)
+    if isinstance(default, tuple):
+        value = value.split(",")
+    given[name] = value if default is None else type(default)(value)
+import_module(f"splatscope.app.bench.{benchmark}").run(kind(**given, out=Path(file)))
 PROGRAM
+measure() { # measure NAME SECONDS BENCHMARK FILE SETTING...
+    local name=$1 limit=$2 benchmark=$3 file=$4
+    shift 4
+    part "$name" "$limit" "$python" "$links/measure.py" "$benchmark" "$out/$file" "$@"
+}
 
+if wanted training; then
+    measure "training steps" 60 step train-step.json scenes=S4,S1,S2
+fi
 if wanted ladder; then
-    part "ladder on S4, S2" 110 "$python" "$links/measure.py" "$out/ladder-S4-S2.json" ladder S4,S2
-    part "ladder on S3" 90 "$python" "$links/measure.py" "$out/ladder-S3.json" ladder S3
-    part "ladder on S1" 120 "$python" "$links/measure.py" "$out/ladder-S1.json" ladder S1 toggles=all
+    measure "ladder on S4, S2" 110 ladder ladder-S4-S2.json scenes=S4,S2
+    measure "ladder on S3" 90 ladder ladder-S3.json scenes=S3
+    measure "ladder on S1" 120 ladder ladder-S1.json scenes=S1 toggles=yes
 fi
 if wanted viewing; then
-    part viewing 50 "$python" "$links/measure.py" "$out/viewing.json" ladder S2@1920x1080 steps=s01,s06,best
+    measure viewing 50 ladder viewing.json scenes=S2 size=1920x1080 steps=s01,s06,best
 fi
 if wanted ablate; then
-    part ablate 90 "$python" "$links/measure.py" "$out/ablate.json" ablate S1,S2 parts=blend_backward,sort
+    measure ablate 90 ablate ablate.json scenes=S1,S2
 fi
 if wanted peers; then
-    part peers 200 "$python" "$links/measure.py" "$out/peers.json" ladder S4,S1,S2,S3 steps=s00,s06,best versus=all
+    measure peers 200 ladder peers.json scenes=S4,S1,S2,S3 steps=s00,s06,best vs=all
 fi
 
 cat >"$links/one_frame.py" <<'PROGRAM'

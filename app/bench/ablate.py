@@ -1,56 +1,60 @@
-"""`splatscope bench --ablate`: one stage taken apart, each part by a measurement of its own.
+"""`splatscope bench ablate`: takes one stage apart and measures each part by itself.
 
-blend_backward: the kernel compiled without its atomics, then without its reductions as well, then as the loop around
-them alone (`blend_backward.ablate`); what a variant saves over the one before is what it left out. sort: every kernel
-between projection and blending, launched by itself between two events. Timing: `bench/measure/gpu.py`; scenes:
-`bench/scenes/subjects.py`; tables: `bench/tables/terminal.py`.
+- blend_backward: the kernel is compiled without its atomics, then also without its reductions, then as the loop around
+  them alone (`blend_backward.ablate`). Each variant saves the cost of what it leaves out, over the one before.
+- sort: every kernel between projection and blending is launched by itself between two events.
+
+Timing: `bench/measure/gpu.py`. Scenes: `bench/scenes/subjects.py`. Tables: `bench/tables/ablation.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from splatscope.app.bench.ladder import WARM_UP, LadderBench, rows_of
 from splatscope.app.bench.measure.gpu import describe_gpu, hold, timed
-from splatscope.app.bench.measure.report import describe_run, results_path, spread, write_results
-from splatscope.app.bench.tables.terminal import print_ablation
-from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
+from splatscope.app.bench.measure.machine import describe_run
+from splatscope.app.bench.measure.results import results_path, spread, write_results
+from splatscope.app.bench.scenes.subjects import Subject, chosen_subjects
+from splatscope.app.bench.tables.ablation import print_ablation
+from splatscope.app.options.bench import AblateOptions
+from splatscope.app.options.policy import choose_policy
+from splatscope.kernels.cuda.backend import need_gpu
+from splatscope.kernels.cuda.plan.planner import Launch, Operation, Outputs, run_steps
+from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from splatscope.app.bench.scenes.subjects import Subject
-    from splatscope.kernels.cuda.plan.planner import Operation, Outputs
-    from splatscope.kernels.policy import Policy
+from splatscope.kernels.ladder import step
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.types import RenderSettings
 
 VARIANTS = ("off", "no_atomics", "no_reductions", "loop_floor")  # each leaves out more than the one before
 SORT_STAGES = ("depth_sort", "emit", "tile_sort", "ranges")
 
 
-@dataclass(frozen=True)
-class AblateOptions:
-    """What to take apart, and of which presets."""
-
-    parts: tuple[str, ...]  # blend_backward, sort
-    steps: tuple[str, ...] = ()  # best unless given
-    repeat: int = 20
-    out: Path | None = None  # JSON
-    chosen: PolicyChoice = NO_CHOICE  # another one, beside the preset it starts from
+def run(options: AblateOptions) -> None:
+    """Measures, prints, and writes JSON if asked for. Raises InputError."""
+    subjects = chosen_subjects(options.scenes, options.camera, options.size)
+    written = run_ablation(subjects, options)
+    if written is not None:
+        print(f"Wrote {written}")
 
 
-def run_ablation(subjects: list[Subject], options: AblateOptions) -> tuple[Path | None, dict[str, Any]]:
-    """Measures, prints, and writes JSON if told where: (the file, the results). Raises InputError."""
-    from splatscope.kernels.cuda.backend import need_gpu
-    from splatscope.kernels.ladder import step
-
+def run_ablation(subjects: list[Subject], options: AblateOptions) -> Path | None:
+    """Measures, prints, and writes JSON if asked for; returns the file. Raises InputError."""
     if options.repeat < 1:
         raise InputError(f"--repeat must be at least 1, got {options.repeat}.")
-    policies = {name: step(name) for name in options.steps or ("best",)} | rows_of(options.chosen)
+    if not options.parts:
+        raise InputError("`bench ablate` needs a stage to take apart: blend_backward, sort or both.")
+    chosen = choose_policy(options.step, options.toggle)
+    policies = {name: step(name) for name in options.steps or ("best",)} | rows_of(chosen)
     need_gpu()
-    words = ["splatscope bench --ablate", *options.parts, "--scenes", *(subject.words for subject in subjects)]
-    words += [*(["--steps", *options.steps] if options.steps else []), *options.chosen.options]
+    words = ["splatscope bench ablate", *options.parts, "--scenes", *(subject.words for subject in subjects)]
+    words += [*(["--steps", *options.steps] if options.steps else []), *chosen.options]
     command = " ".join([*words, f"--repeat {options.repeat}"])
     results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
     written = None
@@ -69,19 +73,19 @@ def run_ablation(subjects: list[Subject], options: AblateOptions) -> tuple[Path 
         results["scenes"].append(result)
         if written is not None:
             write_results(written, results)
-    return written, results
+    return written
 
 
 # ---- The derivative of blending --------------------------------------------------------------------------------------
 
 
 def ablated(policy: Policy, variant: str) -> Policy:
-    """The policy with that much of the backward blend left out; its gradients are then worth nothing."""
+    """Returns the policy with parts of the backward blend left out; its gradients are worthless."""
     return policy.with_value("blend_backward", "ablate", variant)
 
 
 def ablate_blend_backward(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]:
-    """Times of the variants, which take turns, and what they say of the whole one."""
+    """Times the variants in turns, and splits the time of the whole kernel into its parts."""
     measured = LadderBench({variant: ablated(policy, variant) for variant in VARIANTS}, repeat).measure(subject)
     times = {variant: row["stages"]["blend_backward"] for variant, row in measured["steps"].items()}
     kernels = {
@@ -93,7 +97,7 @@ def ablate_blend_backward(subject: Subject, policy: Policy, repeat: int) -> dict
 
 
 def split_of(ms: dict[str, float]) -> dict[str, float]:
-    """Milliseconds of the loop's floor, the gradient's arithmetic, reductions and atomics; they add up to the whole."""
+    """Splits the milliseconds of the kernel: the bare loop, the gradient's arithmetic, reductions and atomics."""
     return {
         "floor": ms["loop_floor"],
         "gradient math": ms["no_reductions"] - ms["loop_floor"],
@@ -106,18 +110,14 @@ def split_of(ms: dict[str, float]) -> dict[str, float]:
 
 
 def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]:
-    """Times of every kernel between projection and blending, of their stages, and of two gathers.
+    """Times every kernel between projection and blending, their stages, and two gathers.
 
-    Kernels are launched one by one, each between events of its own, while the host is ahead; an empty pair of events
-    says what that adds. The gathers are copies by torch: of the extents in depth order, which `emit` does as it goes,
-    and of the splats in list order, which blending does as it goes and some renderers do as a stage.
+    Kernels are launched one by one, each between events of its own, while the host is ahead. An empty pair of events
+    shows the time that the events add. The gathers are copies by torch:
+
+    - of the extents in depth order, which `emit` does on its way;
+    - of the splats in list order, which blending does on its way and some renderers do as a stage.
     """
-    import torch
-
-    from splatscope.kernels.cuda.plan.planner import run_steps
-    from splatscope.kernels.cuda.renderer import Renderer
-    from splatscope.kernels.types import RenderSettings
-
     loaded = subject.load()
     renderer = Renderer()
     scene = renderer.upload(loaded.gaussians)
@@ -138,11 +138,11 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
         hold()
         pipeline.begin(scene, loaded.camera, RenderSettings(), renderer.capacity)
         pairs["an empty pair of events"] = timed(lambda: None)
-        for step, name in zip(plan.forward, names, strict=True):
-            if step.stage in SORT_STAGES:
-                pairs[name] = timed(lambda s=step: s.run(renderer.launcher))
+        for operation, name in zip(plan.forward, names, strict=True):
+            if operation.stage in SORT_STAGES:
+                pairs[name] = timed(lambda one=operation: one.run(renderer.launcher))
             else:
-                run_steps([step], renderer.launcher)
+                run_steps([operation], renderer.launcher)
         for name, work in gathers.items():
             pairs[name] = timed(work)
         torch.cuda.synchronize()
@@ -158,26 +158,25 @@ def ablate_sort(subject: Subject, policy: Policy, repeat: int) -> dict[str, Any]
     }
 
 
-def part_names(steps: list[Operation]) -> list[str]:
-    """One name a step: the stage, and where it has several kernels which of them: depth_sort, sort_pass 2."""
-    from splatscope.kernels.cuda.plan.planner import Launch
+def part_names(operations: list[Operation]) -> list[str]:
+    """Returns one name for each operation: its stage, and of a stage with several kernels also the kernel.
 
-    stages = [step.stage for step in steps]
+    For example "depth_sort, sort_pass 2".
+    """
+    stages = [operation.stage for operation in operations]
     names, seen = [], {}
-    for step in steps:
-        if stages.count(step.stage) == 1:
-            names.append(step.stage)
+    for operation in operations:
+        if stages.count(operation.stage) == 1:
+            names.append(operation.stage)
             continue
-        name = step.kernel.name.partition("<")[0] if isinstance(step, Launch) else "call"
-        seen[step.stage, name] = number = seen.get((step.stage, name), 0) + 1
-        names.append(f"{step.stage}, {name} {number}")
+        name = operation.kernel.name.partition("<")[0] if isinstance(operation, Launch) else "call"
+        seen[operation.stage, name] = number = seen.get((operation.stage, name), 0) + 1
+        names.append(f"{operation.stage}, {name} {number}")
     return names
 
 
 def _gathers(visible: int, instances: int, device: Any) -> dict[str, Callable[[], Any]]:
-    """Copies of rows in random order, of the sizes of this frame."""
-    import torch
-
+    """Returns functions that copy rows in random order, as many as in this frame."""
     footprints, splats = torch.empty((visible, 2), device=device), torch.empty((visible, 12), device=device)
     order = torch.randperm(visible, device=device, dtype=torch.int32)
     slots = torch.randint(max(visible, 1), (instances,), device=device, dtype=torch.int32)

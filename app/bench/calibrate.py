@@ -1,22 +1,29 @@
-"""`splatscope bench --calibrate`: what splats and chunks cost on this GPU, for the policy that splits tiles.
+"""`splatscope bench calibrate`: measures what splats and chunks cost on this GPU, for the policy that splits tiles.
 
 Each number comes from times of the blend stage on scenes whose tiles are known: even ones, and one crowded tile.
-`Calibrator` asks a `Stand`, which is a GPU or a test's model of one. Stored once a GPU
-(`kernels/schedule/calibration.py`); the model: `kernels/schedule/rules.py`.
+`Calibrator` asks a `Stand`, which is a GPU or a test's model of one. The numbers are stored for each GPU
+(`kernels/schedule/calibration.py`). The cost model: `kernels/schedule/rules.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import numpy as np
+import torch
+
+from splatscope.app.bench.scenes.crowded import EVEN_SPLATS, crowded_scene
+from splatscope.app.bench.schedule import ScheduleBench, decided, stage_times, tile_counts
+from splatscope.app.options.bench import CalibrateOptions, ScheduleOptions
+from splatscope.app.terminal import Terminal
+from splatscope.kernels.cuda.backend import need_gpu
+from splatscope.kernels.cuda.plan.planner import BLEND_THREADS
+from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from splatscope.kernels.cuda.renderer import Renderer
-    from splatscope.kernels.policy import Policy
-    from splatscope.kernels.schedule.calibration import Calibration
+from splatscope.kernels.ladder import changed, step
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.schedule.calibration import Calibration, store_calibration
 
 REPEAT, WARM_UP = 12, 3
 EVEN, LESS, MORE, MOST = 0.5, 5.0, 10.0, 20.0  # imbalance ratios
@@ -30,28 +37,21 @@ _INEXACT: Changes = {"schedule.exact_stop": "off"}
 
 
 def fixed(h: int, k: int) -> Changes:
-    """The h heaviest tiles in k chunks each."""
+    """Returns the toggles that split the h heaviest tiles into k chunks each."""
     return _LPT | {"schedule.chunk": "fixed", "schedule.chunk_h": str(h), "schedule.chunk_k": str(k)}
 
 
-def run_calibration() -> tuple[Path, Calibration]:
-    """Measures, stores and prints. Raises InputError without a GPU, and for times that cannot be."""
-    from splatscope.app.terminal import Terminal
-    from splatscope.kernels.cuda.backend import need_gpu
-    from splatscope.kernels.schedule.calibration import store_calibration
-
+def run(_: CalibrateOptions) -> None:
+    """Measures, stores and prints. Raises InputError without a GPU, and for times that cannot be right."""
     need_gpu()
-    import torch
-
     gpu = torch.cuda.get_device_name()
     found = Calibrator(GpuStand.here()).measure()
     path = store_calibration(gpu, found.clamped())
     Terminal().print(f"{spoken(gpu, found)} Kept in {path}.")
-    return path, found.clamped()
 
 
 def spoken(gpu: str, found: Calibration) -> str:
-    """What was found, in sentences; a number beyond what can be is said to be held back."""
+    """Returns the numbers in sentences, also those that were held within their limits."""
     kept = found.clamped()
     words = (
         f"{gpu}: {kept.saturating_warps:.1f} warps keep a multiprocessor busy; to begin a tile costs as much as "
@@ -70,7 +70,7 @@ def spoken(gpu: str, found: Calibration) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the tiles of a scene hold."""
+    """Counts the splats in the tiles of a scene."""
 
     total: int  # splats over all tiles
     heaviest: int
@@ -78,31 +78,32 @@ class Shown:
 
 
 class Stand(Protocol):
-    """Something that blends scenes and is timed."""
+    """Blends scenes and is timed."""
 
     multiprocessors: int
     workers: int  # K
     warps: int  # of a block
 
     def show(self, ratio: float, share: float = 1.0) -> Shown:
-        """From now on the crowded scene of that imbalance ratio, with a share of its splats."""
+        """Switches to the crowded scene of that imbalance ratio, with a share of its splats."""
         ...
 
     def blend(self, changes: Changes, training: bool = False) -> tuple[float, int]:
-        """(milliseconds, chunks) under the best policy with `changes`."""
+        """Returns (milliseconds, chunks) under the best policy with `changes`."""
         ...
 
 
 class Calibrator:
-    """Asks a stand about scenes, most of them known to need the number that is wanted."""
+    """Asks a stand about scenes, most of them chosen so that one number decides their time."""
 
     def __init__(self, stand: Stand) -> None:
         self._stand = stand
 
     def measure(self) -> Calibration:
-        """All numbers as measured, each from the ones before it. Raises InputError for times that cannot be."""
-        from splatscope.kernels.schedule.calibration import Calibration
+        """Returns all numbers as measured, each from the ones before it.
 
+        Raises InputError for times that cannot be right.
+        """
         stand = self._stand
         pace, start, even, whole = self._even()
         split, chunks = self._blend(_ALL | _INEXACT)
@@ -121,9 +122,10 @@ class Calibrator:
         return Calibration(saturating * stand.warps, start, chunk, tail, second_walk, training_walk)
 
     def _walks(self, beside: float, training: bool = False) -> float:
-        """What a chunk with an exact stop costs beyond its share of the tile: `beside` is no time of either.
+        """Returns the cost of a chunk with an exact stop beyond its share of the tile.
 
-        Against the same tile whole, in which some pixels have ended early as well.
+        It is measured against the same tile whole, in which some pixels end early as well. `beside`, in ms, is the part
+        of both times in which other tiles ran.
         """
         whole, split = (self._ms(changes, training) - beside for changes in (_LPT, fixed(*WALK_CHOICE)))
         if whole <= 0:
@@ -131,12 +133,11 @@ class Calibrator:
         return WALK_CHOICE[1] * split / whole - 1
 
     def _even(self) -> tuple[float, float, Shown, float]:
-        """(splats a millisecond of the whole GPU, those that a tile costs anyway, the last of some scenes, its ms).
+        """Fits a line through times over splats.
 
-        A line through times over splats: their number within a tile does not matter, only whole batches of them.
+        Returns (splats a millisecond of the whole GPU, the start of a tile in splats, the last scene, its ms).
+        The number of splats within a tile does not matter, only whole batches of them.
         """
-        import numpy as np
-
         found = [self._timed(EVEN, share) for share in SHARES]
         totals, times = (
             np.array(column, np.float64) for column in zip(*((s.total, ms) for s, ms in found), strict=True)
@@ -147,14 +148,12 @@ class Calibrator:
         return pace, float(rest) * pace / even.tiles, even, ms
 
     def _timed(self, ratio: float, share: float = 1.0) -> tuple[Shown, float]:
-        """A scene, and how long its tiles take, longest first."""
+        """Returns a scene and the milliseconds that its tiles take, longest first."""
         shown = self._show(ratio, share)
         return shown, self._ms(_LPT)
 
     def _tail(self, pace: float, share_of_speed: float, chunk: float, start: float) -> float:
-        """beta by least squares, from times that the rest of the model does not explain."""
-        import numpy as np
-
+        """Returns beta by least squares, from the part of the times that the rest of the model does not explain."""
         workers = self._stand.workers
         rests, longest_units = [], []
         for ratio in (LESS, MOST):
@@ -169,7 +168,7 @@ class Calibrator:
         return float((rests * longest_units).sum() / (longest_units**2).sum())
 
     def _show(self, ratio: float, share: float = 1.0) -> Shown:
-        """A scene of that ratio; of less than that on a GPU too small for it."""
+        """Switches to a scene of that ratio, or of a smaller one on a GPU too small for it."""
         shown = self._stand.show(max(EVEN, ratio * min(1.0, self._stand.workers / (4 * MOST))), share)
         if shown.heaviest < 1:
             raise InputError("The calibration's scene drew no splats on this GPU; its numbers would mean nothing.")
@@ -201,7 +200,7 @@ def _rate(splats: int, ms: float) -> float:
 
 
 class GpuStand:
-    """One renderer and the scene that it draws."""
+    """Blends scenes with one renderer."""
 
     def __init__(self, renderer: Renderer, workers: int, warps: int) -> None:
         self._renderer = renderer
@@ -210,18 +209,12 @@ class GpuStand:
 
     @staticmethod
     def here() -> GpuStand:
-        """The current GPU."""
-        from splatscope.app.bench.schedule import ScheduleBench, ScheduleOptions
-        from splatscope.kernels.cuda.plan.planner import BLEND_THREADS
-
+        """Returns the current GPU."""
         bench = ScheduleBench(ScheduleOptions(variants=("grid",)))
         warps = BLEND_THREADS[bench.policies["grid"].blend.map] // 32
         return GpuStand(bench.renderers["grid"], bench.workers(), warps)
 
     def show(self, ratio: float, share: float = 1.0) -> Shown:
-        from splatscope.app.bench.scenes.crowded import EVEN_SPLATS, crowded_scene
-        from splatscope.app.bench.schedule import tile_counts
-
         renderer = self._renderer
         gaussians, camera = crowded_scene(ratio, self.workers, int(share * EVEN_SPLATS))
         renderer.forget()
@@ -232,10 +225,6 @@ class GpuStand:
         return Shown(int(counts.sum()), int(counts.max(initial=0)), counts.size)
 
     def blend(self, changes: Changes, training: bool = False) -> tuple[float, int]:
-        import numpy as np
-
-        from splatscope.app.bench.schedule import decided, stage_times
-
         renderer, policy = self._renderer, _policy(changes)
 
         def draw() -> Any:
@@ -249,6 +238,4 @@ class GpuStand:
 
 
 def _policy(changes: Changes) -> Policy:
-    from splatscope.kernels.ladder import changed, step
-
     return changed(step("best"), changes)

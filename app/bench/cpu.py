@@ -1,8 +1,7 @@
-"""`splatscope bench --cpu`: checks the picture, times it, and times compilation and training steps if asked.
+"""`splatscope bench cpu`: checks the picture of the CPU backend and times it, compilation, and training steps if asked.
 
-Times are wall-clock, of whole calls; runs at different thread counts take turns, so that a slow minute of
-the machine falls on all of them. Scenes come from `app/bench/scenes/generated.py`; `bench/measure/report.py` describes
-the machine and draws the tables. Options and the way here: `dispatch.py`.
+Times are wall-clock times of whole calls. Runs at different thread counts take turns, so that a slow minute of the
+machine falls on all of them. Scenes: `bench/scenes/generated.py`. Tables: `bench/tables/cpu.py`.
 """
 
 from __future__ import annotations
@@ -11,96 +10,90 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from splatscope.app.bench.measure.report import spread
+import numba
+import numpy as np
+
+from splatscope.app.bench.measure.machine import describe_machine, describe_run
+from splatscope.app.bench.measure.results import results_path, spread, write_results
+from splatscope.app.bench.scenes.expected import EXPECTED
+from splatscope.app.bench.scenes.generated import BenchmarkScene, make_scene, scene_camera, upstream_gradient
+from splatscope.app.bench.tables.cpu import print_results
+from splatscope.app.bench.tables.publish import check_readme, publish
+from splatscope.app.options.bench import CpuOptions
+from splatscope.assets.capture import Capture
+from splatscope.assets.formats import open_path
+from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from splatscope.app.bench.scenes.generated import BenchmarkScene
-    from splatscope.assets.capture import Capture
-    from splatscope.kernels.backend import Backend
-    from splatscope.kernels.types import Frame, Gradients
+from splatscope.kernels.types import Frame, Gradients
+from splatscope.training.config import DataConfig
+from splatscope.training.events import Prepared, Stepped
+from splatscope.training.recipes import preset
 
 Milliseconds = dict[str, float]
+SCENES = ("small", "S4")  # unless others are named
 COUNT_TOLERANCE = 1e-4  # relative; float32 may decide otherwise where an ellipse just touches a pixel row
 TRANSMITTANCE_TOLERANCE = 1e-5  # of the mean over all pixels
 SETTLING_STEPS = 10  # training steps that are not timed
-
 # In a process of its own and an empty cache folder this compiles everything; the second time it loads.
-_COMPILE_PROGRAM = """
-from time import perf_counter
-import numpy as np
-from splatscope.kernels.api import make_backend
-start = perf_counter()
-backend = make_backend("cpu")
-backend.warm_up(training=True)
-image = np.zeros((16, 16, 3), np.float32)
-backend.loss(image, image)
-rows = [np.zeros((4, 3), np.float32) for _ in range(4)]
-backend.adam(*rows, rates=np.ones(3, np.float32), step=1)
-print(perf_counter() - start)
-"""
+_COMPILE_MODULE = "splatscope.app.bench.measure.compilation"
 
 
-@dataclass(frozen=True)
-class CpuOptions:
-    """What to measure."""
-
-    scenes: tuple[str, ...] = ()
-    repeat: int = 20
-    threads: tuple[int, ...] = ()  # one and all unless given
-    compile: bool = True
-    train: Path | None = None  # a capture
-    resolution: int = -1  # of its photographs, as for training
-    train_steps: int = 100
+def run(options: CpuOptions) -> None:
+    """Measures, prints, and writes JSON and a document's table where asked for. Raises InputError."""
+    check_readme(options.readme, "cpu", options.out)
+    results = run_cpu_bench(options)
+    written = None
+    if options.out is not None:
+        written = write_results(results_path(options.out, results), results)
+    print_results(results)
+    if written is not None:
+        print(f"Wrote {written}")
+    publish(options.readme, [(written, results)])
 
 
 def run_cpu_bench(options: CpuOptions) -> dict[str, Any]:
-    """Everything `options` asks for, as it is written to JSON: times in ms, `seconds` where named so.
+    """Measures everything that `options` ask for: times in ms, `seconds` where named so.
 
-    Raises InputError for options that make no sense and where a scene or its picture is not what it must be.
+    Raises InputError for options that make no sense, and for a scene or a picture that is not the expected one.
     """
-    from splatscope.app.bench.measure.report import describe_machine, describe_run
-
-    _check_options(options)
+    scenes = options.scenes or SCENES
+    _check_options(options, scenes)
     capture = None if options.train is None else _open_capture(options.train)
-    threads = _thread_counts(options)
-    results: dict[str, Any] = {"run": describe_run(_command(options)), "machine": describe_machine()}
+    threads = _thread_counts(options.threads)
+    results: dict[str, Any] = {"run": describe_run(_command(options, scenes)), "machine": describe_machine()}
     if options.compile:
         results["compile"] = _time_compilation()
-    results["scenes"] = [_time_scene(name, threads, options.repeat) for name in options.scenes]
+    results["scenes"] = [_time_scene(name, threads, options.repeat) for name in scenes]
     if capture is not None:
         results["training"] = _time_training(capture, options.resolution, options.train_steps)
     return results
 
 
-def _check_options(options: CpuOptions) -> None:
-    from splatscope.app.bench.scenes.generated import scene_camera
-
+def _check_options(options: CpuOptions, scenes: tuple[str, ...]) -> None:
     repeat, steps = options.repeat, options.train_steps
     if repeat < 1 or steps < 1:
         raise InputError(f"--repeat and --train-steps must be at least 1, got {repeat} and {steps}.")
-    for name in options.scenes:
+    for name in scenes:
         scene_camera(name)
 
 
-def _thread_counts(options: CpuOptions) -> list[int]:
-    import numba
-
+def _thread_counts(asked: tuple[int, ...]) -> list[int]:
     most = numba.config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
-    if wrong := [n for n in options.threads if not 1 <= n <= most]:
+    if wrong := [n for n in asked if not 1 <= n <= most]:
         raise InputError(f"--threads must be from 1 to {most} on this machine, got {wrong[0]}.")
-    return sorted(set(options.threads or (1, most)))
+    return sorted(set(asked or (1, most)))
 
 
-def _command(options: CpuOptions) -> str:
-    """The command line that measures the same; of folders only the name, which is no affair of the reader's."""
-    words = ["splatscope bench --cpu --scenes", *options.scenes, f"--repeat {options.repeat}"]
+def _command(options: CpuOptions, scenes: tuple[str, ...]) -> str:
+    """Returns the command line that measures the same; of the capture's folder only its name."""
+    words = ["splatscope bench cpu --scenes", *scenes, f"--repeat {options.repeat}"]
     if options.threads:
         words += ["--threads", *map(str, options.threads)]
     if options.train is not None:
@@ -110,10 +103,10 @@ def _command(options: CpuOptions) -> str:
 
 
 def _time_compilation() -> dict[str, float]:
-    """Seconds until every kernel of a training step is ready: compiled, and loaded from the cache."""
+    """Times, in seconds, until every kernel of a training step is compiled, and until it is loaded from the cache."""
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-        command = [sys.executable, "-c", _COMPILE_PROGRAM]
+        command = [sys.executable, "-m", _COMPILE_MODULE]
         cold, warm = (
             float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
             for _ in range(2)
@@ -122,9 +115,6 @@ def _time_compilation() -> dict[str, float]:
 
 
 def _time_scene(name: str, threads: list[int], repeat: int) -> dict[str, Any]:
-    from splatscope.app.bench.scenes.generated import make_scene, upstream_gradient
-    from splatscope.kernels.backends import make_backend
-
     backend, scene = make_backend("cpu"), make_scene(name)
     gradient = upstream_gradient(scene.camera)
     backend.warm_up(training=True)
@@ -156,20 +146,18 @@ def _time_scene(name: str, threads: list[int], repeat: int) -> dict[str, Any]:
 
 
 def _set_threads(count: int) -> None:
-    import numba
-
     numba.set_num_threads(count)
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """(ms, what the call returned)"""
+    """Returns (ms, the result of the call)."""
     start = perf_counter()
     result = call()
     return 1e3 * (perf_counter() - start), result
 
 
 class _Samples:
-    """Times of one scene at one thread count."""
+    """Keeps the times of one scene at one thread count."""
 
     def __init__(self) -> None:
         self._totals: dict[str, list[float]] = {"forward": [], "forward_backward": []}
@@ -188,7 +176,7 @@ class _Samples:
             self._stages.setdefault(stage, []).append(ms)
 
     def summary(self) -> dict[str, Any]:
-        """Spreads of the totals and of every stage, in the order the stages run."""
+        """Returns the spreads of the totals and of every stage, in the order the stages run."""
         totals = {name: spread(values) for name, values in self._totals.items()}
         return {**totals, "stages": {stage: spread(values) for stage, values in self._stages.items()}}
 
@@ -196,13 +184,10 @@ class _Samples:
 def _check_picture(
     scene: BenchmarkScene, both: Callable[[], tuple[Frame, Gradients]], threads: list[int]
 ) -> dict[str, Any]:
-    """A fast wrong picture is worth nothing: counts, mean transmittance, and the same bits on any threads."""
-    import zlib
+    """Checks counts, mean transmittance, and that pictures are the same bits on any threads; returns these figures.
 
-    import numpy as np
-
-    from splatscope.app.bench.scenes.expected import EXPECTED
-
+    Raises InputError before anything is timed: a fast wrong picture is worth nothing.
+    """
     checksums = set()
     frame = None
     for count in threads:
@@ -235,9 +220,6 @@ def _check_picture(
 
 
 def _open_capture(path: Path) -> Capture:
-    from splatscope.assets.capture import Capture
-    from splatscope.assets.formats import open_path
-
     capture = open_path(path)
     if not isinstance(capture, Capture):
         raise InputError(f"--train needs a capture with photographs, got splats: {path}.")
@@ -245,16 +227,12 @@ def _open_capture(path: Path) -> Capture:
 
 
 def _time_training(capture: Capture, resolution: int, steps: int) -> dict[str, Any]:
-    """Steps from the beginning of a run, at its first number of splats; nothing is kept of the run."""
-    from splatscope.kernels.backends import make_backend
-    from splatscope.training.config import DataConfig
-    from splatscope.training.events import Prepared, Stepped
-    from splatscope.training.recipes import preset
-    from splatscope.training.trainer import Trainer
+    """Times steps from the beginning of a run, at its first number of splats; nothing of the run is kept."""
+    from splatscope.training.trainer import Trainer  # loads torch, whose threads have no part in the other times
 
     config = replace(preset("inria"), data=DataConfig(resolution=resolution))
-    backend: Backend = make_backend("cpu")
-    _set_threads(_thread_counts(CpuOptions())[-1])
+    backend = make_backend("cpu")
+    _set_threads(_thread_counts(())[-1])
     stages: dict[str, list[float]] = {}
     totals: list[float] = []
     result: dict[str, Any] = {"capture": capture.path.resolve().name, "sh_degree": 0}

@@ -1,7 +1,7 @@
-"""`splatscope bench --kernels`: what the compiler says of the presets' kernels on every architecture, without a GPU.
+"""`splatscope bench kernels`: lists registers and occupancy of the presets' kernels on every architecture.
 
-A preset's kernels that an earlier one has, too, are not listed again. What single instructions a kernel is made of:
-tests/kernels/test_kernel_costs.py.
+The compiler reports them, so no GPU is needed. A kernel that an earlier preset has is not listed again. The
+instructions of single kernels: tests/kernels/test_kernel_costs.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from rich.table import Table
+
+from splatscope.app.options.bench import KernelsOptions
+from splatscope.app.terminal import Terminal
 from splatscope.kernels.cuda.launch.compiler import ARCHITECTURES, compile_kernels, most_threads
 from splatscope.kernels.cuda.plan.passes import Pass, source
 from splatscope.kernels.ladder import STEPS, step
@@ -18,12 +22,24 @@ from splatscope.kernels.ladder import STEPS, step
 TILES = 5_000  # of a picture of about 1600 × 800 px, whose sort keys have 16 bits
 
 
+def run(options: KernelsOptions) -> None:
+    """Prints the table. Raises InputError for a preset that does not exist, and where there is no compiler."""
+    rows = kernel_rows(options.steps)
+    costs = costs_of(rows)
+    table = Table("step", "kernel", title="Registers a thread and occupancy, by NVRTC's report", title_justify="left")
+    for architecture in ARCHITECTURES:
+        table.add_column(f"sm_{architecture}", justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row.step, row.role, *(str(costs[row.kernel, architecture]) for architecture in ARCHITECTURES))
+    Terminal(width=200).print(table)
+
+
 @dataclass(frozen=True)
 class Cost:
-    """What a kernel takes on one architecture."""
+    """Holds the registers and the occupancy of a kernel on one architecture."""
 
-    registers: int  # a thread
-    spill_bytes: int  # a thread
+    registers: int  # of a thread
+    spill_bytes: int  # of a thread
     occupancy: float  # resident warps over the most there can be, 0 … 1
 
     def __str__(self) -> str:
@@ -33,7 +49,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel of a preset."""
+    """Names a kernel of a preset."""
 
     step: str
     role: str  # blend, training; sort keys last
@@ -42,7 +58,7 @@ class Row:
 
 
 def kernel_rows(steps: Sequence[str] = ()) -> list[Row]:
-    """Kernels of the presets, all unless some are named, for viewing and for training. Raises InputError."""
+    """Lists the kernels of the presets, all unless some are named, for viewing and training. Raises InputError."""
     found: dict[str, Row] = {}
     for name in steps or STEPS:
         for training in (False, True):
@@ -53,7 +69,7 @@ def kernel_rows(steps: Sequence[str] = ()) -> list[Row]:
 
 
 def costs_of(rows: Sequence[Row], architectures: Sequence[int] = ARCHITECTURES) -> dict[tuple[str, int], Cost]:
-    """(kernel, architecture) -> cost; compiles what no cache has, on all processors."""
+    """Returns (kernel, architecture) -> cost; compiles what no cache has, on all processors."""
 
     def cost(row: Row, architecture: int) -> Cost:
         compiled = compile_kernels(source(row.file), [row.kernel], architecture)
@@ -64,19 +80,3 @@ def costs_of(rows: Sequence[Row], architectures: Sequence[int] = ARCHITECTURES) 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         costs = threads.map(lambda job: cost(*job), jobs)
         return {(row.kernel, architecture): found for (row, architecture), found in zip(jobs, costs, strict=True)}
-
-
-def print_kernels(steps: Sequence[str] = ()) -> None:
-    """The table. Raises InputError for a step that there is not, and where there is no compiler."""
-    from rich.table import Table
-
-    from splatscope.app.terminal import Terminal
-
-    rows = kernel_rows(steps)
-    costs = costs_of(rows)
-    table = Table("step", "kernel", title="Registers a thread and occupancy, by NVRTC's report", title_justify="left")
-    for architecture in ARCHITECTURES:
-        table.add_column(f"sm_{architecture}", justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(row.step, row.role, *(str(costs[row.kernel, architecture]) for architecture in ARCHITECTURES))
-    Terminal(width=200).print(table)

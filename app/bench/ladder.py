@@ -1,67 +1,67 @@
-"""`splatscope bench --ladder`: every step of the ladder on the GPU, forward and backward, stage by stage.
+"""`splatscope bench ladder`: times every preset of the ladder on a GPU, forward and backward, stage by stage.
 
-Steps, and other rasterisers where asked for (`app/bench/peers/rasterisers.py`), take turns repetition by repetition, on
-the same splats, camera and image gradient. How time is taken: `bench/measure/gpu.py`; what is drawn:
-`bench/scenes/subjects.py`; tables: `bench/tables/terminal.py` and `bench/tables/documents.py`.
+Presets, and other rasterisers where asked for (`app/bench/peers/rasterisers.py`), take turns repetition by repetition,
+on the same splats, camera and image gradient. How times are taken: `bench/measure/gpu.py`. Scenes:
+`bench/scenes/subjects.py`. Tables: `bench/tables/ladder.py` and `bench/tables/ladder_document.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
+import torch
 
 from splatscope.app.bench.measure.gpu import describe_gpu, hold, timed, wall_ms
-from splatscope.app.bench.measure.report import describe_run, results_path, spread, write_results
+from splatscope.app.bench.measure.machine import describe_run
+from splatscope.app.bench.measure.results import results_path, spread, write_results
 from splatscope.app.bench.measure.roofline import kernel_reports, least_bytes
-from splatscope.app.bench.tables.terminal import print_scene
-from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
+from splatscope.app.bench.peers.rasterisers import Peer, PeerInput, compare, find_peers
+from splatscope.app.bench.scenes.generated import upstream_gradient
+from splatscope.app.bench.scenes.subjects import Loaded, Subject, chosen_subjects
+from splatscope.app.bench.tables.ladder import MODES, print_scene
+from splatscope.app.bench.tables.publish import check_readme, publish
+from splatscope.app.options.bench import LadderOptions
+from splatscope.app.options.policy import PolicyChoice, choose_policy
+from splatscope.kernels.cuda.backend import need_gpu
+from splatscope.kernels.cuda.plan.planner import Plan, Scene
+from splatscope.kernels.cuda.renderer import KernelStore, Renderer
 from splatscope.kernels.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from splatscope.app.bench.peers.rasterisers import Peer
-    from splatscope.app.bench.scenes.subjects import Loaded, Subject
-    from splatscope.kernels.cuda.plan.planner import Plan, Scene
-    from splatscope.kernels.cuda.renderer import Renderer
-    from splatscope.kernels.policy import Policy
+from splatscope.kernels.ladder import STEPS, step
+from splatscope.kernels.policy import Policy, toggle_table
 
 WARM_UP = 3  # passes before anything is timed: launched, captured, replayed
 COUNT_TOLERANCE = 1e-4  # relative; as for the CPU
-MODES = ("view", "forward", "forward_backward")  # without and with what training needs
 
 
-@dataclass(frozen=True)
-class LadderOptions:
-    """What to measure on each scene."""
-
-    steps: tuple[str, ...] = ()  # all unless given
-    repeat: int = 20
-    toggles: bool = False  # also `best` with each toggle at each of its other values
-    versus: tuple[str, ...] = ()  # names of benchmarks.peers.PEERS, or all
-    out: Path | None = None  # JSON
-    chosen: PolicyChoice = NO_CHOICE  # another row, beside the preset it starts from
+def run(options: LadderOptions) -> None:
+    """Measures, prints, and writes JSON and a document's table where asked for. Raises InputError."""
+    check_readme(options.readme, "cuda", options.out)
+    subjects = chosen_subjects(options.scenes, options.camera, options.size)
+    written, results = run_ladder(subjects, options)
+    if written is not None:
+        print(f"Wrote {written}")
+    publish(options.readme, [(written, results)])
 
 
 def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
-    """Measures, prints, and writes JSON if told where: (the file, the results). Raises InputError, at the very end also
-    for counts or pictures that are wrong."""
-    from splatscope.app.bench.peers.rasterisers import find_peers
-    from splatscope.kernels.cuda.backend import need_gpu
+    """Measures, prints, and writes JSON if asked for; returns (the file, the results).
 
+    Raises InputError. The one for wrong counts or pictures comes at the very end.
+    """
     if options.repeat < 1:
         raise InputError(f"--repeat must be at least 1, got {options.repeat}.")
-    policies = ladder_policies(options)
+    policies, chosen = ladder_policies(options), choose_policy(options.step, options.toggle)
     need_gpu()
-    peers, absent = find_peers(options.versus)
+    peers, absent = find_peers(options.vs)
     for sentence in absent:
         print(sentence, flush=True)
-    words = ["splatscope bench --ladder --scenes", *(subject.words for subject in subjects)]
+    words = ["splatscope bench ladder --scenes", *(subject.words for subject in subjects)]
     words += ["--steps", *options.steps] if options.steps else []
-    words += [*options.chosen.options, *(["--toggles"] if options.toggles else [])]
-    words += ["--vs", *options.versus] if options.versus else []
+    words += [*chosen.options, *(["--toggles"] if options.toggles else [])]
+    words += ["--vs", *options.vs] if options.vs else []
     command = " ".join([*words, f"--repeat {options.repeat}"])
     results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
     results["absent_peers"] = absent
@@ -79,7 +79,7 @@ def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | 
 
 
 def refuse_wrong(results: dict[str, Any], written: Path | None) -> None:
-    """Raises InputError if any row has counts or a picture that are not its scene's."""
+    """Raises InputError if the counts or the picture of any row are not those of its scene."""
     wrong = [
         f"{scene['name']}, {step}: {sentence}"
         for scene in results["scenes"]
@@ -96,14 +96,11 @@ def refuse_wrong(results: dict[str, Any], written: Path | None) -> None:
 
 
 def ladder_policies(options: LadderOptions) -> dict[str, Policy]:
-    """name -> policy, in the order of the table. Raises InputError for a step that there is not."""
-    from splatscope.kernels.ladder import STEPS, step
-    from splatscope.kernels.policy import toggle_table
-
+    """Returns name -> policy in the order of the table. Raises InputError for presets and toggles that do not exist."""
     found = {name: step(name) for name in options.steps or STEPS}
-    if options.versus:  # others are compared with it
+    if options.vs:  # other rasterisers are compared with it
         found |= {"best": step("best")}
-    found |= rows_of(options.chosen)
+    found |= rows_of(choose_policy(options.step, options.toggle))
     if options.toggles:
         for row in toggle_table("cuda"):
             for value in row.values:
@@ -114,21 +111,22 @@ def ladder_policies(options: LadderOptions) -> dict[str, Policy]:
 
 
 def rows_of(chosen: PolicyChoice) -> dict[str, Policy]:
-    """name -> policy of what --step and --toggle ask for, after the preset it starts from; nothing for nothing."""
-    from splatscope.kernels.ladder import step
-
+    """Returns name -> policy of --step and --toggle, after the preset they start from; nothing for the default."""
     return {} if chosen.is_default else {chosen.step: step(chosen.step), chosen.row: chosen.policy}
 
 
 class Job(Protocol):
-    """What takes turns: one step of ours, or another rasteriser."""
+    """Takes turns with others: one preset of ours, or another rasteriser."""
 
     def warm_up(self) -> None: ...
     def run(self, mode: str) -> Any: ...
 
 
 class LadderBench:
-    """Renderers without and with events, which share compiled kernels; a scene at a time."""
+    """Measures one scene at a time, with one renderer without events and one with them.
+
+    Both share compiled kernels.
+    """
 
     def __init__(
         self, policies: dict[str, Policy], repeat: int, renderers: tuple[Renderer, Renderer] | None = None
@@ -137,12 +135,7 @@ class LadderBench:
         self._plain, self._timed = renderers or _renderers()
 
     def measure(self, subject: Subject, peers: list[Peer] | None = None) -> dict[str, Any]:
-        """All steps, and the peers, on one scene."""
-        import torch
-
-        from splatscope.app.bench.peers.rasterisers import PeerInput, compare
-        from splatscope.app.bench.scenes.generated import upstream_gradient
-
+        """Measures all presets, and the peers, on one scene."""
         loaded = subject.load()
         self._forget()
         scene = self._plain.upload(loaded.gaussians)
@@ -199,23 +192,19 @@ class LadderBench:
 
 
 def _renderers() -> tuple[Renderer, Renderer]:
-    from splatscope.kernels.cuda.renderer import KernelStore, Renderer
-
     kernels = KernelStore()
     return Renderer(kernels=kernels), Renderer(timed=True, kernels=kernels)
 
 
 class _Clock:
-    """Times of one job."""
+    """Keeps the times of one job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._samples: dict[str, list[float]] = {mode: [] for mode in (*MODES, "synchronous")}
 
     def sample(self) -> None:
-        """One repetition: each mode with the host ahead of the GPU, then forward and backward from an idle GPU."""
-        import torch
-
+        """Times one repetition: each mode with the host ahead of the GPU, then both passes from an idle GPU."""
         pairs = {}
         for mode in MODES:
             hold()
@@ -229,13 +218,13 @@ class _Clock:
             self._job.sample_stages()
 
     def summary(self) -> dict[str, Any]:
-        """Spreads, and wall-clock times taken now. `synchronous` has the host's gaps in it, as a lone call has."""
+        """Returns spreads, and takes wall-clock times. `synchronous` includes the host's gaps, as a lone call does."""
         wall = {mode: round(wall_ms(lambda m=mode: self._job.run(m)), 4) for mode in ("view", "forward_backward")}
         return {**{mode: spread(values) for mode, values in self._samples.items()}, "wall_ms": wall}
 
 
 class StepJob:
-    """One step on one scene."""
+    """Draws one scene under one preset."""
 
     def __init__(
         self, plain: Renderer, timed_renderer: Renderer, scene: Scene, loaded: Loaded, policy: Policy, gradient: Any
@@ -248,7 +237,7 @@ class StepJob:
         self.plan: Plan | None = None
 
     def run(self, mode: str, renderer: Renderer | None = None) -> Any:
-        """One pass, started and not waited for."""
+        """Starts one pass and does not wait for it."""
         renderer = renderer or self.plain
         outputs = renderer.forward(self.scene, self.loaded.camera, policy=self.policy, training=mode != "view")
         if mode == "forward_backward":
@@ -256,7 +245,7 @@ class StepJob:
         return outputs
 
     def warm_up(self) -> None:
-        """Compiles, makes room, captures; keeps the picture and the counts."""
+        """Compiles, makes room and captures; keeps the picture and the counts."""
         for renderer in (self.plain, self.timed):
             for mode in MODES:
                 outputs, self.record = renderer.complete(lambda r=renderer, m=mode: self.run(m, r))
@@ -266,9 +255,7 @@ class StepJob:
         self.plan = self.plain.newest_plan
 
     def sample_stages(self) -> None:
-        """Stage times of one pass."""
-        import torch
-
+        """Takes the stage times of one pass."""
         hold()
         self.run("forward_backward", self.timed)
         torch.cuda.synchronize()
@@ -279,13 +266,13 @@ class StepJob:
             self.stages.setdefault(stage, []).append(ms)
 
     def picture_and_gradients(self) -> tuple[Any, dict[str, Any]]:
-        """Copies of the image [H, W, 3] and of the gradients by name, on the GPU."""
+        """Returns copies of the image [H, W, 3] and of the gradients by name, on the GPU."""
         outputs = self.run("forward")
         gradients = self.plain.backward(self.gradient)
         return outputs.image.clone(), {name: gradient.clone() for name, gradient in gradients.items()}
 
     def summary(self, best: StepJob) -> dict[str, Any]:
-        """Counts, stage times, costs, and what is not as it must be."""
+        """Returns counts, stage times, costs, and sentences about anything wrong."""
         assert self.record is not None
         assert self.plan is not None
         counts = {key: int(self.record[key]) for key in ("visible", "instances", "skipped")}
@@ -299,7 +286,7 @@ class StepJob:
         }
 
     def _wrong(self, counts: dict[str, int]) -> list[str]:
-        """Sentences about counts that are not those of the scene; only exact bounds of plain splats have some."""
+        """Returns sentences about wrong counts; counts are known for exact bounds of plain splats only."""
         sentences, expected, policy = [], self.loaded.expected, self.policy
         if expected is not None and policy.bin.bounds == "row_span" and policy.project.filter == "plain":
             for key, wanted in (("visible", expected.visible), ("instances", expected.instances)):
@@ -311,16 +298,14 @@ class StepJob:
 
 
 class PeerJob:
-    """Another rasteriser on the same scene."""
+    """Draws the same scene with another rasteriser."""
 
     def __init__(self, peer: Peer, given: Any, gradient: Any) -> None:
         self.peer, self._gradient = peer, gradient
         peer.prepare(given)
 
     def run(self, mode: str) -> Any:
-        """One pass; whether the host waits in it is the peer's affair."""
-        import torch
-
+        """Starts one pass; some peers let the host wait in it."""
         if mode == "view":
             with torch.no_grad():
                 return self.peer.forward()
@@ -328,7 +313,7 @@ class PeerJob:
         return self.peer.backward(image, self._gradient) if mode == "forward_backward" else image
 
     def warm_up(self) -> None:
-        """Whatever the first passes do that later ones do not."""
+        """Lets the first passes do what later passes need not."""
         for _ in range(WARM_UP):
             for mode in MODES:
                 self.run(mode)

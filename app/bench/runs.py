@@ -1,28 +1,28 @@
-"""`splatscope bench --train CAPTURE --recipe NAME...`: whole runs, from the first step to the saved splats, scored.
+"""`splatscope bench runs CAPTURE --recipe NAME...`: trains whole runs, to the saved splats, and scores them.
 
-The trainer runs as `splatscope train --eval` does, scoring included, each run in a process of its own; what scores,
-files and compiling cost is kept apart from training (`training/stopwatch.py`). One row a run goes into the JSON, with
-PSNR over seconds of training, and the seconds from the start of its process until the splats were on disk.
-Another trainer's rows look the same: `bench/peers/runs.py`. Tables: `bench/tables/runs.py`; single steps:
-`train.py`.
+The JSON gets one row for each run, with PSNR over seconds of training, and the seconds from the start of its process
+until the splats were on disk. One run: `whole_run.py`. Tables: `bench/tables/runs.py`. Single steps: `train.py`.
 """
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from splatscope.app.bench.measure.memory import peak_gib, reset_peak
-from splatscope.app.bench.tables.runs import row_of_scores
-from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
+from splatscope.app.bench.measure.machine import describe_run
+from splatscope.app.bench.measure.process import in_a_process
+from splatscope.app.bench.measure.results import results_path, write_results
+from splatscope.app.bench.peers.rasterisers import PEERS as RASTERISERS
+from splatscope.app.bench.peers.rasterisers import find_peers
+from splatscope.app.bench.tables.publish import check_readme, publish
+from splatscope.app.bench.tables.runs import print_runs
+from splatscope.app.bench.whole_run import PEERS, settings_for, whole_run
+from splatscope.app.options.bench import RunsOptions
+from splatscope.app.options.policy import PolicyChoice, choose_policy
+from splatscope.kernels.backends import gpu_is_present
 from splatscope.kernels.errors import InputError
+from splatscope.training.recipes import PRESETS
 
-if TYPE_CHECKING:
-    from splatscope.training.config import TrainConfig
-PEERS = ("gsplat", "gsplat-mcmc")
 OWNED = {  # settings that the benchmark gives its runs, and what to do instead
     "seed": "give --seeds, a run for each",
     "iterations": "give --iterations",
@@ -31,54 +31,56 @@ OWNED = {  # settings that the benchmark gives its runs, and what to do instead
 }
 
 
-@dataclass(frozen=True)
-class RecipeBenchOptions:
-    """What to run."""
-
-    capture: Path
-    recipes: tuple[str, ...]
-    iterations: int | None = None  # of each; None: as the recipe has it
-    resolution: int = -1
-    seeds: tuple[int, ...] = (0,)
-    set: tuple[str, ...] = ()  # single settings, as for `train`
-    out: Path | None = None
-    toggles: PolicyChoice = NO_CHOICE
+def run(options: RunsOptions) -> None:
+    """Prints each run when it is over; writes JSON and a document's table where asked for. Raises InputError."""
+    _check(options)
+    chosen = choose_policy(options.step, options.toggle)
+    check_readme(options.readme, "train", options.out)
+    file, results = _run_all(options, chosen)
+    if file is not None:
+        print(f"Wrote {file}")
+    publish(options.readme, [(file, results)])
 
 
-def run_recipe_bench(options: RecipeBenchOptions) -> tuple[Path | None, dict[str, Any]]:
-    """(the file it was written to, if asked for; the results); each run is printed when it is over. Raises InputError,
-    also if a run fails: those before it are printed and written."""
-    from splatscope.app.bench.measure.process import in_a_process
-    from splatscope.app.bench.measure.report import describe_run, results_path, write_results
-    from splatscope.app.bench.tables.runs import print_runs
-    from splatscope.training.recipes import PRESETS
-
+def _check(options: RunsOptions) -> None:
+    """Raises InputError for anything that would end a run, before minutes of work."""
+    if not options.recipe:
+        raise InputError("`bench runs` needs --recipe with one or more names, for example --recipe inria fast.")
+    if not options.capture.exists():
+        raise InputError(f"There is no capture {options.capture}; give the path of its folder.")
     _refuse_owned(options.set)
-    for name in options.recipes:
+    for name in options.recipe:
         if name in PRESETS or name.endswith(".json"):
-            settings_for(options, name, 0).check()  # before minutes of work
+            settings_for(options, name, 0).check()
         elif name not in PEERS:
             known = ", ".join((*PRESETS, *PEERS))
             raise InputError(f"There is no recipe {name!r} to run; there are {known}, and the settings.json of a run.")
-    recipes, left_out = _runnable(options.recipes)
+
+
+def _run_all(options: RunsOptions, chosen: PolicyChoice) -> tuple[Path | None, dict[str, Any]]:
+    """Returns (the file, if one was asked for; the results). Raises InputError, also if a run fails.
+
+    The runs before it are printed and written.
+    """
+    recipes, left_out = _runnable(options.recipe)
     name = options.capture.resolve().name
-    results: dict[str, Any] = {"run": describe_run(f"splatscope bench --train {name} {_words(options)}")}
+    results: dict[str, Any] = {"run": describe_run(_command(options, chosen))}
     if left_out:
         results["absent_peers"] = [left_out]
         print(left_out, flush=True)
     runs = results["training_runs"] = []
     file = None
     for recipe in recipes:
-        for seed in options.seeds:
+        for seed in options.seeds or (0,):
             try:
-                row, found = in_a_process(_run, options, recipe, seed, not runs)
+                row, found = in_a_process(whole_run, options, chosen, recipe, seed, not runs)
             except InputError as error:
                 kept = f" What ran before it is in {file}." if file else ""
                 raise InputError(f"{recipe}, seed {seed}: {error}{kept}") from error
             runs.append(row)
             print_runs([row])
             results |= found
-            if options.out is not None:  # after each, so that a session cut short leaves what it has
+            if options.out is not None:  # after each run, so that a session cut short leaves the runs it made
                 file = file or results_path(options.out, results, ("train", name))
                 write_results(file, results)
     return file, results
@@ -89,15 +91,11 @@ def _refuse_owned(settings: tuple[str, ...]) -> None:
     for setting in settings:
         name = setting.partition("=")[0].strip()
         if name in OWNED:
-            raise InputError(f"--set {name} does not go with --recipe: {OWNED[name]}.")
+            raise InputError(f"--set {name} does not go with `bench runs`: {OWNED[name]}.")
 
 
 def _runnable(recipes: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """(those that this machine can run, a sentence about others). Raises InputError if there are none."""
-    from splatscope.app.bench.peers.rasterisers import PEERS as RASTERISERS
-    from splatscope.app.bench.peers.rasterisers import find_peers
-    from splatscope.kernels.backends import gpu_is_present
-
+    """Returns (the recipes that this machine can run, a sentence about others). Raises InputError if there are none."""
     if not any(name in PEERS for name in recipes):
         return recipes, ""
     (left_out, *_) = find_peers(("all",), {"gsplat": RASTERISERS["gsplat"]})[1] or [""]
@@ -109,91 +107,11 @@ def _runnable(recipes: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     return runnable, left_out
 
 
-def _run(options: RecipeBenchOptions, recipe: str, seed: int, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(a run's row, what the results say of all runs). Called in a process of its own."""
-    from splatscope.kernels.backends import make_backend
-
-    backend = make_backend("auto")
-    for remark in options.toggles.training_remarks(backend.name) if is_first else ():
-        print(f"warning: {remark}", flush=True)
-    name, remarks = backend.name, []
-    if recipe not in PEERS:
-        row = run_recipe(options, recipe, seed, backend)
-    else:
-        del backend  # memory is the other trainer's
-        from splatscope.app.bench.peers.runs import REMARK, run_gsplat
-
-        row, remarks = run_gsplat(options.capture, options.resolution, options.iterations, recipe, seed), [REMARK]
-    found: dict[str, Any] = {"machine": describe_device(name)}  # last: the clock since the start is the run's
-    return row, found | ({"remarks": remarks} if remarks else {})
-
-
-def run_recipe(options: RecipeBenchOptions, recipe: str, seed: int, backend: Any) -> dict[str, Any]:
-    """One whole run in a folder that goes afterwards: its row of the results."""
-    from splatscope.assets.formats import open_capture
-    from splatscope.training.events import Prepared, Saved, SaveFailed
-    from splatscope.training.stopwatch import process_seconds
-    from splatscope.training.trainer import Trainer
-
-    config = settings_for(options, recipe, seed)
-    reset_peak()
-    start, on_disk = perf_counter(), None
-    with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
-        trainer = Trainer(open_capture(options.capture, config.data.images), config, backend, Path(folder))
-        begun: dict[str, Any] = {}
-        trainer.use(options.toggles.for_training(config.antialiasing))
-        for event in trainer.run():
-            if isinstance(event, Prepared):
-                begun = {"views": event.training_views, "held_out": event.held_out_views}
-                begun |= {"width": event.width, "height": event.height, "first_splats": event.count}
-            elif isinstance(event, Saved):
-                on_disk = round(process_seconds(), 3)
-            elif isinstance(event, SaveFailed):
-                on_disk = None
-        whole = perf_counter() - start
-        table = trainer.scores
-    return {
-        "trainer": "splatscope",
-        "recipe": recipe,
-        "settings": [*options.set, *options.toggles.options],
-        "seed": seed,
-        "capture": options.capture.resolve().name,
-        **begun,
-        **row_of_scores(table),
-        "seconds": {name: round(seconds, 3) for name, seconds in trainer.seconds.items()},
-        "whole_seconds": round(whole, 3),
-        "process_seconds": on_disk,  # since the process was started
-        "peak_gib": peak_gib(),
-    }
-
-
-def settings_for(options: RecipeBenchOptions, recipe: str, seed: int) -> TrainConfig:
-    """Those of a run by a named recipe, or by the settings.json of another run. Raises InputError."""
-    from splatscope.app.run.training_setup import settings_in
-    from splatscope.training.recipes import PRESETS, preset, with_settings
-
-    sets = [f"data.resolution={options.resolution}", "data.eval=true", f"seed={seed}"]
-    if recipe in PRESETS:
-        config = preset(recipe, options.iterations)
-    else:
-        config = settings_in(Path(recipe))
-        sets += [f"iterations={options.iterations}"] if options.iterations else []
-    return with_settings(with_settings(config, sets), options.set)
-
-
-def describe_device(backend: str) -> dict[str, Any]:
-    """What the run was on."""
-    from splatscope.app.bench.measure.gpu import describe_gpu
-    from splatscope.app.bench.measure.report import describe_machine
-
-    return describe_gpu() if backend == "cuda" else describe_machine()
-
-
-def _words(options: RecipeBenchOptions) -> str:
-    words = [f"--recipe {' '.join(options.recipes)}"]
+def _command(options: RunsOptions, chosen: PolicyChoice) -> str:
+    """Returns the command line that measures the same; of the capture's folder only its name."""
+    words = [f"splatscope bench runs {options.capture.resolve().name} --recipe {' '.join(options.recipe)}"]
     words += [f"-r {options.resolution}"] if options.resolution != -1 else []
     words += [f"--iterations {options.iterations}"] if options.iterations else []
-    words += [f"--seeds {' '.join(map(str, options.seeds))}"] if options.seeds != (0,) else []
+    words += [f"--seeds {' '.join(map(str, options.seeds))}"] if options.seeds not in ((), (0,)) else []
     words += [f"--set {' '.join(options.set)}"] if options.set else []
-    words += options.toggles.options
-    return " ".join(words)
+    return " ".join([*words, *chosen.options])

@@ -1,30 +1,44 @@
-"""`splatscope bench --schedule`: ways to hand out tiles and chunks, frame by frame, against the grid.
+"""`splatscope bench schedule`: times ways to hand out tiles and chunks, frame by frame, against the grid.
 
-For each frame of each scene the blend stage is timed under every variant in turn, and its picture compared with the
-grid's. Scenes and cameras: `bench/scenes/schedule.py`. Tables and judgements: `bench/tables/schedule.py`, figures:
-`bench/figures/schedule.py`. Who was busy when: `bench/measure/timelines.py`. The cost model's constants:
-`calibrate.py`.
+For each frame of each scene the blend stage is timed under every variant in turn, and its picture is compared with the
+grid's.
+
+- Scenes and cameras: `bench/scenes/schedule.py`.
+- Tables and judgements: `bench/tables/schedule.py`.
+- Figures: `bench/figures/schedule.py`.
+- Which multiprocessor was busy when: `bench/measure/timelines.py`.
+- The constants of the cost model: `calibrate.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import torch
+
+from splatscope.app.bench.figures.schedule import draw_figures
+from splatscope.app.bench.measure.gpu import describe_gpu, hold
+from splatscope.app.bench.measure.machine import describe_run
+from splatscope.app.bench.measure.results import results_path, write_results
+from splatscope.app.bench.measure.timelines import RECORDED, recorded_frame
 from splatscope.app.bench.scenes.schedule import DEFAULT_SCENES, check_scene, load_frames
+from splatscope.app.bench.tables.publish import check_readme, publish
 from splatscope.app.bench.tables.schedule import print_scene, print_summary
+from splatscope.app.options.bench import ScheduleOptions
+from splatscope.kernels.cuda.backend import need_gpu
+from splatscope.kernels.cuda.plan.passes import Pass, Scene
+from splatscope.kernels.cuda.plan.planner import BLEND_THREADS, Outputs
+from splatscope.kernels.cuda.plan.schedule import calibration_of, resident_blocks
+from splatscope.kernels.cuda.renderer import KernelStore, Renderer
 from splatscope.kernels.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from splatscope.kernels.cuda.plan.passes import Scene
-    from splatscope.kernels.cuda.plan.planner import Outputs
-    from splatscope.kernels.cuda.renderer import KernelStore, Renderer
-    from splatscope.kernels.policy import Policy
-    from splatscope.kernels.schedule.rules import Int64
-    from splatscope.kernels.types import Camera
+from splatscope.kernels.ladder import changed, step
+from splatscope.kernels.policy import Policy, SchedulePolicy
+from splatscope.kernels.schedule.rules import Int64, Machine, imbalance
+from splatscope.kernels.types import Camera
 
 WARM_UP = 2
 _LPT = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}
@@ -38,8 +52,6 @@ FUSED_SHARES = ("10", "25", "50", "75", "90")  # % of the blocks begin with chun
 
 
 def _variants() -> dict[str, dict[str, str]]:
-    from splatscope.kernels.policy import SchedulePolicy
-
     catgs = {
         "schedule.sched": "grid",
         "schedule.chunk": "catgs",
@@ -77,36 +89,33 @@ def _variants() -> dict[str, dict[str, str]]:
 VARIANTS = _variants()
 
 
-@dataclass(frozen=True)
-class ScheduleOptions:
-    """What to measure."""
-
-    scenes: tuple[str, ...] = DEFAULT_SCENES
-    frames: int = 5  # of each scene
-    repeat: int = 10
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    out: Path | None = None  # JSON; figures go beside it
+def run(options: ScheduleOptions) -> None:
+    """Measures, prints, and writes JSON, figures and a document's table where asked for. Raises InputError."""
+    check_readme(options.readme, "schedule", options.out)
+    results = run_schedule(options)
+    if options.out is None:
+        return
+    publish(options.readme, [(results_path(options.out, results, ["schedule"]), results)])
+    folder = options.out.parent if options.out.suffix else options.out
+    print(*(f"Wrote {path}" for path in draw_figures(results, folder)), sep="\n")
 
 
 def run_schedule(options: ScheduleOptions) -> dict[str, Any]:
-    """Measures, prints, and writes what was asked for. Raises InputError for what is not there."""
-    from splatscope.app.bench.measure.gpu import describe_gpu
-    from splatscope.app.bench.measure.report import describe_run, results_path, write_results
-    from splatscope.kernels.cuda.backend import need_gpu
-    from splatscope.kernels.cuda.plan.schedule import calibration_of
-
+    """Measures, prints, and writes JSON if asked for. Raises InputError for scenes and variants that do not exist."""
     need_gpu()
     if unknown := sorted(set(options.variants) - set(VARIANTS)):
         raise InputError(f"There is no schedule {unknown[0]!r}; there are {', '.join(VARIANTS)}.")
-    if "grid" not in options.variants or options.frames < 1:
-        raise InputError("A schedule is compared with the grid, on at least one frame.")
-    for name in options.scenes:
+    if options.variants and "grid" not in options.variants:
+        raise InputError("--variants needs grid among them: a schedule is compared with the grid.")
+    if options.frames < 1 or options.repeat < 1:
+        raise InputError(f"--frames and --repeat must be at least 1, got {options.frames} and {options.repeat}.")
+    scenes = options.scenes or DEFAULT_SCENES
+    for name in scenes:
         check_scene(name)
-    command = f"splatscope bench --schedule --scenes {' '.join(options.scenes)} --repeat {options.repeat}"
-    results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
+    results: dict[str, Any] = {"run": describe_run(_command(options, scenes)), "machine": describe_gpu(), "scenes": []}
     bench = ScheduleBench(options)
     results["machine"] |= {"workers": bench.workers(), "calibration": asdict(calibration_of(bench.memory))}
-    for name in options.scenes:
+    for name in scenes:
         results["scenes"].append(bench.measure(name))
         print_scene(results["scenes"][-1])
         if options.out is not None:
@@ -115,22 +124,26 @@ def run_schedule(options: ScheduleOptions) -> dict[str, Any]:
     return results
 
 
+def _command(options: ScheduleOptions, scenes: tuple[str, ...]) -> str:
+    """Returns the command line that measures the same."""
+    words = ["splatscope", "bench", "schedule", "--scenes", *scenes]
+    words += ["--variants", *options.variants] if options.variants else []
+    words += ["--frames", str(options.frames)] if options.frames != ScheduleOptions.frames else []
+    return shlex.join([*words, "--repeat", str(options.repeat)])
+
+
 class ScheduleBench:
-    """A renderer a variant, so that none takes another's buffers; all share compiled kernels."""
+    """Keeps a renderer for each variant, so that none takes another's buffers; all share compiled kernels."""
 
     def __init__(self, options: ScheduleOptions) -> None:
-        from splatscope.kernels.cuda.renderer import KernelStore, Renderer
-        from splatscope.kernels.ladder import changed, step
-
         self.options, self._kernels = options, KernelStore()
-        self.policies = {name: changed(step("best"), VARIANTS[name]) for name in options.variants}
-        self.renderers = {name: Renderer(timed=True, kernels=self._kernels) for name in options.variants}
+        variants = options.variants or tuple(VARIANTS)
+        self.policies = {name: changed(step("best"), VARIANTS[name]) for name in variants}
+        self.renderers = {name: Renderer(timed=True, kernels=self._kernels) for name in variants}
         self.memory = self.renderers["grid"].memory
 
     def measure(self, name: str) -> dict[str, Any]:
-        """All frames of one scene."""
-        import torch
-
+        """Measures all frames of one scene."""
         loaded = load_frames(name, self.workers(), self.options.frames)
         compile_ahead(self._kernels, self.policies, loaded.cameras[0])
         scene = self.renderers["grid"].upload(loaded.gaussians)
@@ -142,26 +155,17 @@ class ScheduleBench:
         return {"name": shown, "splats": scene.count, "frames": frames}
 
     def workers(self) -> int:
-        """K: blocks of the blend kernel that run at once."""
-        from splatscope.kernels.cuda.plan.passes import Pass
-        from splatscope.kernels.cuda.plan.planner import BLEND_THREADS
-        from splatscope.kernels.cuda.plan.schedule import resident_blocks
-
+        """Returns K, the number of blocks of the blend kernel that run at once."""
         policy, memory = self.policies["grid"], self.renderers["grid"].memory
         file, name = Pass(policy, False, False, 1).kernels()["blend"]
         kernel = self.renderers["grid"].kernels(file, [name])[name]
         return memory.multiprocessors * resident_blocks(kernel, BLEND_THREADS[policy.blend.map], memory)
 
     def _frame(self, scene: Scene, camera: Camera, is_first: bool) -> dict[str, Any]:
-        """Times of the blend and the schedule stage, how far each picture is from the grid's, and recordings; of the
-        first frame a sample of tiles as well.
+        """Times the blend and the schedule stage, compares each picture with the grid's, and records the frame.
+
+        For the first frame a sample of tiles is kept as well.
         """
-        import numpy as np
-        import torch
-
-        from splatscope.app.bench.measure.timelines import recorded_frame
-        from splatscope.kernels.schedule.rules import Machine, imbalance
-
         images, notes = {}, {}
         for name, renderer in self.renderers.items():
             draw = self._drawing(renderer, scene, camera, name)
@@ -200,11 +204,7 @@ class ScheduleBench:
 
 
 def stage_times(draw: Any, renderer: Renderer) -> dict[str, float]:
-    """Milliseconds a stage of one drawing, the host ahead of the GPU."""
-    import torch
-
-    from splatscope.app.bench.measure.gpu import hold
-
+    """Returns the milliseconds of each stage of one drawing, with the host ahead of the GPU."""
     hold()
     draw()
     torch.cuda.synchronize()
@@ -215,17 +215,12 @@ def stage_times(draw: Any, renderer: Renderer) -> dict[str, float]:
 
 
 def tile_counts(outputs: Outputs) -> Int64:
-    """Splats of each tile [T]. Waits for the GPU."""
-    import numpy as np
-
+    """Returns the splats of each tile [T]. Waits for the GPU."""
     return np.diff(outputs.tile_starts.cpu().numpy().view(np.uint32).astype(np.int64))
 
 
 def compile_ahead(kernels: KernelStore, policies: dict[str, Policy], camera: Camera) -> None:
-    """Begins to compile on all cores what the variants will ask for one after the other."""
-    from splatscope.app.bench.measure.timelines import RECORDED
-    from splatscope.kernels.cuda.plan.passes import Pass
-
+    """Begins to compile on all cores the kernels that the variants will ask for one after the other."""
     rows, columns = camera.tiles
     recorded = [policies[name].with_value("schedule", "record", "on") for name in RECORDED if name in policies]
     for policy in (*policies.values(), *recorded):
@@ -233,7 +228,7 @@ def compile_ahead(kernels: KernelStore, policies: dict[str, Policy], camera: Cam
 
 
 def decided(renderer: Renderer) -> dict[str, int]:
-    """What the newest frame's plan came to; nothing where all tiles stay whole and are in another order."""
+    """Returns what the plan of the newest frame decided; nothing where it only changed the order of whole tiles."""
     record: np.void | None = renderer.pipeline.read_schedule()
     if record is None or not record["chunk_units"]:
         return {} if record is None or not record["in_grid_order"] else {"in_grid_order": 1}
@@ -241,8 +236,6 @@ def decided(renderer: Renderer) -> dict[str, int]:
 
 
 def psnr(image: Any, wanted: Any) -> float:
-    """Decibels between two pictures, at most 200."""
-    import numpy as np
-
+    """Returns the decibels between two pictures, at most 200."""
     error = float((image.double() - wanted.double()).square().mean())
     return float(-10 * np.log10(max(error, 1e-20)))

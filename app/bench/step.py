@@ -1,23 +1,25 @@
-"""Whole training steps on the benchmark scenes, on a GPU: milliseconds a step and stage.
+"""`splatscope bench step`: times whole training steps on the benchmark scenes on a GPU, by stage.
 
-    python -m splatscope.app.bench.step S1 S2 S4 [--steps 200] [--views 8] [--set optimizer.adam=fused]
-                                               [--vs gsplat inria faster_gs faster_gs_fused [--losses ours fused_ssim]]
+    splatscope bench step --scenes S1 S2 S4 [-n 200] [--views 8] [--toggle optimizer.adam=fused]
+                          [--vs gsplat inria faster_gs faster_gs_fused [--losses ours fused_ssim]]
 
 A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
-zero, so that all steps do the same work: Adam moves the same bytes. With --views, steps go round among cameras turned
-about the first, so that splats come into sight and leave it, which is what lazy Adam is about. `gpu` is between events
-around many steps, `wall` the host's clock around the same steps; stages come from a run of their own, whose events cost
-a little. With --vs, steps of other rasterisers take turns with ours (`bench/peers/steps.py`), with our loss kernels or
-with those of the public package fused_ssim, or a row of each (--losses). --json writes all of it. Nothing is trained
-here; the trainer is `training/trainer.py`.
+zero, so that all steps do the same work: Adam moves the same bytes.
+
+- With --views, steps go round among cameras turned about the first, so that splats come into sight and leave it. Lazy
+  Adam gains from that.
+- `gpu` is the time between events around many steps, `wall` the host's clock around the same steps. Stages come from a
+  run of their own, whose events cost a little.
+- With --vs, steps of other rasterisers take turns with ours (`bench/peers/steps.py`), with our loss kernels or with
+  those of the public package fused_ssim, or a row of each (--losses).
+
+Nothing is trained here. The trainer is `training/trainer.py`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -34,9 +36,14 @@ from splatscope.app.bench.peers.steps import (
     largest_difference,
     print_beside,
 )
-from splatscope.app.bench.scenes.generated import BenchmarkScene, make_scene
+from splatscope.app.bench.scenes.generated import BenchmarkScene, make_scene, scene_camera
+from splatscope.app.bench.scenes.subjects import LADDER_SCENES
+from splatscope.app.options.bench import StepOptions
+from splatscope.app.options.policy import choose_policy
+from splatscope.kernels.cuda.backend import need_gpu
+from splatscope.kernels.cuda.renderer import KernelStore
 from splatscope.kernels.cuda.training_step import AdamRates, StepRequest, TrainingStep
-from splatscope.kernels.ladder import changed
+from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Camera, RenderSettings
 
@@ -45,8 +52,39 @@ REPEATS = 5
 NO_RATES = AdamRates(0, 0, 0, 0, 0, 0)
 
 
+def run(options: StepOptions) -> None:
+    """Measures, prints, and writes JSON if asked for. Raises InputError."""
+    scenes = options.scenes or LADDER_SCENES
+    _check(options, scenes)
+    policy = choose_policy(options.step, options.toggle).policy
+    need_gpu()
+    contenders, absent = find_contenders(options.vs, options.losses or ("ours",))
+    for sentence in absent:
+        print(sentence)
+    kernels, results = KernelStore(), []
+    for name in scenes:
+        torch.cuda.reset_peak_memory_stats()
+        made = make_scene(name)
+        results.append(measure(made, policy, options.train_steps, options.views, kernels))
+        print_table(results[-1])
+        if contenders:
+            beside = measure_beside(made, policy, options.train_steps, options.views, kernels, contenders)
+            results[-1]["beside"] = beside
+            print_beside(beside)
+        if options.out is not None:
+            options.out.write_text(json.dumps(results, indent=1))
+
+
+def _check(options: StepOptions, scenes: tuple[str, ...]) -> None:
+    """Raises InputError for scenes that do not exist and for numbers below 1, before anything is measured."""
+    if options.train_steps < 1 or options.views < 1:
+        raise InputError(f"-n and --views must be at least 1, got {options.train_steps} and {options.views}.")
+    for name in scenes:
+        scene_camera(name)
+
+
 def turned(camera: Camera, angle: float) -> Camera:
-    """The same camera after a turn about its vertical axis, radians."""
+    """Returns the same camera after a turn about its vertical axis, in radians."""
     turn = np.eye(4)
     turn[0, 0] = turn[2, 2] = np.cos(angle)
     turn[0, 2], turn[2, 0] = np.sin(angle), -np.sin(angle)
@@ -55,7 +93,7 @@ def turned(camera: Camera, angle: float) -> Camera:
 
 
 def measure(made: BenchmarkScene, policy: Policy, steps: int, views: int, kernels: Any) -> dict[str, Any]:
-    """Times of one scene. Raises InputError where there is no room."""
+    """Times the steps of one scene. Raises InputError where there is no room."""
     result: dict[str, Any] = {"scene": made.name, "splats": made.gaussians.count}
     for timed in (False, True):
         training = TrainingStep(made.gaussians, policy, timed_every=int(timed), kernels=kernels)
@@ -79,7 +117,7 @@ def _cameras(made: BenchmarkScene, views: int) -> list[Camera]:
 
 
 def _photograph(made: BenchmarkScene) -> np.ndarray:
-    """Noise [H, W, 3], the same for all."""
+    """Returns noise [H, W, 3], the same for all."""
     return np.random.default_rng(0).integers(0, 256, (made.camera.height, made.camera.width, 3), np.uint8)
 
 
@@ -89,7 +127,7 @@ def _requests(training: TrainingStep, made: BenchmarkScene, views: int) -> list[
 
 
 class OurSteps:
-    """Our steps as a job that takes turns with those of others."""
+    """Runs our steps as a job that takes turns with the steps of others."""
 
     name, version = "ours", ""
 
@@ -125,7 +163,7 @@ def measure_beside(
     kernels: Any,
     contenders: list[tuple[StepPeer, LossChoice]],
 ) -> dict[str, dict[str, Any]]:
-    """Our steps and those of others in turns: name -> a row, ours first."""
+    """Times our steps and the steps of others in turns; returns name -> a row, ours first."""
     cameras, pixels = _cameras(made, views), _photograph(made)
     theirs = [
         PeerSteps(
@@ -138,7 +176,7 @@ def measure_beside(
 
 
 def _totals(training: TrainingStep, requests: list[StepRequest], steps: int) -> dict[str, Any]:
-    """GPU and wall milliseconds a step, medians of repeats, and the largest memory."""
+    """Returns GPU and wall milliseconds of a step, medians of repeats, and the peak of memory."""
     gpu, wall = [], []
     for _ in range(REPEATS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -161,7 +199,7 @@ def _totals(training: TrainingStep, requests: list[StepRequest], steps: int) -> 
 
 
 def _stages(training: TrainingStep, requests: list[StepRequest]) -> dict[str, float]:
-    """Means over the views of medians of repeats."""
+    """Returns the milliseconds of each stage: means over the views of medians of repeats."""
     found: dict[str, list[list[float]]] = {}
     for view, request in [*enumerate(requests)] * (30 if len(requests) == 1 else 8):
         training.run(request)
@@ -172,7 +210,7 @@ def _stages(training: TrainingStep, requests: list[StepRequest]) -> dict[str, fl
 
 
 def print_table(result: dict[str, Any]) -> None:
-    """The stages with their share of the step."""
+    """Prints the stages with their share of the step."""
     stages, whole = result["stages"], result["gpu_ms"]
     print(
         f"{result['scene']}: {result['splats']:,} splats, {result['visible']:,} visible, {result['pairs']:,} pairs; "
@@ -181,42 +219,3 @@ def print_table(result: dict[str, Any]) -> None:
     for stage, ms in stages.items():
         print(f"  {stage:<18}{ms:8.3f} ms {100 * ms / whole:5.1f} %")
     print(f"  {'unattributed':<18}{whole - sum(stages.values()):8.3f} ms", flush=True)
-
-
-def main() -> None:
-    """Reads the command line, measures, prints and writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenes", nargs="+")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--views", type=int, default=1)
-    parser.add_argument("--set", nargs="*", default=[], metavar="STAGE.NAME=VALUE")
-    parser.add_argument("--vs", nargs="*", default=[], metavar="NAME", help="other rasterisers, or all")
-    parser.add_argument(
-        "--losses", nargs="*", default=["ours"], metavar="NAME", help="theirs: ours, fused_ssim, or all"
-    )
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    from splatscope.kernels.cuda.renderer import KernelStore
-
-    policy, kernels, results = Policy(), KernelStore(), []
-    for setting in options.set:
-        key, _, value = setting.partition("=")
-        policy = changed(policy, {key: value})
-    contenders, absent = find_contenders(tuple(options.vs), tuple(options.losses))
-    for sentence in absent:
-        print(sentence)
-    for name in options.scenes:
-        torch.cuda.reset_peak_memory_stats()
-        made = make_scene(name)
-        results.append(measure(made, policy, options.steps, options.views, kernels))
-        print_table(results[-1])
-        if contenders:
-            beside = measure_beside(made, policy, options.steps, options.views, kernels, contenders)
-            results[-1]["beside"] = beside
-            print_beside(beside)
-        if options.json is not None:
-            options.json.write_text(json.dumps(results, indent=1))
-
-
-if __name__ == "__main__":
-    main()

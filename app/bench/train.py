@@ -1,79 +1,80 @@
-"""`splatscope bench --train`: milliseconds a training step of a real capture takes, by stage, on what would train it.
+"""`splatscope bench train CAPTURE`: times the training steps of a real capture, by stage.
 
-The trainer runs as always but for growth, which is off, so that all steps work on the same number of splats. Steps are
-timed in blocks by the wall clock, from the first step queued to the last one done. All of that is done a few times from
-the same start, each time in a process of its own: the run-to-run spread is that of the runs' medians, and apart from it
-stands the spread of a run's own blocks. Synthetic scenes: `app/bench/step.py`. Whole runs: `runs.py`.
+The trainer runs as always but for growth, which is off, so that all steps work on the same number of splats. It runs on
+a GPU where there is one. Steps are timed in blocks by the wall clock, from the first step queued to the last one done.
+
+Everything is done a few times from the same start, each time in a process of its own. So two spreads are told apart: of
+the medians from run to run, and of the blocks within a run. Synthetic scenes: `step.py`. Whole runs: `runs.py`.
 """
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
+from splatscope.app.bench.measure.gpu import describe_gpu
+from splatscope.app.bench.measure.machine import describe_run
+from splatscope.app.bench.measure.memory import peak_gib, reset_peak
+from splatscope.app.bench.measure.process import in_a_process
+from splatscope.app.bench.measure.results import spread, write_results
+from splatscope.app.options.bench import TrainBenchOptions
+from splatscope.app.options.policy import PolicyChoice, choose_policy
+from splatscope.app.options.subcommands import TrainOptions
+from splatscope.app.run.training_setup import plan_training
+from splatscope.assets.formats import open_capture
+from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
+from splatscope.training.events import Prepared, Stepped
+from splatscope.training.recipes import with_settings
 
 BLOCKS = 5
 WARM_UP = 100  # steps before the first block: compiled, captured, photographs uploaded
 
 
-@dataclass(frozen=True)
-class TrainBenchOptions:
-    """What to time."""
+def run(options: TrainBenchOptions) -> None:
+    """Times, prints, and writes JSON if asked for.
 
-    capture: Path
-    resume: Path | None = None  # splats or a checkpoint to start from; else the capture's points
-    resolution: int = -1
-    steps: int = 500  # a block
-    runs: int = 3
-    sh_interval: int | None = None  # iterations between two degrees
-    num_downscales: int | None = None
-    out: Path | None = None
-    toggles: PolicyChoice = NO_CHOICE
-
-
-def run_train_bench(options: TrainBenchOptions) -> dict[str, Any]:
-    """Times, prints, and writes JSON if asked for. Raises InputError, also if a run fails: what those before it
-    measured is printed and written."""
-    from splatscope.app.bench.measure.process import in_a_process
-    from splatscope.app.bench.measure.report import describe_run, write_results
-
-    for name, value in (("-n", options.steps), ("--runs", options.runs)):
+    Raises InputError, also if a run fails; what the runs before it measured is printed and written first.
+    """
+    for name, value in (("-n", options.train_steps), ("--runs", options.runs)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
-    resume = "" if options.resume is None else f" --resume {options.resume.name}"
-    words = ["splatscope bench --train", f"{options.capture.resolve().name}{resume}", f"-n {options.steps}"]
-    words.append(f"--runs {options.runs}")
-    results: dict[str, Any] = {"run": describe_run(" ".join([*words, *options.toggles.options]))}
+    if not options.capture.exists():
+        raise InputError(f"There is no capture {options.capture}; give the path of its folder.")
+    chosen = choose_policy(options.step, options.toggle)
+    results: dict[str, Any] = {"run": describe_run(_command(options, chosen))}
     runs: list[dict[str, Any]] = []
     failed: InputError | None = None
     while len(runs) < options.runs and failed is None:
         try:
-            run, found = in_a_process(_run, options, not runs)
-            runs.append(run)
+            one, found = in_a_process(_run, options, chosen, not runs)
+            runs.append(one)
             results |= found
         except InputError as error:
             failed = error
     if failed and not runs:
         raise failed
     results["training"] = together(runs)
-    _print(results["training"], results["backend"], options.steps)
+    _print(results["training"], results["backend"], options.train_steps)
     if options.out is not None:
         print(f"Wrote {write_results(options.out, results)}")
     if failed:
         raise InputError(f"{failed} The figures are those of {counted(len(runs), 'run')} before it.")
-    return results
+
+
+def _command(options: TrainBenchOptions, chosen: PolicyChoice) -> str:
+    """Returns the command line that measures the same, with the names of files but not their folders."""
+    words = ["splatscope bench train", options.capture.resolve().name]
+    words += [f"--resume {options.resume.name}"] if options.resume is not None else []
+    words += [f"-n {options.train_steps} --runs {options.runs}", *chosen.options]
+    return " ".join(words)
 
 
 def together(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of several runs from one start: what is the same in all, medians of their medians, both spreads, and each run."""
-    from splatscope.app.bench.measure.report import spread
-
+    """Joins several runs from one start: facts common to all, medians of their medians, both spreads, and each run."""
     medians = [run["step"]["median"] for run in runs]
     peaks = [run["peak_gib"] for run in runs]
     stages = {name: spread([run["stages"][name]["median"] for run in runs]) for name in runs[0]["stages"]}
@@ -83,26 +84,19 @@ def together(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**same, "peak_gib": None if None in peaks else max(peaks), "step": step, "stages": stages, "runs": each}
 
 
-def _run(options: TrainBenchOptions, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(a run's figures, what it was on). Called in a process of its own."""
-    from splatscope.app.bench.measure.gpu import describe_gpu
-    from splatscope.kernels.backends import make_backend
-
+def _run(options: TrainBenchOptions, chosen: PolicyChoice, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns (the figures of a run, the device it was on). Called in a process of its own."""
     backend = make_backend("auto")
-    for remark in options.toggles.training_remarks(backend.name) if is_first else ():
+    for remark in chosen.training_remarks(backend.name) if is_first else ():
         print(f"warning: {remark}", flush=True)
     found: dict[str, Any] = {"backend": backend.device}
     if backend.name == "cuda":
         found["machine"] = describe_gpu()
-    return _time_blocks(options, backend), found
+    return _time_blocks(options, chosen, backend), found
 
 
-def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
-    from splatscope.app.bench.measure.memory import peak_gib, reset_peak
-    from splatscope.app.bench.measure.report import spread
-    from splatscope.assets.formats import open_capture
-    from splatscope.training.events import Prepared, Stepped
-    from splatscope.training.trainer import Trainer
+def _time_blocks(options: TrainBenchOptions, chosen: PolicyChoice, backend: Any) -> dict[str, Any]:
+    from splatscope.training.trainer import Trainer  # loads torch, which only the process of a run needs
 
     config, begin = _plan(options)
     result: dict[str, Any] = {"capture": options.capture.resolve().name}
@@ -112,7 +106,7 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
     reset_peak()
     with tempfile.TemporaryDirectory(prefix="splatscope-bench-") as folder:
         trainer = Trainer(open_capture(options.capture), config, backend, Path(folder), begin)
-        trainer.use(options.toggles.for_training(config.antialiasing))
+        trainer.use(chosen.for_training(config.antialiasing))
         for event in trainer.run():
             if isinstance(event, Prepared):
                 result |= {"splats": event.count, "width": event.width, "height": event.height}
@@ -122,11 +116,11 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
             if done > WARM_UP:
                 for stage, ms in event.stage_ms.items():
                     stages.setdefault(stage, []).append(ms)
-            if done >= WARM_UP and (done - WARM_UP) % options.steps == 0:
+            if done >= WARM_UP and (done - WARM_UP) % options.train_steps == 0:
                 trainer.settle()
                 now = perf_counter()
                 if done > WARM_UP:
-                    blocks.append(1e3 * (now - start) / options.steps)
+                    blocks.append(1e3 * (now - start) / options.train_steps)
                 start = now
             if len(blocks) == BLOCKS:
                 break
@@ -136,16 +130,12 @@ def _time_blocks(options: TrainBenchOptions, backend: Any) -> dict[str, Any]:
 
 
 def _plan(options: TrainBenchOptions) -> tuple[Any, Any]:
-    """(settings, beginning) of a run without growth, scores and files that is long enough."""
-    from splatscope.app.options.subcommands import TrainOptions
-    from splatscope.app.run.training_setup import plan_training
-    from splatscope.training.recipes import with_settings
-
+    """Returns (settings, beginning) of a run that is long enough, without growth, scores and files."""
     train = TrainOptions(
         options.capture,
         resume=options.resume,
         resolution=options.resolution,
-        sh_degree_interval=options.sh_interval,
+        sh_degree_interval=options.sh_degree_interval,
         num_downscales=options.num_downscales,
         iterations=1_000_000,
     )
@@ -181,5 +171,5 @@ def _print(training: dict[str, Any], device: str, steps: int) -> None:
 
 
 def _share(difference: float, whole: float) -> str:
-    """A difference, absolute and relative."""
+    """Returns the words for a difference, absolute and relative."""
     return f"{difference:9.3f} ms {100 * difference / whole:6.1f} %"

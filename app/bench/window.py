@@ -1,41 +1,48 @@
-"""What the window costs a training run: `python -m splatscope.app.bench.window CAPTURE [--json FILE]`.
+"""`splatscope bench window CAPTURE`: times a training run without a window, then beside one.
 
-Iterations a second with the window closed, then beside one: of a view that stands still, of one that moves as in a
-drag, and of a window that asks for no pictures. A run of steps and nothing else: splats drawn at random, none added,
-nothing scored or saved. Closed and open are measured in processes of their own, as a window that has once been there
-leaves threads and Python's switch interval behind; each is ended from outside once it has told, or if it does not.
-Needs a display, on which nobody touches the window meanwhile.
+Iterations a second are measured with the window closed, then beside a window
+
+- whose view stands still,
+- whose view moves as in a drag,
+- which asks for no pictures.
+
+The run makes steps and nothing else: splats are drawn at random, none are added, nothing is scored or saved.
+
+Closed and open are measured in processes of their own, because a window leaves threads and Python's switch interval
+behind. Each process is ended from outside once it has sent its figures, or if it sends none. This needs a display, on
+which nobody touches the window meanwhile.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dearpygui.dearpygui as dpg
 from rich.table import Table
 
-from splatscope.app.bench.measure.gpu import describe_gpu
-from splatscope.app.bench.measure.report import describe_machine, describe_run, spread, write_results
+from splatscope.app.bench.measure.machine import describe_device, describe_run
+from splatscope.app.bench.measure.results import spread, write_results
 from splatscope.app.engine.engine import Engine, EngineConfig
 from splatscope.app.open_window import GIL_SWITCH_SECONDS
+from splatscope.app.options.bench import WindowOptions
 from splatscope.app.run.plan import RunPlan
 from splatscope.app.terminal import Terminal
 from splatscope.assets.formats import open_capture
-from splatscope.kernels.backend import BackendName
 from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import CheckpointConfig, DensifyConfig, InitialConfig, TrainConfig
+from splatscope.training.events import Prepared, Stepped
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.display import find_display
 from splatscope.viewer.messages.commands import OpenScene, SetViewShare
 from splatscope.viewer.state.session import Session
+from splatscope.viewer.window import Window
 
 FORMAT = "splatscope window cost 1"
 NAMES = ("closed", "still", "moving", "no_pictures")
@@ -46,22 +53,11 @@ TURN_PER_SECOND = 0.6  # radians, of the view that moves
 NO_PICTURES = SetViewShare(share=1e-6, rate=1e-3)  # one in a thousand seconds
 
 Tell = Callable[[str, dict[str, Any]], None]  # the name of what was measured, its figures
-Part = Callable[["WindowBenchOptions", Path, Tell], None]
+Part = Callable[[WindowOptions, Path, Tell], None]
 
 
-@dataclass(frozen=True)
-class WindowBenchOptions:
-    """What to measure."""
-
-    capture: Path
-    splats: int = 100_000
-    seconds: float = 10.0  # of each measurement
-    backend: BackendName = "auto"
-    json: Path | None = None
-
-
-def run_window_bench(options: WindowBenchOptions) -> dict[str, Any]:
-    """Measures, prints a table, and writes JSON, if asked for, whenever there is a figure more.
+def run(options: WindowOptions) -> None:
+    """Measures, prints a table, and writes JSON, if asked for, with each new figure.
 
     Raises InputError if there is no display, if nothing can be trained, and if a measurement does not come to its end.
     """
@@ -73,8 +69,8 @@ def run_window_bench(options: WindowBenchOptions) -> dict[str, Any]:
     words = f"{capture} --splats {options.splats} --seconds {options.seconds:g} --backend {name}"
     phases: dict[str, dict[str, Any]] = {}
     results = {
-        "run": describe_run(f"python -m splatscope.app.bench.window {words}") | {"format": FORMAT},
-        "machine": describe_gpu() if name == "cuda" else describe_machine(),
+        "run": describe_run(f"splatscope bench window {words}") | {"format": FORMAT},
+        "machine": describe_device(name),
         "capture": capture,
         "splats": options.splats,
         "seconds": options.seconds,
@@ -86,16 +82,13 @@ def run_window_bench(options: WindowBenchOptions) -> dict[str, Any]:
             for phase, figures in _in_a_process(part, count, options, Path(folder)):
                 phases[phase] = figures
                 figures["share_of_closed"] = round(figures["it_per_s"] / phases["closed"]["it_per_s"], 5)
-                if options.json is not None:
-                    write_results(options.json, results)
+                if options.out is not None:
+                    write_results(options.out, results)
     _print(results)
-    return results
 
 
-def _in_a_process(
-    part: Part, count: int, options: WindowBenchOptions, folder: Path
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What a part tells, `count` times; its process is killed then, since a window that is closed saves its run."""
+def _in_a_process(part: Part, count: int, options: WindowOptions, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields `count` figures of a part, then kills its process: a window that is closed saves its run."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_tell_or_say_why, args=(part, options, folder, sender), daemon=True)
@@ -119,15 +112,15 @@ def _in_a_process(
         process.join()
 
 
-def _tell_or_say_why(part: Part, options: WindowBenchOptions, folder: Path, sender: Any) -> None:
-    """In its own process: sends (name, figures), or the sentence of an InputError."""
+def _tell_or_say_why(part: Part, options: WindowOptions, folder: Path, sender: Any) -> None:
+    """Sends (name, figures) from its own process, or the sentence of an InputError."""
     try:
         part(options, folder, lambda name, figures: sender.send((name, figures)))
     except InputError as error:
         sender.send(str(error))
 
 
-def _plan(options: WindowBenchOptions, folder: Path) -> RunPlan:
+def _plan(options: WindowOptions, folder: Path) -> RunPlan:
     config = TrainConfig(
         iterations=10_000_000, save_iterations=(), test_interval=0,
         initial=InitialConfig(source="random", random_count=options.splats),
@@ -136,9 +129,7 @@ def _plan(options: WindowBenchOptions, folder: Path) -> RunPlan:
     return RunPlan(config, folder / "run")
 
 
-def _measure_closed(options: WindowBenchOptions, folder: Path, tell: Tell) -> None:
-    from splatscope.training.events import Prepared, Stepped
-
+def _measure_closed(options: WindowOptions, folder: Path, tell: Tell) -> None:
     trainer = _plan(options, folder)(open_capture(options.capture), make_backend(options.backend))
     size, begun, first = [0, 0], None, (0.0, 0)
     for event in trainer.run():
@@ -156,13 +147,13 @@ def _measure_closed(options: WindowBenchOptions, folder: Path, tell: Tell) -> No
 
 
 def _rate(first: tuple[float, int], last: tuple[float, int]) -> dict[str, Any]:
-    """Of two (seconds, iteration)."""
+    """Returns the iterations a second between two points of (seconds, iteration)."""
     rate = (last[1] - first[1]) / (last[0] - first[0])
     return {"it_per_s": round(rate, 1 if rate > 100 else 3), "iterations": [first[1], last[1]]}
 
 
 class _DrivenSession(Session):
-    """Takes a step of a script each frame, and notes what comes."""
+    """Follows a script, one turn each frame, and notes the pictures that come."""
 
     script: Iterator[None] = iter(())
     frames = 0
@@ -182,11 +173,7 @@ class _DrivenSession(Session):
         return fresh
 
 
-def _measure_beside_window(options: WindowBenchOptions, folder: Path, tell: Tell) -> None:
-    import dearpygui.dearpygui as dpg
-
-    from splatscope.viewer.window import Window
-
+def _measure_beside_window(options: WindowOptions, folder: Path, tell: Tell) -> None:
     plan, trainers = _plan(options, folder), []
 
     def make_trainer(*opened: Any) -> Any:
@@ -226,7 +213,7 @@ def _measure_beside_window(options: WindowBenchOptions, folder: Path, tell: Tell
 
 
 def _frames(seconds: float, each_frame: Callable[[float], None] | None) -> Iterator[None]:
-    """Frames of the window for so long; `each_frame` gets the seconds since the one before."""
+    """Lets frames of the window pass for some seconds; `each_frame` gets the seconds since the frame before."""
     begun = before = time.perf_counter()
     while before - begun < seconds:
         yield
@@ -237,7 +224,7 @@ def _frames(seconds: float, each_frame: Callable[[float], None] | None) -> Itera
 
 
 def _figures(session: _DrivenSession, frames: int, seconds: float) -> dict[str, Any]:
-    """What the window got meanwhile."""
+    """Returns the pictures and frames that the window got meanwhile."""
     assert session.picture is not None
     found: dict[str, Any] = {
         "pictures_per_s": round(len(session.pictures) / seconds, 2),
@@ -265,22 +252,3 @@ def _print(results: dict[str, Any]) -> None:
             name.replace("_", " "), f"{row['it_per_s']:,}", f"{row['share_of_closed']:.1%}", shown, *times, frames
         )
     Terminal().print(table)
-
-
-def main() -> None:
-    """Reads the command line; ends with a sentence and status 2 for what cannot be measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("capture", type=Path)
-    parser.add_argument("--splats", type=int, default=WindowBenchOptions.splats)
-    parser.add_argument("--seconds", type=float, default=WindowBenchOptions.seconds, help="of each measurement")
-    parser.add_argument("--backend", choices=("auto", "cpu", "cuda"), default=WindowBenchOptions.backend)
-    parser.add_argument("--json", type=Path)
-    try:
-        run_window_bench(WindowBenchOptions(**vars(parser.parse_args())))
-    except InputError as error:
-        print(f"splatscope: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

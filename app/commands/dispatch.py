@@ -17,7 +17,7 @@ MODULES: dict[type, str] = {
     subcommands.ConvertOptions: "commands.convert",
     subcommands.DoctorOptions: "commands.doctor",
     subcommands.DemoOptions: "commands.demo",
-    bench.BenchOptions: "bench.dispatch",
+    **{options: f"bench.{name}" for name, options in bench.SUBCOMMANDS.items()},
 }
 
 

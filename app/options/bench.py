@@ -1,4 +1,7 @@
-"""Declares the options of `splatscope bench`."""
+"""Declares the options of each benchmark: `splatscope bench NAME`.
+
+`SUBCOMMANDS` lists them. The benchmark NAME is the module `app/bench/NAME.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,87 +9,278 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
-from splatscope.app.options.fields import optional, repeated
+from splatscope.app.options.fields import StepChoice, ToggleChoice, optional, repeated
 
 Stage = Literal["blend_backward", "sort"]
 Peer = Literal["all", "gsplat", "inria", "faster_gs"]
+StepPeer = Literal["all", "gsplat", "inria", "faster_gs", "faster_gs_fused"]
+StepLoss = Literal["all", "ours", "fused_ssim"]
+Scenes = Annotated[
+    tuple[str, ...],
+    UseAppendAction,
+    repeated(
+        str,
+        "NAME",
+        "Benchmark scenes (small, S4, S1, S2, S3, S1m, S2m) or splat files; S1 to S4 unless given. All scenes but the "
+        "first two need gigabytes and minutes.",
+    ),
+]
+Presets = Annotated[
+    tuple[str, ...],
+    UseAppendAction,
+    repeated(str, "NAME", "Presets to measure, for example s00 s06 best."),
+]
+AddedRow = Annotated[
+    tuple[str, ...],
+    UseAppendAction,
+    repeated(
+        str,
+        "STAGE.FIELD=VALUE",
+        "Add one row: --step with these toggles on top, for example blend.map=columns_8x8.",
+    ),
+]
+CameraFile = Annotated[
+    Path | None,
+    arg(
+        metavar="FILE.json",
+        help_behavior_hint="",
+        help="Draw from this camera; without it a splat file is framed.",
+    ),
+]
+PictureSize = Annotated[
+    str | None, arg(metavar="WxH", help_behavior_hint="", help="Draw at this size, for example 1920x1080.")
+]
+Repeat = Annotated[int, arg(help="Timed runs of each kind.")]
+Out = Annotated[
+    Path | None,
+    arg(
+        metavar="PATH",
+        help_behavior_hint="",
+        help="Write everything measured to this JSON file; in a folder it is named for what was measured and the day.",
+    ),
+]
+OutFile = Annotated[
+    Path | None, arg(metavar="FILE.json", help_behavior_hint="", help="Write everything measured to this JSON file.")
+]
+Readme = Annotated[
+    Path | None,
+    arg(
+        metavar="FILE",
+        help_behavior_hint="",
+        help="Rewrite the table between the marks of this text file, for example <!-- bench:cuda -->.",
+    ),
+]
+Resolution = Annotated[int, arg(aliases=["-r"], help="Size at which photographs are read, as for `splatscope train`.")]
+TrainSteps = Annotated[int, arg(aliases=["-n"], help="Training steps to time; on a GPU, of each block.")]
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Check and time rendering, forward and backward, and a training step; prints tables."""
+    """Check and time rendering, training steps and whole runs; `splatscope bench --help` lists the benchmarks."""
 
-    cpu: bool = False
-    """Time the CPU backend; the default."""
-    ladder: bool = False
-    """On a GPU: time every preset from s00 to best on the scenes, stage by stage."""
-    ablate: Annotated[tuple[Stage, ...], UseAppendAction, repeated(Stage, "{blend_backward,sort}")] = ()
-    """On a GPU: take a stage apart and say what each part of it costs."""
-    kernels: bool = False
-    """Without a GPU: registers and occupancy of every preset's kernels on seven architectures."""
-    steps: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
-    """With --ladder, --kernels or --ablate, only these presets, for example s00 s06 best; all, or best for the last,
-    unless given."""
-    schedule: bool = False
-    """On a GPU: time ways to hand out tiles and chunks against the grid, on the scenes and on crowded:RATIO, for
-    example crowded:10; with --out also figures, which need matplotlib. With --from-json, from those files."""
-    calibrate: bool = False
-    """On a GPU: measure what the policy that splits heavy tiles must know of it, and keep that."""
-    step: Annotated[str, arg(metavar="NAME")] = "best"
-    """The preset that --toggle starts from."""
-    toggle: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "STAGE.FIELD=VALUE")] = ()
-    """With --ladder or --ablate, one more row: --step with these toggles on top, for example blend.map=columns_8x8.
-    With --train, what steps and runs on a GPU are made with."""
+
+@dataclass(frozen=True)
+class LadderOptions:
+    """Time every preset from s00 to best on a GPU, forward and backward, stage by stage."""
+
+    scenes: Scenes = ()
+    steps: Presets = ()
+    step: StepChoice = "best"
+    toggle: AddedRow = ()
     toggles: bool = False
-    """With --ladder, also the best preset with each toggle at each of its other values."""
+    """Also time the best preset with each toggle at each of its other values."""
     vs: Annotated[tuple[Peer, ...], UseAppendAction, repeated(Peer, "{all,gsplat,inria,faster_gs}")] = ()
-    """With --ladder, also these rasterisers on the same tensors, where they are installed."""
-    scenes: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
-    """Benchmark scenes (small, S4, S1, S2, S3, S1m, S2m), and on a GPU splat files too; S1 to S4 there, small and S4
-    on the CPU unless given. All but the first two need gigabytes and minutes."""
-    camera: Annotated[Path | None, optional("FILE.json")] = None
-    """With --ladder or --ablate, look from here; a splat file is framed unless this is given."""
-    size: Annotated[str | None, optional("WxH")] = None
-    """With --ladder or --ablate, draw at this size, for example 1920x1080."""
-    repeat: int = 20
-    """Timed runs of each kind."""
+    """Also time these rasterisers on the same tensors, where they are installed."""
+    camera: CameraFile = None
+    size: PictureSize = None
+    repeat: Repeat = 20
+    out: Out = None
+    readme: Readme = None
+
+
+@dataclass(frozen=True)
+class AblateOptions:
+    """Take a stage apart on a GPU and print the cost of each part."""
+
+    parts: Annotated[tuple[Stage, ...], Positional, arg(metavar="[{blend_backward,sort} ...]")] = (
+        "blend_backward",
+        "sort",
+    )
+    """Stages to take apart."""
+    scenes: Scenes = ()
+    steps: Presets = ()
+    step: StepChoice = "best"
+    toggle: AddedRow = ()
+    camera: CameraFile = None
+    size: PictureSize = None
+    repeat: Repeat = 20
+    out: Out = None
+
+
+@dataclass(frozen=True)
+class KernelsOptions:
+    """List registers and occupancy of the presets' kernels on seven architectures; needs no GPU."""
+
+    steps: Presets = ()
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """Time ways to hand out tiles and chunks on a GPU against the grid; with --out also draws figures."""
+
+    scenes: Annotated[
+        tuple[str, ...],
+        UseAppendAction,
+        repeated(
+            str,
+            "NAME",
+            "Benchmark scenes, splat files, or crowded:RATIO, for example crowded:10; S1 to S4 and six crowded ones "
+            "unless given.",
+        ),
+    ] = ()
+    variants: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
+    """Ways to compare, the grid among them; all unless given."""
+    frames: int = 5
+    """Frames of each scene."""
+    repeat: Repeat = 20
+    out: Out = None
+    readme: Readme = None
+
+
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """Measure the constants of the cost model that splits heavy tiles on this GPU, and keep them."""
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """Time whole training steps on the benchmark scenes on a GPU; nothing is trained."""
+
+    scenes: Scenes = ()
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
+    train_steps: TrainSteps = 200
+    views: int = 1
+    """Cameras to go round among, turned about the first."""
+    vs: Annotated[
+        tuple[StepPeer, ...], UseAppendAction, repeated(StepPeer, "{all,gsplat,inria,faster_gs,faster_gs_fused}")
+    ] = ()
+    """Also time the steps of these rasterisers, in turns with ours, where they are installed."""
+    losses: Annotated[tuple[StepLoss, ...], UseAppendAction, repeated(StepLoss, "{all,ours,fused_ssim}")] = ()
+    """With --vs, losses that the others step with, a row each; ours unless given."""
+    out: OutFile = None
+
+
+@dataclass(frozen=True)
+class TrainBenchOptions:
+    """Time the training steps of a capture, without growth, in five blocks; on a GPU where there is one."""
+
+    capture: Annotated[Path, Positional, arg(metavar="CAPTURE")]
+    """The capture, as for `splatscope train`."""
+    resume: Annotated[Path | None, optional("PATH")] = None
+    """Begin with these splats (.ply) or this checkpoint instead of the capture's points."""
+    resolution: Resolution = -1
+    num_downscales: Annotated[int | None, optional("INT")] = None
+    """As for `splatscope train`."""
+    sh_degree_interval: Annotated[int | None, optional("INT")] = None
+    """As for `splatscope train`."""
+    warmup_length: Annotated[int | None, optional("INT")] = None
+    """Accepted for the sake of other trainers' command lines; growth is off anyway."""
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
+    train_steps: TrainSteps = 100
+    runs: int = 3
+    """Repeat everything this many times from the same start, each time in a new process, for the run-to-run spread."""
+    out: OutFile = None
+
+
+@dataclass(frozen=True)
+class RunsOptions:
+    """Train whole runs by some recipes and score them on views held out."""
+
+    capture: Annotated[Path, Positional, arg(metavar="CAPTURE")]
+    """The capture, as for `splatscope train`."""
+    recipe: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
+    """Recipes, for example inria mcmc fast. gsplat and gsplat-mcmc are another trainer's, left out where it cannot
+    run. A run's settings.json is a recipe, too."""
+    iterations: Annotated[int | None, optional("INT")] = None
+    """Length of the runs, as for `splatscope train`."""
+    seeds: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
+    """Train one run with each of these seeds; 0 unless given."""
+    set: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME=VALUE")] = ()
+    """Change single settings, as for `splatscope train`; not those that an option here gives."""
+    resolution: Resolution = -1
+    step: StepChoice = "best"
+    toggle: ToggleChoice = ()
+    out: Out = None
+    readme: Readme = None
+
+
+@dataclass(frozen=True)
+class CpuOptions:
+    """Check and time the CPU backend, forward and backward, at some thread counts."""
+
+    scenes: Annotated[
+        tuple[str, ...],
+        UseAppendAction,
+        repeated(
+            str,
+            "NAME",
+            "Benchmark scenes (small, S4, S1, S2, S3, S1m, S2m); small and S4 unless given. All scenes but the first "
+            "two need gigabytes and minutes.",
+        ),
+    ] = ()
     threads: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
     """Thread counts to compare; one and all unless given."""
     compile: Annotated[bool, arg(help_behavior_hint="")] = True
-    """Leave out how long the CPU's kernels take to compile, and to load once compiled."""
+    """Do not time how long kernels take to compile, and to load once compiled."""
     train: Annotated[Path | None, optional("CAPTURE")] = None
-    """The path of a capture whose training steps are timed: on a GPU where there is one, without growth and in five
-    blocks; with --cpu, or where there is none, beside the scenes."""
-    recipe: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
-    """With --train, whole runs by these recipes, for example inria mcmc fast, scored on views held out; gsplat and
-    gsplat-mcmc are another trainer's, left out where it cannot run; a run's settings.json is a recipe, too."""
-    iterations: Annotated[int | None, optional("INT")] = None
-    """With --recipe, how long the runs are, as for `splatscope train`."""
-    seeds: Annotated[tuple[int, ...], UseAppendAction, repeated(int, "INT")] = ()
-    """With --recipe, a run for each of these; 0 unless given."""
-    set: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME=VALUE")] = ()
-    """With --recipe, change single settings, as for `splatscope train`; not those that an option here gives."""
-    resume: Annotated[Path | None, optional("PATH")] = None
-    """With --train, begin with these splats (.ply) or this checkpoint instead of the capture's points."""
-    num_downscales: Annotated[int | None, optional("INT")] = None
-    """With --train, as for `splatscope train`."""
-    sh_degree_interval: Annotated[int | None, optional("INT")] = None
-    """With --train, as for `splatscope train`."""
-    warmup_length: Annotated[int | None, optional("INT")] = None
-    """Accepted with --train for the sake of other trainers' command lines: growth is off anyway."""
-    resolution: Annotated[int, arg(aliases=["-r"])] = -1
-    """Size at which --train reads its photographs, as for `splatscope train`."""
-    train_steps: Annotated[int, arg(aliases=["-n"])] = 100
-    """Training steps timed with --train; of a block on a GPU."""
-    runs: int = 3
-    """With --train and where steps are timed in blocks, do all of it so often from the same start, each time in a new
-    process, for the run-to-run spread."""
-    out: Annotated[Path | None, optional("PATH")] = None
-    """Write everything measured to this JSON file; in a folder it is named for what was measured and the day."""
-    from_json: Annotated[tuple[Path, ...], UseAppendAction, repeated(Path, "FILE")] = ()
-    """Measure nothing: show the results in these files."""
-    readme: Annotated[Path | None, optional("FILE")] = None
-    """Rewrite the table between the bench:cpu, bench:cuda, bench:peers, bench:train or bench:schedule marks of
-    this text file."""
+    """Also time training steps of this capture."""
+    resolution: Resolution = -1
+    train_steps: TrainSteps = 100
+    repeat: Repeat = 20
+    out: Out = None
+    readme: Readme = None
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """Time a training run without a window and beside one; needs a display that nobody touches meanwhile."""
+
+    capture: Annotated[Path, Positional, arg(metavar="CAPTURE")]
+    """The capture to train on."""
+    splats: int = 100_000
+    """Splats, drawn at random; none are added."""
+    seconds: float = 10.0
+    """Length of each measurement."""
+    backend: Literal["auto", "cpu", "cuda"] = "auto"
+    """Who computes: auto is the GPU where one can be used."""
+    out: OutFile = None
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """Show results measured before, from the JSON files that --out wrote; measures nothing."""
+
+    files: Annotated[tuple[Path, ...], Positional, arg(metavar="FILE [FILE ...]")]
+    """JSON files of one kind: of the CPU, of one GPU, of whole runs or of schedules."""
+    readme: Readme = None
+    figures: Annotated[Path | None, optional("FOLDER")] = None
+    """Draw the figures of schedules into this folder; needs matplotlib."""
+
+
+SUBCOMMANDS: dict[str, type] = {
+    "ladder": LadderOptions,
+    "ablate": AblateOptions,
+    "kernels": KernelsOptions,
+    "schedule": ScheduleOptions,
+    "calibrate": CalibrateOptions,
+    "step": StepOptions,
+    "train": TrainBenchOptions,
+    "runs": RunsOptions,
+    "cpu": CpuOptions,
+    "window": WindowOptions,
+    "show": ShowOptions,
+}

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional, UseAppendAction, arg
 
+from splatscope.app.options import bench
 from splatscope.app.options.fields import (
     ActivatedChoice,
     Axes,
@@ -25,6 +26,7 @@ from splatscope.app.options.fields import (
     optional,
     repeated,
 )
+from splatscope.app.options.former_bench import refuse_former
 
 
 @dataclass(frozen=True)
@@ -259,16 +261,20 @@ class DemoOptions:
     """Who computes."""
 
 
-def _subcommands() -> dict[str, type]:
-    from splatscope.app.options.bench import BenchOptions
+ABOUT = (
+    "A viewer and trainer for 3D Gaussian Splatting that shows where every microsecond goes. "
+    "`splatscope PATH` is `splatscope view PATH`; `splatscope --version` prints the version."
+)
 
+
+def _subcommands() -> dict[str, type]:
     return {
         "view": ViewOptions,
         "train": TrainOptions,
         "render": RenderOptions,
         "eval": EvalOptions,
         "convert": ConvertOptions,
-        "bench": BenchOptions,
+        "bench": bench.BenchOptions,
         "doctor": DoctorOptions,
         "demo": DemoOptions,
     }
@@ -285,11 +291,15 @@ def parse(arguments: Sequence[str]) -> object:
     _refuse_empty(arguments)
     if not arguments or (arguments[0] not in subcommands and not arguments[0].startswith("-")):
         arguments.insert(0, "view")
+    program, description = "splatscope", ABOUT
+    if arguments[0] == "bench":  # its subcommands are parsed here, so that the parser of everything else stays small
+        program, subcommands, arguments = "splatscope bench", bench.SUBCOMMANDS, arguments[1:]
+        description = "Check and time. Each benchmark has options of its own: `splatscope bench NAME --help`."
+        refuse_former(arguments)
     options = tyro.extras.subcommand_cli_from_dict(
         subcommands,
-        prog="splatscope",
-        description="A viewer and trainer for 3D Gaussian Splatting that shows where every microsecond goes. "
-        "`splatscope PATH` is `splatscope view PATH`; `splatscope --version` prints the version.",
+        prog=program,
+        description=description,
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
@@ -314,7 +324,7 @@ def _joined(options: Any) -> object:
     joined: dict[str, Any] = {}
     for field in fields(options):
         value = getattr(options, field.name)
-        if isinstance(value, tuple) and value:
+        if isinstance(value, tuple) and value and isinstance(value[0], tuple):  # a positional one is joined already
             if () in value:
                 raise InputError(f"--{field.name.replace('_', '-')} needs a value after it; see --help.")
             joined[field.name] = tuple(chain.from_iterable(value))

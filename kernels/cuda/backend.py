@@ -303,7 +303,7 @@ def need_gpu() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise InputError("The CUDA backend found no NVIDIA GPU that torch can use; use --backend cpu, or bench --cpu.")
+        raise InputError("The CUDA backend found no NVIDIA GPU that torch can use; use --backend cpu, or bench cpu.")
     try:
         import cupy  # pyright: ignore[reportMissingImports]
 

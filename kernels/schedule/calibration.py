@@ -1,6 +1,6 @@
 """What one GPU told about the cost of splats and chunks, kept on disk, and what is assumed of a GPU that was not asked.
 
-`splatscope bench --calibrate` measures and stores (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads when it
+`splatscope bench calibrate` measures and stores (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads when it
 makes a plan. The model these numbers belong to: `rules.py`.
 """
 

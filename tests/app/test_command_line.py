@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from splatscope.app.options import subcommands
-from splatscope.app.options.bench import BenchOptions
 from splatscope.app.options.subcommands import EvalOptions, TrainOptions, ViewOptions
 from splatscope.assets.photographs.images import read_image
 from splatscope.assets.splats.ply import write_ply
@@ -120,8 +119,8 @@ def test_the_tile_overlay_is_larger_than_nothing_and_carries_a_legend(scene: Pat
         (["train", "/nowhere", "--set", "iterations=5", "--set", "iteratons=6"], ["no training setting 'iteratons'"]),
         (["train", "/nowhere", "--set", "seed=5", "seed=6"], ["sets seed twice, to 5 and to 6"]),
         (["train", "/nowhere", "--size", "0x9"], ["--size", "0x9"]),
-        (["bench", "--set", "seed=5"], ["--set goes with --train CAPTURE --recipe"]),
-        (["bench", "--train", ".", "--recipe", "fast", "--set", "sed=5"], ["no training setting 'sed'"]),
+        (["bench", "--train", "x", "--recipe", "fast"], ["`bench --train` is now `splatscope bench runs x --recipe"]),
+        (["bench", "runs", ".", "--recipe", "fast", "--set", "sed=5"], ["no training setting 'sed'"]),
         (["train", "SCENE", "--out", ""], ["--out has no value", "shell variable"]),
         (["train", "--resume="], ["--resume has no value"]),
         (["view", ""], ["An argument is empty"]),
@@ -185,14 +184,13 @@ def test_names_accept_dashes_and_underscores_and_the_short_forms() -> None:
     assert subcommands.parse(["train", "data", "-r", "-1"]) == TrainOptions(dataset=Path("data"), resolution=-1)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(TrainOptions, "train"), (EvalOptions, "eval"), (BenchOptions, "bench")])
+@pytest.mark.parametrize(("kind", "name"), [(TrainOptions, "train"), (EvalOptions, "eval")])
 def test_options_of_several_values_add_up_when_they_are_given_again(kind: type, name: str) -> None:
     several = [field for field, hint in get_type_hints(kind).items() if get_origin(hint) is tuple]
-    assert len(several) == {"train": 4, "eval": 1, "bench": 10}[name]
-    words = {"ablate": ["sort", "blend_backward"], "vs": ["inria", "all"]}
+    assert len(several) == {"train": 4, "eval": 1}[name]
+    first, second = "7", "8"
     for field in several:
-        first, second = words.get(field, ["7", "8"])
-        option, path = f"--{field.replace('_', '-')}", [] if name == "bench" else ["x"]
+        option, path = f"--{field.replace('_', '-')}", ["x"]
         options = subcommands.parse([name, *path, option, first, first, option, second])
         assert [str(value) for value in getattr(options, field)] == [first, first, second]
         with pytest.raises(InputError, match=f"{option} needs a value"):

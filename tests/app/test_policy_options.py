@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from splatscope.app.bench.dispatch import run as run_bench
-from splatscope.app.bench.ladder import LadderOptions, ladder_policies
+from splatscope.app.bench.ladder import ladder_policies
 from splatscope.app.main import main
 from splatscope.app.options import subcommands
-from splatscope.app.options.bench import BenchOptions
+from splatscope.app.options.bench import LadderOptions
 from splatscope.app.options.policy import choose_policy
 from splatscope.app.options.subcommands import EvalOptions, RenderOptions, TrainOptions, ViewOptions
 from splatscope.assets.splats.ply import read_ply, write_ply
@@ -41,13 +40,15 @@ def splatscope(*arguments: object) -> None:
 # ---- What is asked for -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["view", "train", "render", "eval", "bench"])
+@pytest.mark.parametrize("name", ["view", "train", "render", "eval", "bench ladder"])
 def test_every_subcommand_takes_toggles_one_after_another_and_again(name: str) -> None:
-    path = [] if name in ("bench", "view") else ["x"]
-    options = subcommands.parse([name, *path, "--step", "s06", "--toggle", "a.b=c", "d.e=f", "--toggle", "g.h=i"])
+    path = [] if name in ("bench ladder", "view") else ["x"]
+    options = subcommands.parse(
+        [*name.split(), *path, "--step", "s06", "--toggle", "a.b=c", "d.e=f", "--toggle", "g.h=i"]
+    )
     assert isinstance(
         options,
-        ViewOptions | TrainOptions | RenderOptions | EvalOptions | BenchOptions,
+        ViewOptions | TrainOptions | RenderOptions | EvalOptions | LadderOptions,
     )
     assert (options.step, options.toggle) == ("s06", ("a.b=c", "d.e=f", "g.h=i"))
 
@@ -108,17 +109,15 @@ def test_what_a_backend_does_not_honour_is_said_and_a_preset_it_cannot_tell_apar
 
 
 def test_the_ladder_has_one_row_more_beside_the_preset_it_starts_from_and_says_how_to_get_it_again() -> None:
-    chosen = choose_policy("s06", ["project.sh_dtype=split", "blend.compaction=off"])
-    rows = ladder_policies(LadderOptions(steps=("s00",), chosen=chosen))
+    toggles = ("project.sh_dtype=split", "blend.compaction=off")
+    chosen = choose_policy("s06", toggles)
+    rows = ladder_policies(LadderOptions(steps=("s00",), step="s06", toggle=toggles))
     first, preset, added = rows
     assert (first, preset) == ("s00", "s06")
     assert added.startswith("s06, project.sh_dtype = split, blend.compaction = off (also cmask = off, ")
     assert rows[added] == chosen.policy
     assert " ".join(chosen.options) == "--step s06 --toggle project.sh_dtype=split blend.compaction=off"
     assert list(ladder_policies(LadderOptions(steps=("s00",)))) == ["s00"]
-    for options in (BenchOptions(step="s06"), BenchOptions(toggle=("blend.exp=expf",), cpu=True)):
-        with pytest.raises(InputError, match="--step and --toggle go with --ladder, --ablate or --train"):
-            run_bench(options)
 
 
 # ---- What comes of it ------------------------------------------------------------------------------------------------

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from splatscope.app.bench import ablate, kernels, ladder, show, step
 from splatscope.app.bench import cpu as bench_cpu
-from splatscope.app.bench.cpu import CpuOptions, run_cpu_bench
-from splatscope.app.bench.dispatch import run as run_bench
-from splatscope.app.bench.measure import report
-from splatscope.app.bench.measure.report import spread
+from splatscope.app.bench.cpu import run_cpu_bench
+from splatscope.app.bench.measure import results as files
+from splatscope.app.bench.measure.results import spread
 from splatscope.app.bench.scenes.expected import EXPECTED
-from splatscope.app.options.bench import BenchOptions
+from splatscope.app.options.bench import (
+    AblateOptions,
+    CpuOptions,
+    KernelsOptions,
+    LadderOptions,
+    ShowOptions,
+    StepOptions,
+)
 from splatscope.assets.photographs.images import write_png
 from splatscope.kernels.errors import InputError
+from tests.support.places import ROOT
 
 QUICK = CpuOptions(scenes=("small",), repeat=2, compile=False)
 
@@ -55,7 +66,7 @@ def test_results_hold_the_scene_the_machine_and_every_stage(results: dict) -> No
         assert stages <= figures["forward"]["max"] + figures["forward_backward"]["max"]
     assert {"cpu", "cores", "memory_gib", "os", "python", "numba", "numpy"} <= set(results["machine"])
     assert {"command", "date", "revision", "load_average_at_start"} <= set(results["run"])
-    assert results["run"]["command"] == "splatscope bench --cpu --scenes small --repeat 2"
+    assert results["run"]["command"] == "splatscope bench cpu --scenes small --repeat 2"
 
 
 def test_spread_is_the_median_and_the_middle_four_fifths() -> None:
@@ -74,7 +85,7 @@ def test_a_wrong_picture_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_training_step_is_timed_by_stage(tmp_path: Path) -> None:
     capture = tiny_capture(tmp_path)
-    results = run_cpu_bench(replace(QUICK, scenes=(), train=capture, train_steps=3))
+    results = run_cpu_bench(replace(QUICK, train=capture, train_steps=3))
     training = results["training"]
     assert (training["width"], training["height"], training["step"]["runs"]) == (32, 24, 3)
     assert {"project", "blend", "loss", "blend_backward", "adam"} <= set(training["stages"])
@@ -83,31 +94,32 @@ def test_a_training_step_is_timed_by_stage(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"0.png", "1.png", "2.png", "transforms_train.json"}
 
 
-def test_compilation_is_timed_cold_then_from_the_same_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = (
+def test_compilation_is_timed_cold_then_from_the_same_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "compiles_something.py").write_text(
         "import os, pathlib\n"
         "mark = pathlib.Path(os.environ['NUMBA_CACHE_DIR'], 'compiled')\n"
         "print(0.5 if mark.exists() else 15.0)\n"
         "mark.touch()\n"
     )
-    monkeypatch.setattr(bench_cpu, "_COMPILE_PROGRAM", program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(bench_cpu, "_COMPILE_MODULE", "compiles_something")
     assert bench_cpu._time_compilation() == {"cold_seconds": 15.0, "warm_seconds": 0.5}
 
 
 def test_results_survive_the_file_and_make_the_same_table(results: dict, tmp_path: Path, capsys) -> None:
     file, readme = tmp_path / "r.json", tmp_path / "README.md"
-    report.write_results(file, results)
-    assert report.read_results(file) == results
-    assert report.results_path(file, results) == file
-    named = report.write_results(report.results_path(tmp_path / "not yet a folder", results), results)
+    files.write_results(file, results)
+    assert files.read_results(file) == results
+    assert files.results_path(file, results) == file
+    named = files.write_results(files.results_path(tmp_path / "not yet a folder", results), results)
     assert named.parent == tmp_path / "not yet a folder"
     assert named.name.startswith("cpu-")
     assert named.name.endswith(f"-{results['run']['date'][:10]}.json")
-    assert report.read_results(named) == results
+    assert files.read_results(named) == results
     readme.write_text("before <!-- bench:cpu -->old\ntable<!-- /bench:cpu --> after\n")
-    run_bench(BenchOptions(from_json=(file,), readme=readme))
+    show.run(ShowOptions((file,), readme=readme))
     text = readme.read_text()
-    run_bench(BenchOptions(from_json=(file,), readme=readme))
+    show.run(ShowOptions((file,), readme=readme))
     assert readme.read_text() == text
     assert text.startswith("before <!-- bench:cpu -->\n| scene |")
     assert text.endswith("<!-- /bench:cpu --> after\n")
@@ -124,7 +136,7 @@ def test_a_text_without_marks_is_refused_before_measuring(tmp_path: Path, monkey
     readme.write_text("no table here")
     monkeypatch.setattr(bench_cpu, "run_cpu_bench", lambda _: pytest.fail("measured first"))
     with pytest.raises(InputError, match="needs <!-- bench:cpu -->"):
-        run_bench(BenchOptions(readme=readme))
+        bench_cpu.run(CpuOptions(readme=readme))
     assert readme.read_text() == "no table here"
 
 
@@ -133,7 +145,7 @@ def test_a_file_of_something_else_is_refused(content: str, tmp_path: Path) -> No
     file = tmp_path / "r.json"
     file.write_text(content)
     with pytest.raises(InputError, match="was not written by"):
-        run_bench(BenchOptions(from_json=(file,)))
+        show.run(ShowOptions((file,)))
 
 
 @pytest.mark.parametrize(
@@ -151,22 +163,22 @@ def test_options_that_make_no_sense_are_one_sentence(options: CpuOptions, senten
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("run", "options", "sentence"),
     [
-        (BenchOptions(cpu=True, ladder=True), "--cpu and --ladder or --ablate are different"),
-        (BenchOptions(ladder=True, ablate=("sort",)), "--ladder and --ablate are different"),
-        (BenchOptions(vs=("all",)), "--vs goes with --ladder; add it"),
-        (BenchOptions(ablate=("sort",), toggles=True), "--toggles goes with --ladder"),
-        (BenchOptions(kernels=True, ladder=True), "--kernels measures nothing"),
-        (BenchOptions(kernels=True, steps=("s9",)), "no step 's9'"),
-        (BenchOptions(size="8x8"), "--size goes with --ladder or --ablate"),
-        (BenchOptions(ladder=True, size="8"), "--size must be WIDTHxHEIGHT"),
-        (BenchOptions(ladder=True, scenes=("nowhere.ply",)), "no benchmark scene and no splat file 'nowhere.ply'"),
-        (BenchOptions(ladder=True, camera=Path("nowhere.json")), "--camera nowhere.json is not a file"),
-        (BenchOptions(ladder=True, readme=Path("README.md")), "needs --out as well"),
-        (BenchOptions(ablate=("sort",), readme=Path("README.md")), "not of --ablate"),
+        (ladder.run, LadderOptions(size="8"), "--size must be WIDTHxHEIGHT"),
+        (ladder.run, LadderOptions(scenes=("nowhere.ply",)), "no benchmark scene and no splat file 'nowhere.ply'"),
+        (ladder.run, LadderOptions(camera=Path("nowhere.json")), "--camera nowhere.json is not a file"),
+        (ladder.run, LadderOptions(readme=ROOT / "README.md"), "--readme needs --out as well"),
+        (ladder.run, LadderOptions(repeat=0), "--repeat must be at least 1, got 0"),
+        (ablate.run, AblateOptions(parts=()), "needs a stage to take apart"),
+        (kernels.run, KernelsOptions(steps=("s9",)), "no step 's9'"),
+        (step.run, StepOptions(scenes=("S9",)), "no benchmark scene 'S9'"),
+        (step.run, StepOptions(train_steps=0), "-n and --views must be at least 1, got 0 and 1"),
+        (show.run, ShowOptions(()), "needs the JSON files that --out wrote"),
     ],
 )
-def test_options_that_do_not_go_together_are_one_sentence(options: BenchOptions, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        run_bench(options)
+def test_what_cannot_be_measured_is_one_sentence_before_a_gpu_is_looked_for(
+    run: Callable[[Any], None], options: object, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        run(options)

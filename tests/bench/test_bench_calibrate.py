@@ -1,4 +1,4 @@
-"""`bench --calibrate`: numbers a modelled GPU was made with are found again, and what cannot be is refused."""
+"""`bench calibrate`: numbers a modelled GPU was made with are found again, and what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from splatscope.app.bench import schedule as bench_schedule
+from splatscope.app.bench import calibrate
 from splatscope.app.bench.calibrate import Calibrator, Changes, GpuStand, Shown, fixed, spoken
-from splatscope.app.bench.scenes import crowded
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.cuda.plan.schedule import costs_of, machine_of
 from splatscope.kernels.errors import InputError
@@ -102,8 +101,8 @@ def test_what_is_found_is_said_in_words_and_what_is_held_back_too() -> None:
 def test_the_heaviest_tile_is_known_however_tiles_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
     camera = random_camera(70, 40)
     gaussians = random_scene(camera, 400, seed=5, degree=0)
-    monkeypatch.setattr(crowded, "crowded_scene", lambda ratio, workers, splats: (gaussians, camera))
-    monkeypatch.setattr(bench_schedule, "stage_times", lambda draw, renderer: draw() and {"blend": 1.0})
+    monkeypatch.setattr(calibrate, "crowded_scene", lambda ratio, workers, splats: (gaussians, camera))
+    monkeypatch.setattr(calibrate, "stage_times", lambda draw, renderer: draw() and {"blend": 1.0})
     lpt = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}
     asked = (lpt, lpt | {"schedule.chunk": "all", "schedule.chunk_k": "4"}, fixed(4, 4))
     passes = [pass_for(changed(step("best"), changes), camera, False, False) for changes in asked]

@@ -14,14 +14,16 @@ import torch
 
 from splatscope.app.bench import ablate, ladder
 from splatscope.app.bench.ablate import SORT_STAGES, VARIANTS, ablate_sort, ablated, split_of
-from splatscope.app.bench.ladder import MODES, LadderBench, LadderOptions, ladder_policies, run_ladder
+from splatscope.app.bench.ladder import LadderBench, ladder_policies, run_ladder
 from splatscope.app.bench.measure import gpu
-from splatscope.app.bench.measure.report import spread
+from splatscope.app.bench.measure.results import spread
 from splatscope.app.bench.measure.roofline import least_bytes, stage_of
 from splatscope.app.bench.peers.rasterisers import PARAMETERS
 from splatscope.app.bench.scenes.expected import EXPECTED, Picture
 from splatscope.app.bench.scenes.subjects import Loaded, Subject, subject
-from splatscope.app.bench.tables.terminal import print_ablation, print_scene, verdicts
+from splatscope.app.bench.tables.ablation import print_ablation
+from splatscope.app.bench.tables.ladder import MODES, print_scene, verdicts
+from splatscope.app.options.bench import LadderOptions
 from splatscope.assets.splats.ply import write_ply
 from splatscope.kernels.cuda.launch.buffers import Capacity
 from splatscope.kernels.cuda.plan.passes import Pass
@@ -50,7 +52,7 @@ def plan_of(name: str) -> Plan:
 def test_the_ladder_is_every_step_and_with_toggles_one_more_row_each() -> None:
     assert list(ladder_policies(LadderOptions())) == list(STEPS)
     assert list(ladder_policies(LadderOptions(steps=("s01", "best")))) == ["s01", "best"]
-    assert list(ladder_policies(LadderOptions(steps=("s00",), versus=("all",)))) == ["s00", "best"]
+    assert list(ladder_policies(LadderOptions(steps=("s00",), vs=("all",)))) == ["s00", "best"]
     rows = ladder_policies(LadderOptions(toggles=True))
     assert rows["best, blend_backward.reduce = scatter"].blend_backward.reduce == "scatter"
     assert all(policy.problems() == [] for policy in rows.values())
@@ -68,7 +70,7 @@ def test_wrong_counts_fail_at_the_end_in_a_sentence_and_all_that_was_measured_is
         steps = {name: row_of(2.0) | {"wrong": wrong} for name, wrong in rows[subject.name].items()}
         return {"name": subject.name, "splats": 10, "width": 8, "height": 9, "steps": steps}
 
-    monkeypatch.setattr("splatscope.kernels.cuda.backend.need_gpu", lambda: None)
+    monkeypatch.setattr(ladder, "need_gpu", lambda: None)
     monkeypatch.setattr(ladder, "describe_gpu", lambda: {"gpu": "a card", "copy_gb_per_second": 1000.0})
     monkeypatch.setattr(ladder, "_renderers", lambda: (None, None))
     monkeypatch.setattr(LadderBench, "measure", measure)
@@ -291,7 +293,7 @@ def test_steps_and_peers_take_turns_and_are_compared(emulation: Kernels, capsys:
 def test_every_kernel_between_projection_and_blending_is_timed_by_itself(
     emulation: Kernels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("splatscope.kernels.cuda.renderer.Renderer", lambda: emulated_renderer(emulation))
+    monkeypatch.setattr(ablate, "Renderer", lambda: emulated_renderer(emulation))
     row = ablate_sort(of_this_scene(None), step("best"), 3)
     assert all(times["runs"] == 3 for times in row["parts"].values())
     assert {name.partition(",")[0] for name in row["parts"]} == set(SORT_STAGES)

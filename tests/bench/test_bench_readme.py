@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from splatscope.app.bench.dispatch import run as run_bench
-from splatscope.app.bench.measure.report import read_results
-from splatscope.app.bench.tables.documents import cuda_table
-from splatscope.app.bench.tables.terminal import print_results
-from splatscope.app.options.bench import BenchOptions
+from splatscope.app.bench.measure.results import read_results
+from splatscope.app.bench.show import print_gpu_results
+from splatscope.app.bench.show import run as show
+from splatscope.app.bench.tables.ladder_document import cuda_table
+from splatscope.app.options.bench import ShowOptions
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import STEPS
 from tests.support.bench_rows import file_of, ladder_of, peer_of, row_of, scene_of
@@ -110,7 +110,7 @@ def test_a_rasteriser_that_draws_something_else_gets_no_times(difference: float,
     peers = {"inria": peer_of(40.0) | {"image_mean_difference": difference}}
     results = file_of([scene_of("S1", ladder_of(), peers)])
     assert rows(cuda_table([("a.json", results)]))["inria (1.5.3)"][0] == "draws another picture"
-    print_results(results)
+    print_gpu_results(results)
     assert "WRONG in S1, inria: it draws another picture" in capsys.readouterr().out
 
 
@@ -143,7 +143,7 @@ def test_the_table_is_rebuilt_from_files_and_shown_without_a_gpu(tmp_path: Path,
         path.write_text(json.dumps(file_of([scene_of(name, ladder_of(), {"inria": peer_of(20.0)})])))
     readme = tmp_path / "README.md"
     readme.write_text("a <!-- bench:cpu -->kept<!-- /bench:cpu --> b <!-- bench:cuda -->old<!-- /bench:cuda --> c")
-    run_bench(BenchOptions(from_json=paths, readme=readme))
+    show(ShowOptions(paths, readme=readme))
     text = readme.read_text()
     assert (
         re.sub(r"(?s)<!-- bench:cuda -->.*<!-- /bench:cuda -->", "…", text)
@@ -156,4 +156,4 @@ def test_the_table_is_rebuilt_from_files_and_shown_without_a_gpu(tmp_path: Path,
     cpu = tmp_path / "cpu.json"
     cpu.write_text(json.dumps({"run": {"format": file_of([])["run"]["format"]}, "machine": {"cpu": "x"}}))
     with pytest.raises(InputError, match="of the CPU and of a GPU"):
-        run_bench(BenchOptions(from_json=(*paths, cpu)))
+        show(ShowOptions((*paths, cpu)))

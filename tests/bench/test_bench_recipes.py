@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from splatscope.app.bench.dispatch import run as run_bench
+from splatscope.app.bench import runs
 from splatscope.app.bench.tables.runs import MEASURED, print_runs, seconds_to, training_table
-from splatscope.app.options.bench import BenchOptions
+from splatscope.app.options.bench import RunsOptions
 from splatscope.kernels.errors import InputError
 from tests.support.small_capture import write_blender_set
 
@@ -19,22 +19,16 @@ from tests.support.small_capture import write_blender_set
 def test_recipes_run_whole_and_their_table_goes_into_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("splatscope.kernels.backends.gpu_is_present", lambda: False)
+    monkeypatch.setattr(runs, "gpu_is_present", lambda: False)
     write_blender_set(tmp_path / "ring")
     readme = tmp_path / "README.md"
     readme.write_text("a <!-- bench:train -->old<!-- /bench:train --> b")
     settings = ("initial.random_count=200", "test_interval=20")
-    run_bench(
-        BenchOptions(
-            train=tmp_path / "ring",
-            recipe=("inria", "fast"),
-            iterations=40,
-            set=settings,
-            out=tmp_path / "runs.json",
-            readme=readme,
-        )
-    )
+    chosen: dict[str, Any] = {"recipe": ("inria", "fast"), "iterations": 40, "set": settings}
+    runs.run(RunsOptions(tmp_path / "ring", **chosen, out=tmp_path / "runs.json", readme=readme))
     stored = json.loads((tmp_path / "runs.json").read_text())
+    command = "splatscope bench runs ring --recipe inria fast --iterations 40 --set"
+    assert stored["run"]["command"] == f"{command} {' '.join(settings)}"
     rows = stored["training_runs"]
     assert [row["recipe"] for row in rows] == ["inria", "fast"]
     for row in rows:
@@ -52,20 +46,23 @@ def test_recipes_run_whole_and_their_table_goes_into_a_text(
 
 def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there are inria, .*gsplat"):
-        run_bench(BenchOptions(train=tmp_path, recipe=("best",)))
-    with pytest.raises(InputError, match="--train"):
-        run_bench(BenchOptions(recipe=("fast",)))
+        runs.run(RunsOptions(tmp_path, recipe=("best",)))
+    with pytest.raises(InputError, match="needs --recipe"):
+        runs.run(RunsOptions(tmp_path))
+    with pytest.raises(InputError, match="There is no capture x; give the path"):
+        runs.run(RunsOptions(Path("x"), recipe=("fast",)))
+    (tmp_path / "a.md").write_text("<!-- bench:train --><!-- /bench:train -->")
+    with pytest.raises(InputError, match="--readme needs --out"):
+        runs.run(RunsOptions(tmp_path, recipe=("fast",), readme=tmp_path / "a.md"))
     for setting, remedy in (("seed=3", "give --seeds"), (" data.resolution =2", "give -r"), ("iterations=9", "--iter")):
         with pytest.raises(InputError, match=remedy):
-            run_bench(BenchOptions(train=tmp_path, recipe=("fast",), set=(setting,)))
-    with pytest.raises(InputError, match="--resume does not go with --recipe"):
-        run_bench(BenchOptions(train=tmp_path, recipe=("fast",), resume=tmp_path))
+            runs.run(RunsOptions(tmp_path, recipe=("fast",), set=(setting,)))
 
 
 def test_a_trainer_that_is_not_installed_is_left_out_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(measure: object, options: object, recipe: str, seed: int, is_first: bool) -> tuple[Any, Any]:
+    def run(_1: object, _2: object, _3: object, recipe: str, seed: int, is_first: bool) -> tuple[Any, Any]:
         said = capsys.readouterr().out
         assert ("gsplat is not installed, so it is not in the table" in said) == is_first
         if recipe == "fast":
@@ -74,19 +71,19 @@ def test_a_trainer_that_is_not_installed_is_left_out_before_anything_runs(
         return row_of(recipe, 36.0, seed, height=56), {"machine": {"cpu": "a cpu"}}
 
     monkeypatch.setitem(sys.modules, "gsplat", None)  # import fails
-    monkeypatch.setattr("splatscope.app.bench.measure.process.in_a_process", run)
-    chosen: Any = {"train": tmp_path, "out": tmp_path / "runs.json"}
+    monkeypatch.setattr(runs, "in_a_process", run)
+    out = tmp_path / "runs.json"
     with pytest.raises(
         InputError, match=r"^fast, seed 0: RuntimeError .* no room\. What ran before it is in .*runs\.json"
     ):
-        run_bench(BenchOptions(recipe=("gsplat", "inria", "fast", "gsplat-mcmc"), **chosen))
+        runs.run(RunsOptions(tmp_path, recipe=("gsplat", "inria", "fast", "gsplat-mcmc"), out=out))
     stored = json.loads((tmp_path / "runs.json").read_text())
     assert [row["recipe"] for row in stored["training_runs"]] == ["inria"]
     assert stored["absent_peers"] == [
         "gsplat is not installed, so it is not in the table; it comes from https://docs.gsplat.studio."
     ]
     with pytest.raises(InputError, match="There is nothing to run: gsplat is not installed"):
-        run_bench(BenchOptions(recipe=("gsplat",), **chosen))
+        runs.run(RunsOptions(tmp_path, recipe=("gsplat",), out=out))
 
 
 def row_of(recipe: str, psnr: float, seed: int = 0, trainer: str = "splatscope", **other: Any) -> dict[str, Any]:

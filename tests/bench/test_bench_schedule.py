@@ -1,4 +1,4 @@
-"""`bench --schedule`: what comes of measured times; measuring itself needs a GPU."""
+"""`bench schedule`: what comes of measured times; measuring itself needs a GPU."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from splatscope.app.bench.dispatch import run as run_bench
+from splatscope.app.bench.calibrate import run as run_calibration
 from splatscope.app.bench.figures.schedule import draw_figures
 from splatscope.app.bench.figures.style import ticks_between
-from splatscope.app.bench.measure.report import FORMAT
+from splatscope.app.bench.measure.results import FORMAT, read_results
 from splatscope.app.bench.measure.timelines import figures_of
 from splatscope.app.bench.scenes.crowded import crowded_path, crowded_scene
 from splatscope.app.bench.scenes.schedule import check_scene, load_frames, orbited, turned
-from splatscope.app.bench.schedule import VARIANTS, ScheduleOptions, run_schedule
-from splatscope.app.bench.tables.schedule import judgements, print_scene, read_schedules, speed_ups
+from splatscope.app.bench.schedule import VARIANTS, run_schedule
+from splatscope.app.bench.show import run as show
+from splatscope.app.bench.tables.schedule import judgements, newest_of, print_scene, speed_ups
 from splatscope.app.bench.tables.schedule_document import schedule_table
-from splatscope.app.options.bench import BenchOptions
+from splatscope.app.options.bench import CalibrateOptions, ScheduleOptions, ShowOptions
 from splatscope.kernels.backends import gpu_is_present
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.errors import InputError
@@ -111,7 +112,7 @@ def test_written_schedules_are_shown_again_without_a_gpu(
         files[-1].write_text(json.dumps(results_of(scene)))
     readme = tmp_path / "notes.md"
     readme.write_text("a <!-- bench:schedule -->old<!-- /bench:schedule --> b")
-    run_bench(BenchOptions(schedule=True, from_json=tuple(files), readme=readme))
+    show(ShowOptions(tuple(files), readme=readme))
     shown = capsys.readouterr().out
     table = readme.read_text()
     assert "| first | 2–20 | 1.000 | 1.08 | 10.00 |" in table
@@ -121,13 +122,15 @@ def test_written_schedules_are_shown_again_without_a_gpu(
     assert max(len(line) for line in shown.splitlines() if str(readme) not in line) <= 100
     other = tmp_path / "other.json"
     other.write_text(json.dumps(results_of()))
+    with pytest.raises(InputError, match="different kinds"):
+        show(ShowOptions((*files, other)))
     with pytest.raises(InputError, match="holds no schedules"):
-        read_schedules([other])
+        newest_of([(other, json.loads(other.read_text()))])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install matplotlib"):
-        run_bench(BenchOptions(schedule=True, from_json=tuple(files), out=tmp_path))
-    with pytest.raises(InputError, match=r"first\.json holds schedules; add --schedule to show them"):
-        run_bench(BenchOptions(from_json=(files[0],)))
+        show(ShowOptions(tuple(files), figures=tmp_path))
+    with pytest.raises(InputError, match="--figures draws figures of schedules"):
+        show(ShowOptions((other,), figures=tmp_path))
 
 
 def test_of_a_set_in_several_files_the_newest_is_shown(tmp_path: Path) -> None:
@@ -140,7 +143,7 @@ def test_of_a_set_in_several_files_the_newest_is_shown(tmp_path: Path) -> None:
     older["scenes"][0]["name"] = "in both"
     for file, results in zip(files, (newer, older), strict=True):
         file.write_text(json.dumps(results))
-    found = read_schedules(files)
+    found = newest_of([(file, json.loads(file.read_text())) for file in files])
     assert {scene["name"]: scene.get("splats") for scene in found["scenes"]} == {"in both": 7, "in one": None}
     assert found["run"]["revision"] == "def, abc"
 
@@ -151,7 +154,8 @@ def test_the_table_of_schedules_is_what_its_files_say() -> None:
     table = text.partition("<!-- bench:schedule -->\n")[2].partition("\n<!-- /bench:schedule -->")[0]
     links = re.findall(r"\]\((\.\./benchmarks/results/[^)]+)\)", table)
     assert links
-    assert schedule_table(read_schedules([page.parent / link for link in links]), links) == table
+    files = [page.parent / link for link in links]
+    assert schedule_table(newest_of([(file, read_results(file)) for file in files]), links) == table
 
 
 def test_figures_are_drawn_from_results_alone(tmp_path: Path) -> None:
@@ -246,10 +250,7 @@ def test_what_a_gpu_told_survives_the_disk_and_nonsense_is_kept_within_bounds(
 
 @pytest.mark.skipif(gpu_is_present(), reason="there is a GPU")
 def test_without_a_gpu_the_complaint_is_one_sentence() -> None:
-    for options in (BenchOptions(schedule=True), BenchOptions(calibrate=True)):
-        with pytest.raises(InputError, match="CUDA"):
-            run_bench(options)
-    with pytest.raises(InputError, match="of their own"):
-        run_bench(BenchOptions(schedule=True, ladder=True))
+    with pytest.raises(InputError, match="CUDA"):
+        run_calibration(CalibrateOptions())
     with pytest.raises(InputError, match="CUDA"):
         run_schedule(ScheduleOptions())

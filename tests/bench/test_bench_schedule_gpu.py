@@ -1,4 +1,4 @@
-"""`bench --schedule` on a GPU: a small scene under a few schedules, and what is kept of it."""
+"""`bench schedule` on a GPU: a small scene under a few schedules, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from splatscope.app.bench.schedule import ScheduleOptions, run_schedule
-from splatscope.app.bench.tables.schedule import read_schedules
+from splatscope.app.bench.measure.results import read_results
+from splatscope.app.bench.schedule import run_schedule
+from splatscope.app.options.bench import ScheduleOptions
 from splatscope.kernels.backends import gpu_is_present
 from tests.support.places import STILL_LIFE
 
@@ -18,10 +19,11 @@ def test_a_splat_file_is_timed_and_recorded_under_every_schedule_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variants = ("grid", "lpt", "chunk all, k = 4", "seed's policy", "policy")
-    run_schedule(ScheduleOptions((str(STILL_LIFE),), 2, 2, variants, tmp_path / "found.json"))
+    options = ScheduleOptions((str(STILL_LIFE),), variants, frames=2, repeat=2, out=tmp_path / "found.json")
+    run_schedule(options)
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("still_life.ply: imbalance", "seed's policy", "What was to be reached"))
-    results = read_schedules([tmp_path / "found.json"])
+    results = read_results(tmp_path / "found.json")
     frames = results["scenes"][0]["frames"]
     assert len(frames) == 2
     for frame in frames:

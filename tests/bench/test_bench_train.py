@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from splatscope.app.bench.dispatch import run as run_bench
+from splatscope.app.bench import train
 from splatscope.app.bench.measure.process import in_a_process
-from splatscope.app.bench.train import BLOCKS, TrainBenchOptions, run_train_bench, together
-from splatscope.app.options.bench import BenchOptions
+from splatscope.app.bench.train import BLOCKS, together
+from splatscope.app.options.bench import TrainBenchOptions
 from splatscope.assets.formats import open_capture
 from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
@@ -26,10 +26,9 @@ def test_steps_are_timed_in_runs_from_one_start_and_the_spread_between_them_is_t
 ) -> None:
     write_blender_set(tmp_path / "ring")
     start = Trainer(open_capture(tmp_path / "ring"), SHORT, make_backend("cpu"), tmp_path / "run").save()
-    options = BenchOptions(train=tmp_path / "ring", resume=start, train_steps=2, runs=2, out=tmp_path / "steps.json")
-    run_bench(options)
+    train.run(TrainBenchOptions(tmp_path / "ring", start, train_steps=2, runs=2, out=tmp_path / "steps.json"))
     stored = json.loads((tmp_path / "steps.json").read_text())
-    assert stored["run"]["command"] == "splatscope bench --train ring --resume point_cloud.ply -n 2 --runs 2"
+    assert stored["run"]["command"] == "splatscope bench train ring --resume point_cloud.ply -n 2 --runs 2"
     training = stored["training"]
     assert (training["width"], training["step"]["runs"]) == (72, 2)
     assert [run["step"]["runs"] for run in training["runs"]] == [BLOCKS, BLOCKS]
@@ -62,13 +61,13 @@ def test_a_measurement_that_cannot_be_made_is_a_sentence_also_from_its_own_proce
         in_a_process(os._exit, 3)
     with pytest.raises(InputError, match="ended early, by SIGKILL"):
         in_a_process(_killed)
-    with pytest.raises(InputError, match=r"^RuntimeError at tests/test_bench_train\.py, line \d+: no picture\.$"):
+    with pytest.raises(InputError, match=r"^RuntimeError at tests/bench/test_bench_train\.py, line \d+: no picture\.$"):
         in_a_process(_crashed)
     assert capfd.readouterr().err == "", "no traceback beside it"
     with pytest.raises(InputError, match="--runs must be at least 1, got 0"):
-        run_bench(BenchOptions(train=tmp_path, resume=Path("y.ply"), runs=0))
-    with pytest.raises(InputError, match="There is no capture x; --train takes the path"):
-        run_bench(BenchOptions(train=Path("x")))
+        train.run(TrainBenchOptions(tmp_path, Path("y.ply"), runs=0))
+    with pytest.raises(InputError, match="There is no capture x; give the path"):
+        train.run(TrainBenchOptions(Path("x")))
 
 
 def _refused() -> None:
@@ -88,15 +87,15 @@ def _crashed() -> None:
 def test_what_was_timed_before_a_run_failed_is_shown_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def one_only(measure: object, options: object, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    def one_only(_1: object, _2: object, _3: object, is_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         if not is_first:
             raise InputError("The photographs went away.")
         sizes = {"capture": "ring", "sh_degree": 0, "width": 72, "height": 56}
         return run_of(0.9, 1.0, 1.1) | sizes, {"backend": "nothing"}
 
-    monkeypatch.setattr("splatscope.app.bench.measure.process.in_a_process", one_only)
+    monkeypatch.setattr(train, "in_a_process", one_only)
     options = TrainBenchOptions(tmp_path, runs=3, out=tmp_path / "steps.json")
     with pytest.raises(InputError, match=r"^The photographs went away\. The figures are those of 1 run before it\.$"):
-        run_train_bench(options)
+        train.run(options)
     assert "1.000 ms" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "steps.json").read_text())["training"]["runs"]) == 1

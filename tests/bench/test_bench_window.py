@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from splatscope.app.bench import window
+from splatscope.app.options.bench import WindowOptions
 from splatscope.kernels.errors import InputError
 from tests.support.places import ROOT
 
@@ -22,7 +23,7 @@ FACTS = ["capture", "splats", "seconds", "backend"]
 
 
 def run_program(display: str, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "splatscope.app.bench.window", *map(str, words)]
+    command = [sys.executable, "-m", "splatscope.app", "bench", "window", *map(str, words)]
     environment = {**os.environ, "DISPLAY": display, "COLUMNS": "200"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
@@ -54,11 +55,11 @@ def test_a_run_is_measured_without_a_window_and_beside_one(display: str, tmp_pat
     capture, file = tmp_path / "set", tmp_path / "cost.json"
     write_blender_set(capture)
     words = ("--splats", 200, "--seconds", 0.5, "--backend", "cpu")
-    done = run_program(display, capture, *words, "--json", file)
+    done = run_program(display, capture, *words, "--out", file)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     check(results)
-    command = "python -m splatscope.app.bench.window set --splats 200 --seconds 0.5 --backend cpu"
+    command = "splatscope bench window set --splats 200 --seconds 0.5 --backend cpu"
     assert (results["run"]["command"], results["backend"], results["splats"]) == (command, "cpu", 200)
     assert results["phases"]["closed"]["photograph_size"] == [72, 56]
     rows = [line for line in done.stdout.splitlines() if line.startswith("│")]
@@ -88,7 +89,7 @@ def die(*_: object) -> None:
 
 
 def test_a_measurement_that_hangs_or_dies_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = window.WindowBenchOptions(tmp_path, seconds=0.1)
+    options = WindowOptions(tmp_path, seconds=0.1)
     with pytest.raises(InputError, match="with exit code 7"):
         next(window._in_a_process(die, 1, options, tmp_path))
     told = window._in_a_process(hang, 2, options, tmp_path)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from splatscope.app.bench.measure.report import read_results
-from splatscope.app.bench.tables.documents import cuda_table, peers_table
+from splatscope.app.bench.measure.results import read_results
+from splatscope.app.bench.tables.ladder_document import cuda_table, peers_table
 from splatscope.viewer.input import help_rows
 from tests.support.places import ROOT
 

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from splatscope.app.bench.kernels import costs_of, kernel_rows, print_kernels
+from splatscope.app.bench import kernels
+from splatscope.app.bench.kernels import costs_of, kernel_rows
+from splatscope.app.options.bench import KernelsOptions
 from splatscope.kernels.cuda.launch.compiler import ARCHITECTURES, compile_kernels, nvrtc_path
 from splatscope.kernels.cuda.plan.passes import source
 from splatscope.kernels.ladder import STEPS
@@ -32,7 +34,7 @@ def test_no_kernel_of_any_preset_spills_and_all_keep_their_registers(architectur
 
 @needs_nvrtc
 def test_the_table_has_a_row_a_kernel_and_a_column_an_architecture(capsys: pytest.CaptureFixture[str]) -> None:
-    print_kernels(["s02"])
+    kernels.run(KernelsOptions(("s02",)))
     lines = capsys.readouterr().out.splitlines()
     assert [word for word in lines[2].replace("┃", " ").split() if word.startswith("sm_")] == [
         f"sm_{architecture}" for architecture in ARCHITECTURES

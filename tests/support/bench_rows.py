@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from splatscope.app.bench.ladder import MODES
-from splatscope.app.bench.measure.report import FORMAT, spread
+from splatscope.app.bench.measure.results import FORMAT, spread
+from splatscope.app.bench.tables.ladder import MODES
 from splatscope.kernels.ladder import STEPS
 
 
@@ -60,5 +60,5 @@ def file_of(scenes: list[dict[str, Any]], date: str = "2026-11-30T10:00:00+00:00
         "cupy": "14.2",
         "copy_gb_per_second": 4267.0,
     }
-    run = {"format": FORMAT, "command": "splatscope bench --ladder", "date": date, "revision": "abc"}
+    run = {"format": FORMAT, "command": "splatscope bench ladder", "date": date, "revision": "abc"}
     return {"run": run, "machine": machine, "scenes": scenes, "absent_peers": []}

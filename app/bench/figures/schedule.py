@@ -1,4 +1,4 @@
-"""Figures of `splatscope bench --schedule`, from its results alone; needs matplotlib.
+"""Draws the figures of `splatscope bench schedule` from its results alone; needs matplotlib.
 
 Counterparts of figures 7(c), 8(b), 9(b), 11, 12, 18, 19 and Table 1 of Ryu and Yoo (2026), and one for saturation
 flags; those of recorded frames (5 to 7(b), 17, and the simulator) are in `timelines.py`. How they look:
@@ -34,8 +34,8 @@ def draw_figures(results: dict[str, Any], folder: Path) -> list[Path]:
     """Writes schedule-*.png to `folder`. Raises InputError without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError(
-            "Figures need matplotlib, which is not installed: pip install matplotlib; then splatscope bench --schedule "
-            "--from-json FILE --out FOLDER draws them from the JSON that --out wrote."
+            "Figures need matplotlib, which is not installed: pip install matplotlib; then `splatscope bench show FILE "
+            "--figures FOLDER` draws them from the JSON that --out wrote."
         )
     drawing = Drawing(results, folder)
     for draw in (_lpt, _chunks, _together, _choices, _overall, _fused, _catgs, _saturation, _quality):
@@ -45,7 +45,7 @@ def draw_figures(results: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _scatter(drawing: Drawing, axes: Any, variant: str) -> None:
-    """Speed-up over the grid of every frame by its imbalance, a colour a set."""
+    """Draws the speed-up of every frame over the grid by its imbalance, in a colour for each set."""
     frames = [found for found in drawing.frames() if variant in found[2]]
     for name in drawing.names:
         own = [(frame["ratio"], gains[variant]) for of, frame, gains in frames if of == name]
@@ -58,7 +58,7 @@ def _scatter(drawing: Drawing, axes: Any, variant: str) -> None:
 
 
 def _lpt(drawing: Drawing) -> None:
-    """Figure 7(c)."""
+    """Draws figure 7(c)."""
     figure = drawing.figure("Longest tiles first, by imbalance", 7.2, 4.2)
     axes = figure.subplots()
     _scatter(drawing, axes, "lpt")
@@ -68,7 +68,7 @@ def _lpt(drawing: Drawing) -> None:
 
 
 def _chunks(drawing: Drawing) -> None:
-    """Figure 8(b)."""
+    """Draws figure 8(b)."""
     sets = [(scene, gains) for scene, gains in drawing.sets if any(name.startswith(CHUNK_ALL) for name in gains)]
     if not sets:
         return
@@ -110,7 +110,7 @@ def _by_rank(drawing: Drawing, axes: Any, over: Any) -> None:
 
 
 def _together(drawing: Drawing) -> None:
-    """Figure 9(b)."""
+    """Draws figure 9(b)."""
     if not all("best fixed" in gains and f"{CHUNK_ALL}4" in gains for _, gains in drawing.sets):
         return
     figure = drawing.figure("Chunks beside whole tiles: the best fixed h and k of each set", 11, 4)
@@ -130,7 +130,7 @@ def _together(drawing: Drawing) -> None:
 
 
 def _bars(drawing: Drawing, axes: Any, names: tuple[str, ...]) -> None:
-    """Mean speed-ups over the grid, a group a set."""
+    """Draws mean speed-ups over the grid, a group of bars for each set."""
     sets = drawing.sets
     series = {name: [mean(gains[name]) for _, gains in sets] for name in names if all(name in g for _, g in sets)}
     grouped_bars(axes, drawing.names, series, lambda name: COLORS["chunk all" if name.startswith("chunk") else name])
@@ -146,14 +146,14 @@ def _bars(drawing: Drawing, axes: Any, names: tuple[str, ...]) -> None:
 
 
 def _choices(drawing: Drawing) -> None:
-    """Figure 11."""
+    """Draws figure 11."""
     figure = drawing.figure("The policy against choices made in hindsight", max(8.0, 1.3 * len(drawing.sets)), 4.2)
     _bars(drawing, figure.subplots(), ("lpt", "best fixed", "policy", "oracle"))
     drawing.save(figure, "choices")
 
 
 def _overall(drawing: Drawing) -> None:
-    """Figure 12."""
+    """Draws figure 12."""
     if not all("policy" in gains for _, gains in drawing.sets):
         return
     figure = drawing.figure("Speed-up of blending", 14, 4.4)
@@ -168,7 +168,7 @@ def _overall(drawing: Drawing) -> None:
 
 
 def _fused(drawing: Drawing) -> None:
-    """Figure 18."""
+    """Draws figure 18."""
     sets = [(scene, gains) for scene, gains in drawing.sets if any(name.startswith(FUSED) for name in gains)]
     if not sets:
         return
@@ -186,7 +186,7 @@ def _fused(drawing: Drawing) -> None:
 
 
 def _catgs(drawing: Drawing) -> None:
-    """Figure 19."""
+    """Draws figure 19."""
     if not all({"policy", "CaT-GS"} <= set(gains) for _, gains in drawing.sets):
         return
     figure = drawing.figure("The policy over CaT-GS", 8, 4)
@@ -198,7 +198,7 @@ def _catgs(drawing: Drawing) -> None:
 
 
 def _saturation(drawing: Drawing) -> None:
-    """Saturation flags on over off, without exact stops."""
+    """Draws the speed-up by saturation flags, without exact stops."""
     pairs = {
         "every tile in 16 chunks": (f"{CHUNK_ALL}16", f"{CHUNK_ALL}16, no flag"),
         "policy": ("policy, inexact", "policy, inexact, no flag"),
@@ -225,7 +225,7 @@ def _saturation(drawing: Drawing) -> None:
 
 
 def _quality(drawing: Drawing) -> None:
-    """Table 1: against the picture of the grid."""
+    """Draws table 1: the quality of pictures, measured against the picture of the grid."""
     names = [name for name in QUALITY if all(name in gains for _, gains in drawing.sets)]
     scenes = [scene for scene, _ in drawing.sets]
     rows = []

@@ -1,4 +1,4 @@
-"""How figures of `splatscope bench --schedule` look: colours that keep their meaning, plain ticks, titles.
+"""Gives the figures of `splatscope bench schedule` one look: colours that keep their meaning, plain ticks, titles.
 
 Not here: what is drawn (`schedule.py`, `timelines.py`). Importing loads no matplotlib.
 """
@@ -36,7 +36,7 @@ INK = "#333333"
 
 @dataclass(eq=False)
 class Drawing:
-    """What all figures of one set of results share, and the files written so far."""
+    """Holds the parts that all figures of one set of results share, and lists the files written."""
 
     results: dict[str, Any]
     folder: Path
@@ -51,7 +51,7 @@ class Drawing:
         self.names = [scene["name"] for scene, _ in self.sets]
 
     def figure(self, title: str, width: float, height: float) -> Any:
-        """An empty figure; the title tells the GPU and the day as well."""
+        """Returns an empty figure; its title also names the GPU and the day."""
         from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
         made = Figure(figsize=(width, height), layout="constrained")
@@ -59,17 +59,17 @@ class Drawing:
         return made
 
     def save(self, figure: Any, name: str) -> None:
-        """As schedule-NAME.png."""
+        """Saves a figure as schedule-NAME.png."""
         self.paths.append(self.folder / f"schedule-{name}.png")
         figure.savefig(self.paths[-1], dpi=150)
 
     def look_of(self, name: str) -> dict[str, Any]:
-        """Colour and marker of a set."""
+        """Returns colour and marker of a set."""
         place = self.names.index(name)
         return {"color": SET_COLORS[place % len(SET_COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
     def frames(self) -> list[tuple[str, dict[str, Any], dict[str, float]]]:
-        """(set, frame, variant -> speed-up over the grid) of all frames, the most balanced first."""
+        """Returns (set, frame, variant -> speed-up over the grid) of all frames, the most balanced first."""
         found = [
             (scene["name"], frame, {name: values[k] for name, values in gains.items()})
             for scene, gains in self.sets
@@ -79,7 +79,7 @@ class Drawing:
 
 
 def plain(axes: Any) -> None:
-    """A quiet frame."""
+    """Makes the frame quiet."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, colors=INK)
     axes.xaxis.label.set_size(8.5)
@@ -90,7 +90,7 @@ def plain(axes: Any) -> None:
 
 
 def log_axis(axis: Any, values: Iterable[float], room: float = 1.12) -> None:
-    """Logarithmic from the least to the largest value and a little more, with a few ticks as plain numbers."""
+    """Makes an axis logarithmic, a little longer than its values, with a few ticks as plain numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # pyright: ignore[reportMissingImports]
 
     found = [value for value in values if value > 0] or [1.0]
@@ -102,7 +102,7 @@ def log_axis(axis: Any, values: Iterable[float], room: float = 1.12) -> None:
 
 
 def ticks_between(low: float, high: float) -> list[float]:
-    """Round numbers for a logarithmic axis: the finest steps that make at most eight of them."""
+    """Returns round numbers for a logarithmic axis, as many as fit below nine."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     best: list[float] = []
     for steps in TICKS:
@@ -117,14 +117,14 @@ def ticks_between(low: float, high: float) -> list[float]:
 
 
 def one(axes: Any) -> None:
-    """The line of no change."""
+    """Draws the line of no change."""
     axes.axhline(1.0, color="#8a8f98", linewidth=0.9)
 
 
 def grouped_bars(
     axes: Any, groups: Sequence[str], series: dict[str, list[float]], color_of: Callable[[str], str], digits: int = 2
 ) -> None:
-    """A group of bars each for `groups`, a bar for each of `series`, its height on top where there is room."""
+    """Draws a group of bars for each of `groups`, with a bar for each of `series` and its height on top."""
     wide = 0.84 / max(len(series), 1)
     for number, (name, values) in enumerate(series.items()):
         places = [place - 0.42 + wide * number for place in range(len(groups))]
@@ -140,13 +140,13 @@ def grouped_bars(
 
 
 def legend(axes: Any, outside: bool = False) -> None:
-    """Without a frame; beside the axes if asked for."""
+    """Draws the legend without a frame, inside the axes or to the right of them."""
     place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if outside else {"loc": "best"}
     axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, **place)
 
 
 def panels(figure: Any, count: int, columns: int = 4, **more: Any) -> list[Any]:
-    """So many axes, in rows; what is left over of the last row is not shown."""
+    """Returns `count` axes in rows and hides the places left over in the last row."""
     rows = -(-count // columns)
     found = list(figure.subplots(rows, min(columns, count), squeeze=False, **more).ravel())
     for axes in found[count:]:

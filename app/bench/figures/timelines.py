@@ -1,4 +1,4 @@
-"""Figures of recorded frames in `splatscope bench --schedule`; needs matplotlib.
+"""Draws the figures of recorded frames of `splatscope bench schedule`; needs matplotlib.
 
 Counterparts of figures 5(b) and 7(b) (activity over time), 6 (its distribution over frames) and 17 (orders, and splats
 gone through against splats listed) of Ryu and Yoo (2026), and one of the simulator against what happened. What is kept
@@ -36,7 +36,7 @@ MOST_PANELS = 4  # of activity over time
 
 
 def draw_timeline_figures(drawing: Drawing) -> None:
-    """Those for which there are recorded frames."""
+    """Draws the figures for which there are recorded frames."""
     _orders(drawing)
     if any("recorded" in frame for _, frame, _ in drawing.frames()):
         _activity(drawing)
@@ -54,7 +54,7 @@ def _names(scenes: list[dict[str, Any]], wanted: tuple[str, ...]) -> list[str]:
 
 
 def _activity(drawing: Drawing) -> None:
-    """Figure 6."""
+    """Draws figure 6."""
     scenes = [scene for scene in drawing.results["scenes"] if _recorded(scene)]
     figure = drawing.figure("Measured SM activity: share of frames at or below", 10, 2.5 * -(-len(scenes) // 4) + 0.8)
     found = panels(figure, len(scenes), sharex=True, sharey=True)
@@ -74,7 +74,7 @@ def _activity(drawing: Drawing) -> None:
 
 
 def _over_time(drawing: Drawing) -> None:
-    """Figures 5(b) and 7(b), of the most uneven frame of some sets."""
+    """Draws figures 5(b) and 7(b), of the most uneven frame of some sets."""
     scenes = [scene for scene in drawing.results["scenes"] if _recorded(scene)]
     worst = [(scene["name"], max(_recorded(scene), key=lambda frame: frame["ratio"])) for scene in scenes]
     worst = sorted(worst, key=lambda found: found[1]["ratio"])
@@ -102,7 +102,7 @@ def _over_time(drawing: Drawing) -> None:
 
 
 def _orders(drawing: Drawing) -> None:
-    """Figure 17."""
+    """Draws figure 17."""
     names = [name for name in ORDERS if all(name in gains for _, gains in drawing.sets)]
     if "lpt" not in names:
         return
@@ -133,7 +133,7 @@ def _orders(drawing: Drawing) -> None:
 
 
 def _simulator(drawing: Drawing) -> None:
-    """How far predicted makespans are from recorded ones."""
+    """Draws the error of predicted makespans against recorded ones."""
     scenes = [scene for scene in drawing.results["scenes"] if _recorded(scene)]
     frames = [frame for scene in scenes for frame in _recorded(scene)]
     figure = drawing.figure("Simulated makespan against the recorded one", 12, 3.8)

@@ -1,4 +1,4 @@
-"""What every measurement on a GPU shares: the card in words, its copy rate, and a stopwatch on its own clock.
+"""Measures on a GPU: describes the card, its copy rate, and times work by the card's own clock.
 
 Kernel times are between CUDA events while the host is kept ahead of the GPU by `hold`, so that its own time does not
 count; wall-clock times are of many frames, so that it does. Who measures: `bench/ladder.py`.
@@ -11,13 +11,15 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 SLEEP_CYCLES = 2_000_000  # about 1 ms in which the host gets ahead of the GPU
 COPY_BYTES = 1 << 30
 WALL_BATCHES, BATCH_MS, MOST_FRAMES = 3, 150.0, 60
 
 
 class EventPair:
-    """The GPU's clock before and after what is launched between."""
+    """Records the GPU's clock before and after the work launched in between."""
 
     def __init__(self) -> None:
         import torch
@@ -26,12 +28,12 @@ class EventPair:
         self._start.record()
 
     def end(self) -> None:
-        """What follows is not timed."""
+        """Ends the timed work."""
         self._end.record()
 
     @property
     def ms(self) -> float:
-        """Milliseconds, once the GPU is done."""
+        """Returns the milliseconds, once the GPU is done."""
         return self._start.elapsed_time(self._end)
 
 
@@ -51,8 +53,7 @@ def timed(work: Callable[[], Any]) -> EventPair:
 
 
 def wall_ms(work: Callable[[], Any]) -> float:
-    """Milliseconds a call as a program meets them, host and all: the median of some batches of calls."""
-    import numpy as np
+    """Returns the milliseconds of a call by the host's clock: the median of some batches of calls."""
     import torch
 
     def batch(calls: int) -> float:
@@ -68,7 +69,7 @@ def wall_ms(work: Callable[[], Any]) -> float:
 
 
 def describe_gpu() -> dict[str, Any]:
-    """The card, its copy rate, and the versions that decide how fast the kernels are."""
+    """Returns the card, its copy rate, and the versions that decide how fast the kernels are."""
     import cupy  # pyright: ignore[reportMissingImports]
     import torch
 
@@ -86,7 +87,7 @@ def describe_gpu() -> dict[str, Any]:
 
 
 def _driver_version() -> str:
-    """580.159.04, or the CUDA version the driver speaks if nvidia-ml-py is not there."""
+    """Returns "580.159.04", or the driver's CUDA version where nvidia-ml-py is missing."""
     if importlib.util.find_spec("pynvml") is not None:
         import pynvml
 
@@ -101,7 +102,7 @@ def _driver_version() -> str:
 
 
 def _copy_rate() -> float:
-    """Bytes read and written a second by a copy on the device, the fastest of ten."""
+    """Returns the bytes read and written a second by a copy on the device, the fastest of ten."""
     import torch
 
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")

@@ -18,7 +18,7 @@ def reset_peak() -> None:
 
 
 def peak_gib() -> float | None:
-    """The most that torch's allocator, which all buffers come from, handed out at a time; None without a GPU."""
+    """Returns the peak of torch's allocator, which all buffers come from; None without a GPU."""
     import torch
 
     return round(torch.cuda.max_memory_allocated() / GIB, 3) if torch.cuda.is_available() else None

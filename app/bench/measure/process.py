@@ -1,8 +1,8 @@
-"""Measurements that each have a process of their own.
+"""Runs each measurement in a process of its own.
 
-So one finds nothing warm but what lies on disk, its peak of memory and its clock since the start of the process are its
-own, and it is what a person meets who gives one command. Whatever goes wrong there is a sentence here. Who asks:
-`bench/runs.py`, `bench/train.py`.
+So a measurement finds nothing warm except files on disk, and its peak of memory and its clock since the start of the
+process are its own: it measures a command as a person would give it. A failure there becomes a sentence here. Used by
+`bench/runs.py` and `bench/train.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ PACKAGE = Path(__file__).resolve().parents[3]
 
 
 def in_a_process(measure: Callable[..., T], *arguments: Any) -> T:
-    """What `measure`, a function of a module, returns there. Raises InputError if it fails, or if its process ends
-    early."""
+    """Returns the result of `measure`, a function of a module, called in a new process.
+
+    Raises InputError if it fails, or if its process ends early.
+    """
     context = multiprocessing.get_context("spawn")  # a GPU's context does not survive a fork
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(sender, measure, arguments), daemon=True)
@@ -44,7 +46,7 @@ def in_a_process(measure: Callable[..., T], *arguments: Any) -> T:
 
 
 def _measure(sender: Any, measure: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """In its own process: sends the result, or a sentence that says why there is none."""
+    """Sends the result from its own process, or a sentence that says why there is none."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was begun is cleared away
     result, problem = None, ""
     try:
@@ -53,15 +55,15 @@ def _measure(sender: Any, measure: Callable[..., Any], arguments: tuple[Any, ...
         problem = str(error)
     except Exception as error:
         problem = _sentence(error)
-    except KeyboardInterrupt:  # which whoever waits for this meets as well
+    except KeyboardInterrupt:  # the process that waits for this one gets it as well
         return
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is on its way out, and is ended once it has told
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process ends by itself, and is ended once it has sent
     sender.send((result, problem))
 
 
 def _sentence(error: Exception) -> str:
-    """What failed and where, as far as that is ours: "RuntimeError at training/steps/host.py, line 12: no room"."""
+    """Says which error failed where in our code: "RuntimeError at training/steps/host.py, line 12: no room"."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if PACKAGE in Path(frame.filename).parents] or frames
     place = Path(ours[-1].filename)
@@ -71,7 +73,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _how(code: int | None) -> str:
-    """What a process ended by that did not say anything."""
+    """Says how a process ended that sent nothing."""
     if code is None or code >= 0:
         return f"with exit code {code}"
     try:

@@ -1,24 +1,20 @@
-"""How far a stage is from the least it could take: the bytes it must move, and what the compiler says of its kernel.
+"""Counts the fewest bytes that each stage must move, and reads the compiler's report on its kernel.
 
-Counted, not measured; `bench/ladder.py` measures, `bench/tables/terminal.py` divides one by the other.
+Counted, not measured; `bench/ladder.py` measures, `bench/tables/ladder.py` divides one by the other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from splatscope.kernels.cuda.launch.compiler import MULTIPROCESSORS
 from splatscope.kernels.cuda.plan.passes import KEY_BINS
-
-if TYPE_CHECKING:
-    from splatscope.kernels.cuda.plan.planner import Plan
+from splatscope.kernels.cuda.plan.planner import Launch, Plan
 
 
 def kernel_reports(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What the compiler says of each kernel of a plan: registers, spills, shared memory, occupancy."""
+    """Returns the compiler's report on each kernel of a plan: registers, spills, shared memory, occupancy."""
     import cupy  # pyright: ignore[reportMissingImports]
-
-    from splatscope.kernels.cuda.launch.compiler import MULTIPROCESSORS
-    from splatscope.kernels.cuda.plan.planner import Launch
 
     architecture, found = int(cupy.cuda.Device().compute_capability), {}
     for launch in [*plan.forward, *plan.backward]:
@@ -36,13 +32,13 @@ def kernel_reports(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def heaviest_kernel(kernels: dict[str, dict[str, Any]], stage: str) -> dict[str, Any]:
-    """Of the reports by kernel, that of the stage's kernel with most registers; nothing where none was reported."""
+    """Returns the report on the kernel of a stage with most registers; an empty one where there is none."""
     reports = [report for name, report in kernels.items() if stage_of(name) == stage]
     return max(reports, key=lambda report: report["registers"], default={})
 
 
 def stage_of(kernel: str) -> str:
-    """The stage that a kernel's time counts for, by its name as C++ spells it."""
+    """Returns the stage that a kernel belongs to, by its name as C++ spells it."""
     name = kernel.partition("<")[0].removesuffix("_queue").removesuffix("_plan")
     if name == "sort_pass":  # depths are sorted by longer digits
         return "depth_sort" if f".bins = {KEY_BINS}" in kernel else "tile_sort"
@@ -50,7 +46,7 @@ def stage_of(kernel: str) -> str:
 
 
 def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> dict[str, int]:
-    """The fewest bytes each stage must move, each array once: what a roofline divides by the copy rate."""
+    """Returns the fewest bytes each stage must move, each array once; a roofline divides them by the copy rate."""
     made_for, policy = plan.made_for, plan.made_for.policy
     visible, pairs, pixels = counts["visible"], counts["instances"], camera.width * camera.height
     row = 192 if policy.project.sh_dtype == "f32" else 96  # of harmonics

@@ -1,4 +1,4 @@
-"""Recorded timelines in `splatscope bench --schedule`: measured SM activity, splats gone through, simulator's error.
+"""Records frames for `splatscope bench schedule`: SM activity, splats gone through, the simulator's error.
 
 `recorded_frame` draws a frame once more under some variants with schedule.record on, and keeps what figures and tables
 need of it. Drawing: `bench/figures/timelines.py`. Times without recording: `bench/schedule.py`.
@@ -28,7 +28,10 @@ SAMPLED_TILES = 600  # of each frame, in the scatter
 def recorded_frame(
     renderers: Mapping[str, Renderer], policies: Mapping[str, Policy], scene: Scene, camera: Camera, with_tiles: bool
 ) -> dict[str, Any]:
-    """variant -> figures of its recorded frame; `with_tiles`, of the grid's also what a sample of its tiles came to."""
+    """Returns variant -> figures of its recorded frame.
+
+    `with_tiles` adds a sample of tiles to the figures of the grid.
+    """
     found = {}
     for name in (name for name in RECORDED if name in renderers):
         renderer = renderers[name]
@@ -42,7 +45,7 @@ def recorded_frame(
 
 
 def figures_of(recording: Recording, costs: CostModel | None = None, with_tiles: bool = False) -> dict[str, Any]:
-    """What is kept of a recording, ready for JSON."""
+    """Returns the figures kept of a recording, ready for JSON."""
     row: dict[str, Any] = {
         "sm_activity": recording.activity,
         "idle_tail": recording.idle_tail,
@@ -64,7 +67,10 @@ def figures_of(recording: Recording, costs: CostModel | None = None, with_tiles:
 
 
 def chunk_figures(recording: Recording) -> dict[str, float]:
-    """Splats that chunks listed, went through and went through again, and ns a listed splat; whole tiles' beside it."""
+    """Counts the splats that chunks listed, went through and went through again.
+
+    Also returns the nanoseconds of a listed splat in chunks and in whole tiles.
+    """
     is_chunk = recording.parts > 1
     took = recording.end - recording.start
     columns = {"listed": recording.listed, "walked": recording.walked, "again": recording.again}

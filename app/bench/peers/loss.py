@@ -1,6 +1,7 @@
-"""Our loss kernels for pictures that another rasteriser drew: L1 and D-SSIM, zero padding, as training weighs them.
+"""Computes our loss for pictures that another rasteriser drew: L1 and D-SSIM, zero padding, as training weighs them.
 
-So that a comparison with another rasteriser is not one of losses. By itself, and behind torch.autograd.
+With the same loss for all, a comparison of rasterisers does not compare losses. It works by itself and behind
+torch.autograd.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DSSIM_WEIGHT = 0.2
 
 
 class Loss:
-    """Our loss kernels behind torch.autograd, for pictures of one size over one background."""
+    """Launches our loss kernels behind torch.autograd, for pictures of one size over one background."""
 
     def __init__(self, camera: Camera, kernels: KernelStore) -> None:
         step = source("step.cuh").text
@@ -42,11 +43,11 @@ class Loss:
         self._inputs: dict[int, Tensor] = {}  # by the address of the photograph
 
     def __call__(self, image: Tensor, photograph: Tensor) -> Tensor:
-        """The loss of a picture [H, W, 3] against bytes [H, W, 3]."""
+        """Returns the loss of a picture [H, W, 3] against bytes [H, W, 3]."""
         return _LossFunction.apply(image, photograph, self)  # pyright: ignore[reportReturnType]
 
     def value_and_gradient(self, image: Tensor, photograph: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and its gradient [H, W, 3], which the next call overwrites; `image` [H, W, 3] is contiguous."""
+        """Returns the loss and its gradient [H, W, 3], which the next call overwrites; `image` is contiguous."""
         at = photograph.data_ptr()
         if at not in self._inputs:
             self._host_inputs["target"] = at

@@ -1,8 +1,8 @@
-"""Other rasterisers beside ours: the same tensors, camera and image gradient, in turns with our steps.
+"""Draws with other rasterisers, on the same tensors, camera and image gradient as ours.
 
-None of them is a dependency: whoever wants the comparison installs them by their own means, and what is not installed
-is said. A peer is five names (`Peer`); parameters are activated beforehand where it takes them so, outside what is
-timed. Turns and timing: `bench/ladder.py`; whole training steps: `app/bench/peers/steps.py`.
+None of them is a dependency: a person who wants the comparison installs them, and a sentence names each that is
+missing. A peer has the methods of `Peer`. Parameters that it takes activated are activated before the timed part.
+Turns and timing: `bench/ladder.py`; whole training steps: `app/bench/peers/steps.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
 
 @dataclass(frozen=True, eq=False)
 class PeerInput:
-    """Raw parameters on one device, and where they are seen from."""
+    """Holds raw parameters on one device, and the camera."""
 
     means: Any  # [N, 3] world units
     log_scales: Any  # [N, 3]
@@ -38,7 +38,7 @@ class PeerInput:
 
     @staticmethod
     def of(scene: Scene, camera: Camera, rows: int) -> PeerInput:
-        """The tensors of an uploaded scene; `rows` K of the 16 harmonics it is padded to."""
+        """Returns the tensors of an uploaded scene, with the first `rows` K of its 16 padded harmonics."""
         sh = scene.sh["f32"][:, :rows].contiguous()
         return PeerInput(scene.means, scene.log_scales, scene.quats, scene.logit_opacities, sh, camera)
 
@@ -47,12 +47,12 @@ class PeerInput:
         return round(self.sh.shape[1] ** 0.5) - 1
 
     def tensor(self, values: Any) -> Any:
-        """float32 beside the parameters."""
+        """Returns a float32 tensor on the device of the parameters."""
         return self.means.new_tensor(values)
 
 
 class Peer(Protocol):
-    """One way of one rasteriser."""
+    """Draws with one rasteriser in one of its ways."""
 
     name: str
     version: str
@@ -62,15 +62,15 @@ class Peer(Protocol):
         ...
 
     def forward(self) -> Any:
-        """The image [H, W, 3] over black, for `backward` unless gradients are off."""
+        """Returns the image [H, W, 3] over black, for `backward` unless gradients are off."""
         ...
 
     def backward(self, image: Any, image_gradient: Any) -> tuple[Any, ...]:
-        """Gradients of whatever parameters the rasteriser takes."""
+        """Returns the gradients of the parameters that the rasteriser takes."""
         ...
 
     def raw_gradients(self, gradients: tuple[Any, ...]) -> dict[str, Any]:
-        """Those gradients as of our raw parameters, by name; not timed."""
+        """Converts these gradients to gradients of our raw parameters, by name; not timed."""
         ...
 
     def release(self) -> None:
@@ -82,7 +82,7 @@ class Peer(Protocol):
 
 
 class Autograd:
-    """A rasteriser behind torch.autograd."""
+    """Draws with a rasteriser behind torch.autograd."""
 
     def __init__(self, module: ModuleType, name: str) -> None:
         self.module, self.name, self.version = module, name, module_version(module)
@@ -104,40 +104,42 @@ class Autograd:
         self.stored_now, self.leaves, self.view = (), (), None
 
     def stored(self, given: PeerInput) -> tuple[Any, ...]:
-        """Raw parameters as its optimiser holds them."""
+        """Returns raw parameters as its optimiser holds them."""
         raise NotImplementedError
 
     def used(self, stored: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the rasteriser takes, of what is stored."""
+        """Returns the parameters as the rasteriser takes them, from the stored ones."""
         return stored
 
     def view_of(self, given: PeerInput) -> Any:
-        """What it wants to know of a camera; made once."""
+        """Returns the rasteriser's own description of a camera; made once."""
         raise NotImplementedError
 
     def forward(self) -> Any:
-        """The image [H, W, 3] of `leaves` seen from `view`."""
+        """Returns the image [H, W, 3] of `leaves` seen from `view`."""
         raise NotImplementedError
 
     def optimizer(self, stored: tuple[Any, ...]) -> Any:
-        """Adam over what is stored, as fast as there is one for it; rates are zero."""
+        """Returns the fastest Adam available for the stored parameters; its rates are zero."""
         import torch
 
         return torch.optim.Adam([{"params": [leaf]} for leaf in stored], lr=0.0, eps=1e-15, fused=True)
 
     def keep_statistics(self, given: PeerInput) -> None:
-        """From now on gathers what density control wants to know, if its kernels do that."""
+        """Begins to gather statistics for density control, if the rasteriser's kernels do that."""
 
 
 class _Planes(Autograd):
-    """One whose picture is three planes [3, H, W]. Its gradient is laid out so once, outside what is timed: Faster-GS
-    reads memory as it lies, whatever the strides.
+    """Draws pictures that are three planes [3, H, W].
+
+    The image gradient is laid out in planes once, outside the timed part, because Faster-GS reads memory as it lies,
+    whatever the strides.
     """
 
     _laid_out: tuple[Any, Any] = (None, None)  # a gradient [H, W, 3], and the same numbers as planes
 
     def backward(self, image: Any, image_gradient: Any) -> tuple[Any, ...]:
-        """The same tensor again is taken to hold the same numbers."""
+        """Returns the gradients; takes the same tensor, given again, to hold the same numbers."""
         if self._laid_out[0] is not image_gradient:
             self._laid_out = image_gradient, as_planes(image_gradient)
         return super().backward(image, self._laid_out[1])
@@ -148,12 +150,12 @@ class _Planes(Autograd):
 
 
 def as_planes(image: Any) -> Any:
-    """An image [H, W, 3] whose memory is three planes."""
+    """Returns an image [H, W, 3] whose memory is three planes."""
     return image.permute(2, 0, 1).contiguous().permute(1, 2, 0)
 
 
 class _Activated(Autograd):
-    """One that takes scales, unit quaternions and opacities."""
+    """Draws with a rasteriser that takes scales, unit quaternions and opacities."""
 
     wants_unit_quats = True
 
@@ -169,7 +171,7 @@ class _Activated(Autograd):
         return means, log_scales.exp(), quats, torch.sigmoid(logits), sh
 
     def raw_gradients(self, gradients: tuple[Any, ...]) -> dict[str, Any]:
-        """By the chain rule of exp, sigmoid and of the division by a quaternion's length."""
+        """Applies the chain rule of exp, sigmoid and of the division by a quaternion's length."""
         means, scales, quats, opacities, sh = gradients
         _, scale, unit, opacity, _ = (leaf.detach() for leaf in self.leaves)
         if self.wants_unit_quats:
@@ -188,7 +190,7 @@ class _Activated(Autograd):
 
 
 class Gsplat(_Activated):
-    """gsplat's `rasterization`, with its parameters as rows of all splats or packed to the visible ones."""
+    """Calls gsplat's `rasterization`, with rows of all splats or packed to the visible ones."""
 
     wants_unit_quats = False  # its kernels divide by the length
 
@@ -223,7 +225,7 @@ class Gsplat(_Activated):
 
 
 class Inria(_Planes, _Activated):
-    """The rasteriser of the 2023 paper. Its near plane is 0.2 whatever the camera's."""
+    """Calls the rasteriser of the 2023 paper. Its near plane is 0.2 whatever the camera's."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module, "inria")
@@ -274,7 +276,7 @@ class Inria(_Planes, _Activated):
 
 
 class FasterGs(_Planes):
-    """Faster-GS, which takes raw parameters as we do, the constant harmonic apart from the others."""
+    """Calls Faster-GS, which takes raw parameters as we do, the constant harmonic apart from the others."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module, "faster_gs")
@@ -289,7 +291,7 @@ class FasterGs(_Planes):
         return faster_gs_settings(self.module, given, proper_antialiasing=False)
 
     def forward(self) -> Any:
-        """Without gradients by its kernels for viewing, which write rows."""
+        """Returns the image; without gradients by the kernels for viewing, which write rows."""
         import torch
 
         if not torch.is_grad_enabled():
@@ -299,7 +301,7 @@ class FasterGs(_Planes):
         return self.module.diff_rasterize(*self.leaves, self._statistics, self.view).permute(1, 2, 0)
 
     def optimizer(self, stored: tuple[Any, ...]) -> Any:
-        """Its own, one launch a parameter."""
+        """Returns Faster-GS's own Adam, which makes one launch for each parameter."""
         return self.module.FusedAdam([{"params": [leaf]} for leaf in stored], lr=0.0, eps=1e-15)
 
     def keep_statistics(self, given: PeerInput) -> None:
@@ -323,14 +325,14 @@ class FasterGs(_Planes):
 
 
 def faster_gs_parameters(given: PeerInput) -> tuple[Any, ...]:
-    """Raw parameters as Faster-GS keeps them: it reads memory as it lies, so each tensor is contiguous."""
+    """Returns raw parameters as Faster-GS keeps them: contiguous, because it reads memory as it lies."""
     sh = given.sh
     found = given.means, given.log_scales, given.quats, given.logit_opacities[:, None], sh[:, :1], sh[:, 1:]
     return tuple(parameter.contiguous() for parameter in found)
 
 
 def faster_gs_settings(module: ModuleType, given: PeerInput, **others: Any) -> Any:
-    """Its RasterizerSettings; `others` are those that only some of its variants have."""
+    """Returns Faster-GS's RasterizerSettings; `others` are settings that only some of its variants have."""
     camera = given.camera
     wanted = {
         "w2c": given.tensor(camera.matrix),
@@ -353,7 +355,7 @@ def faster_gs_settings(module: ModuleType, given: PeerInput, **others: Any) -> A
 
 @dataclass(frozen=True)
 class PeerKind:
-    """Where a rasteriser is imported from, what is made of it, and where it comes from."""
+    """Names the modules of a rasteriser, the adapters made of them, and its home page."""
 
     modules: tuple[str, ...]  # the first that is installed
     make: Callable[[ModuleType], list[Any]]
@@ -383,9 +385,9 @@ PEERS = {
 def find_peers(
     names: tuple[str, ...], kinds: dict[str, PeerKind] = PEERS, option: str = "--vs"
 ) -> tuple[list[Any], list[str]]:
-    """(those of the named kinds that are here, a sentence for each that is not); `all` names all.
+    """Returns (the peers of the named kinds that are installed, a sentence for each that is not); `all` names all.
 
-    Raises InputError for a name that there is not, and where one is asked for by name and none is here.
+    Raises InputError for an unknown name, and where peers are asked for by name and none is installed.
     """
     wanted = tuple(kinds) if "all" in names else names
     if unknown := [name for name in wanted if name not in kinds]:
@@ -403,7 +405,7 @@ def find_peers(
 
 
 def _import_first(names: tuple[str, ...]) -> tuple[ModuleType | None, str]:
-    """(the first module that is installed, or None and why)"""
+    """Returns the first module that is installed, or None and the reason."""
     for name in names:
         try:
             return importlib.import_module(name), ""
@@ -416,7 +418,7 @@ def _import_first(names: tuple[str, ...]) -> tuple[ModuleType | None, str]:
 
 
 def module_version(module: ModuleType) -> str:
-    """As the module or its distribution tells."""
+    """Returns the version that the module or its distribution states."""
     if version := getattr(module, "__version__", None):
         return str(version)
     top = module.__name__.partition(".")[0]
@@ -426,8 +428,10 @@ def module_version(module: ModuleType) -> str:
 
 
 def compare(peer: Peer, image_gradient: Any, image: Any, gradients: dict[str, Any]) -> dict[str, Any]:
-    """How far the peer's picture and gradients are from ours: mean and largest |difference| of the image [H, W, 3],
-    and the length of each gradient's difference over that of ours.
+    """Compares the peer's picture and gradients with ours.
+
+    Returns the mean and the largest |difference| of the image [H, W, 3], and the length of each gradient's difference
+    over the length of our gradient.
     """
     theirs = peer.forward()
     difference = (theirs.detach() - image).abs()

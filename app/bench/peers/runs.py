@@ -1,4 +1,4 @@
-"""gsplat's trainer on the same photographs, first splats, machine and scores as ours: `bench --train --recipe gsplat`.
+"""Runs gsplat's trainer: `bench runs --recipe gsplat`. Photographs, first splats, machine and scores are as ours.
 
 Nothing of gsplat but its public interface is used, with the constants of its own example trainer. Three things are
 ours, each at least as fast as what that example uses: the loss kernels (0.8 L1 + 0.2 (1 - SSIM), zero padding),
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from splatscope.app.bench.measure.memory import peak_gib, reset_peak
+from splatscope.app.bench.measure.scores import row_of_scores
 from splatscope.app.bench.peers.loss import Loss
-from splatscope.app.bench.tables.runs import row_of_scores
 from splatscope.assets.formats import open_capture
 from splatscope.assets.splats.ply import write_ply
 from splatscope.kernels.cuda.renderer import KernelStore
@@ -48,7 +48,7 @@ REMARK = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the two of the example trainer differ."""
+    """Holds the settings in which the two recipes of the example trainer differ."""
 
     opacity: float  # of the first splats
     scale_factor: float
@@ -59,7 +59,7 @@ RECIPES = {"gsplat": Recipe(0.1, 1.0, 0.0), "gsplat-mcmc": Recipe(0.5, 0.1, 0.01
 
 
 class GsplatRun:
-    """One run: its parameters, and a step."""
+    """Trains one run: its parameters, and a step."""
 
     def __init__(self, gsplat: Any, recipe: Recipe, splats: Gaussians, extent: float, iterations: int) -> None:
         self.gsplat, self.recipe = gsplat, recipe
@@ -81,7 +81,7 @@ class GsplatRun:
         self.state = self.strategy.initialize_state(**state)
 
     def render(self, view: View, background: Tensor, degree: int) -> tuple[Tensor, dict[str, Any]]:
-        """The picture [H, W, 3], and what the strategies want to know of it."""
+        """Returns the picture [H, W, 3], and the facts about it that the strategies need."""
         s = self.splats
         colors = torch.cat([s["sh0"], s["shN"]], 1)
         pictures, _, info = self.gsplat.rasterization(
@@ -101,7 +101,7 @@ class GsplatRun:
         return pictures[0], info
 
     def step(self, step: int, view: View, background: Tensor, loss_of: Loss) -> None:
-        """The step number `step`, counted from 0."""
+        """Makes step number `step`, counted from 0."""
         image, info = self.render(view, background, min(step // SH_INTERVAL, SH_DEGREE))
         if not self.is_mcmc:
             self.strategy.step_pre_backward(self.splats, self.optimizers, self.state, step, info)
@@ -119,7 +119,7 @@ class GsplatRun:
         self.strategy.step_post_backward(self.splats, self.optimizers, self.state, step, info, **own)
 
     def gaussians(self) -> Gaussians:
-        """The splats as ours."""
+        """Returns the splats in our own form."""
         s = {name: value.detach().cpu().numpy() for name, value in self.splats.items()}
         sh = np.concatenate([s["sh0"], s["shN"]], axis=1)
         return Gaussians(s["means"], s["scales"], s["quats"], s["opacities"], sh)
@@ -127,7 +127,7 @@ class GsplatRun:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A photograph and its camera on the GPU."""
+    """Holds a photograph and its camera on the GPU."""
 
     camera: Camera
     pixels: Tensor  # uint8 [H, W, 3]
@@ -143,7 +143,7 @@ class View:
 
 
 def run_gsplat(path: Path, resolution: int, iterations: int | None, name: str, seed: int) -> dict[str, Any]:
-    """One whole run: its row of the results. Raises InputError where gsplat is not installed."""
+    """Makes one whole run; returns its row of the results. Raises InputError where gsplat is not installed."""
     try:
         gsplat = importlib.import_module("gsplat")
     except ImportError as error:
@@ -201,7 +201,7 @@ def run_gsplat(path: Path, resolution: int, iterations: int | None, name: str, s
 
 
 def _order(views: int, rng: np.random.Generator) -> Iterator[int]:
-    """Every view once an epoch, in random order, without end."""
+    """Yields every view once an epoch, in random order, without end."""
     while True:
         yield from rng.permutation(views).tolist()
 

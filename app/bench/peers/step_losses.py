@@ -1,4 +1,4 @@
-"""What whole steps of other rasterisers compare their pictures with photographs by: `bench/step.py --losses`.
+"""Computes the losses that whole steps of other rasterisers use: `bench step --losses`.
 
 `ours` is our loss kernels for everybody, so that a comparison is one of rasterisers. `fused_ssim` is what most trainers
 outside run: L1 of torch and D-SSIM of the public package `fused_ssim`, gone back through by autograd. It is given all
@@ -23,19 +23,19 @@ LossOf = Callable[[Any, Any], tuple[Any, Any]]  # image [H, W, 3], bytes [H, W, 
 
 
 class StepLoss(Protocol):
-    """A loss that takes a step's gradient back into autograd."""
+    """Computes a loss and hands its gradient to autograd."""
 
     def target(self, pixels: Any) -> Any:
-        """What pictures are compared with, of bytes [H, W, 3] on their device; not timed."""
+        """Returns the target of the loss from bytes [H, W, 3] on their device; not timed."""
         ...
 
     def backward(self, image: Any, target: Any) -> Any:
-        """Goes back from a picture [H, W, 3] to all that it came from: the loss, on the device."""
+        """Runs the backward pass from a picture [H, W, 3]; returns the loss, on the device."""
         ...
 
 
 class GradientLoss:
-    """A loss whose gradient comes with it and is handed to autograd as it is, laid out as the picture is."""
+    """Hands a gradient that comes with its loss to autograd, laid out as the picture is."""
 
     def __init__(self, loss_of: LossOf) -> None:
         self._loss_of = loss_of
@@ -50,7 +50,7 @@ class GradientLoss:
 
 
 class FusedSsimLoss:
-    """L1 of torch and D-SSIM of `fused_ssim(picture, photograph)`, planes [1, 3, H, W], by autograd."""
+    """Computes L1 of torch and D-SSIM of `fused_ssim(picture, photograph)`, planes [1, 3, H, W], by autograd."""
 
     def __init__(self, fused_ssim: Callable[..., Any]) -> None:
         self._fused_ssim = fused_ssim
@@ -72,7 +72,7 @@ def _planes(image: Any) -> Any:
 
 @dataclass(frozen=True)
 class LossChoice:
-    """A loss that steps can be timed with."""
+    """Names a loss that steps can be timed with."""
 
     label: str  # what it adds to a rasteriser's name
     version: str

@@ -1,4 +1,4 @@
-"""Whole training steps of other rasterisers beside ours: `bench/step.py --vs gsplat faster_gs faster_gs_fused`.
+"""Runs whole training steps of other rasterisers: `bench step --vs gsplat faster_gs`.
 
 All draw the same splats from the same cameras against the same bytes, from raw parameters to parameters that Adam has
 passed over, and take turns repeat by repeat. The loss is ours for all (L1 and D-SSIM kernels, their gradient handed to
@@ -44,30 +44,30 @@ MakeLoss = Callable[[], StepLoss]
 
 
 class StepPeer(Protocol):
-    """Whole training steps of one rasteriser."""
+    """Runs whole training steps of one rasteriser."""
 
     name: str
     version: str
 
     def prepare(self, given: PeerInput, cameras: list[Camera]) -> None:
-        """Makes parameters of its own, Adam's moments, and what it wants to know of each camera."""
+        """Makes parameters of its own, Adam's moments, and its own description of each camera."""
         ...
 
     def step(self, view: int, target: Any, loss: StepLoss) -> Any:
-        """One step on camera number `view` against what `loss` made of a photograph: the loss, on the device."""
+        """Makes one step on camera number `view` against a target that `loss` made; returns the loss, on the device."""
         ...
 
     def moved_from(self, given: PeerInput) -> float:
-        """How far the parameter that moved furthest is from where it began."""
+        """Returns the distance of the parameter that moved furthest from its beginning."""
         ...
 
     def release(self) -> None:
-        """Lets go of all of it."""
+        """Frees all of it."""
         ...
 
 
 class AutogradSteps:
-    """A rasteriser behind torch.autograd, with the activations it leaves to others and Adam."""
+    """Steps with a rasteriser behind torch.autograd, with the activations that it leaves to others, and Adam."""
 
     def __init__(self, peer: Autograd) -> None:
         self.name, self.version = peer.name, peer.version
@@ -95,7 +95,7 @@ class AutogradSteps:
 
 
 class FusedFasterGs:
-    """Faster-GS whose backward pass makes Adam's step: no gradient of a parameter is ever stored.
+    """Steps with the Faster-GS whose backward pass makes Adam's step: it stores no gradient of a parameter.
 
     Its rates are constants of its build, but for that of the means.
     """
@@ -136,7 +136,7 @@ def _autograd_kind(kind: PeerKind) -> PeerKind:
 
 
 def largest_difference(tensors: Iterable[Any], others: Iterable[Any]) -> float:
-    """Between numbers of the same place."""
+    """Returns the largest difference between numbers in the same place."""
     return max(float((a.detach() - b).abs().max()) for a, b in zip(tensors, others, strict=True))
 
 
@@ -148,15 +148,16 @@ STEP_PEERS = {name: _autograd_kind(kind) for name, kind in PEERS.items()} | {
 
 
 def find_step_peers(names: tuple[str, ...]) -> tuple[list[StepPeer], list[str]]:
-    """As `peers.find_peers`."""
+    """Finds rasterisers as `find_peers` does."""
     return find_peers(names, STEP_PEERS)
 
 
 def find_contenders(
     names: tuple[str, ...], losses: tuple[str, ...]
 ) -> tuple[list[tuple[StepPeer, LossChoice]], list[str]]:
-    """(each of the named rasterisers that is here with each of the named losses that is, a sentence for each that is
-    not). Raises InputError as `peers.find_peers`, and for losses that no rasteriser would be timed with.
+    """Returns (each installed rasteriser of these names with each installed loss, a sentence for each missing one).
+
+    Raises InputError as `find_peers` does, and for losses that no rasteriser would be timed with.
     """
     choices, without = find_losses(losses)
     if not names:
@@ -173,7 +174,7 @@ def find_contenders(
 
 
 class Job(Protocol):
-    """What takes turns: our steps, or a peer's."""
+    """Takes turns with others: our steps, or the steps of a peer."""
 
     name: str
     version: str
@@ -183,15 +184,15 @@ class Job(Protocol):
         ...
 
     def run(self, number: int) -> None:
-        """Step number `number`, started and not waited for."""
+        """Starts step number `number` and does not wait for it."""
         ...
 
     def finish(self) -> float:
-        """Waits for what was started: the newest loss."""
+        """Waits for the steps; returns the newest loss."""
         ...
 
     def moved(self) -> float:
-        """How far the parameter that moved furthest is from where it began."""
+        """Returns the distance of the parameter that moved furthest from its beginning."""
         ...
 
     def stop(self) -> None:
@@ -200,7 +201,7 @@ class Job(Protocol):
 
 
 class PeerSteps:
-    """A peer's steps on a scene, round its cameras."""
+    """Runs the steps of a peer on a scene, round its cameras."""
 
     def __init__(
         self,
@@ -212,7 +213,7 @@ class PeerSteps:
         loss_label: str = "",
         loss_version: str = "",
     ) -> None:
-        """`make_loss` is called anew at each start, so that what the loss keeps counts as memory."""
+        """`make_loss` is called again at each start, so that the buffers of the loss count as memory."""
         self.name = ", ".join(filter(None, (peer.name, loss_label)))
         self.version = ", ".join(filter(None, (peer.version, loss_version)))
         self._peer, self._gaussians, self._cameras, self._pixels = peer, gaussians, cameras, pixels
@@ -247,7 +248,7 @@ class PeerSteps:
 
 
 def compare_steps(jobs: list[Job], steps: int, repeats: int, warm_up: int) -> dict[str, dict[str, Any]]:
-    """Memory of each job by itself, then times of all of them in turns: name -> a row."""
+    """Measures the memory of each job by itself, then times all of them in turns; returns name -> a row."""
     rows: dict[str, dict[str, Any]] = {}
     for job in jobs:
         _memory(job, 1)  # loads its kernels, which then do not count
@@ -275,7 +276,7 @@ def compare_steps(jobs: list[Job], steps: int, repeats: int, warm_up: int) -> di
 
 
 def _memory(job: Job, steps: int) -> dict[str, float]:
-    """GiB that a job takes on an otherwise idle device: tensors at most at once, and as the driver counts."""
+    """Returns the GiB of a job on an otherwise idle device: the peak of tensors, and as the driver counts."""
     _settle()
     held, (free, _) = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()
     job.start()
@@ -296,14 +297,14 @@ def _memory(job: Job, steps: int) -> dict[str, float]:
 
 
 def _settle() -> None:
-    """Nothing runs, and the driver has what no tensor holds, nor what garbage of the job before still holds."""
+    """Waits for the device, and returns unused memory to the driver, also garbage of the job before."""
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()
 
 
 def _timed(job: Job, steps: int) -> tuple[float, float]:
-    """Milliseconds a step: between events around all of them, and by the host's clock."""
+    """Returns the milliseconds of a step: between events around all steps, and by the host's clock."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     begun = perf_counter()
@@ -317,7 +318,7 @@ def _timed(job: Job, steps: int) -> tuple[float, float]:
 
 
 def print_beside(rows: dict[str, dict[str, Any]]) -> None:
-    """A line a job, ours first, and what is amiss."""
+    """Prints a line for each job, ours first, and a warning where parameters moved."""
     ours = next(iter(rows.values()))
     width = max(18, *map(len, rows)) + 2
     print(f"  {'':<{width}}{'GPU':>9} {'wall':>9} {'times ours':>11} {'peak':>9} {'driver':>10}  loss")

@@ -1,4 +1,4 @@
-"""Scenes with a dial: an even spread of splats, and one tile that holds as many more as an imbalance ratio asks for.
+"""Makes scenes of any imbalance ratio: an even spread of splats, and one tile that holds many more.
 
 Drawn from a fixed seed. The other benchmark scenes, which are what they are: `generated.py`.
 """
@@ -24,7 +24,7 @@ STEP_TILES = 2  # from frame to frame
 
 
 def crowded_scene(ratio: float, workers: int, splats: int = EVEN_SPLATS, seed: int = 0) -> tuple[Gaussians, Camera]:
-    """Splats and the camera that sees them with about that imbalance ratio on a GPU that runs `workers` blocks at once.
+    """Returns splats and a camera with about that imbalance ratio on a GPU that runs `workers` blocks at once.
 
     The ratio is that of the heaviest tile to an even share, N_1 / (N_total / K). The crowd is faint and of the size of
     a pixel, so that hardly a pixel of it is done early. Raises InputError for a ratio that cannot be.
@@ -48,7 +48,7 @@ def crowded_scene(ratio: float, workers: int, splats: int = EVEN_SPLATS, seed: i
 
 
 def crowded_path(camera: Camera, count: int) -> list[Camera]:
-    """The camera, and as it turns on the spot, to both sides in turn, the crowd always in the middle of a tile."""
+    """Returns `count` cameras that turn on the spot, with the crowd always in the middle of a tile."""
     cameras = []
     column = CROWDED_TILE[0] + 0.5
     for number in range(count):
@@ -70,7 +70,7 @@ def _splats(
     size_px: tuple[float, float],
     opacity: tuple[float, float],
 ) -> list[NDArray[np.float64]]:
-    """Parameters of round splats at pixels [n, 2] and depths [n]; size and opacity are log-uniform in their ranges."""
+    """Returns the parameters of round splats at pixels [n, 2] and depths [n]; size and opacity are log-uniform."""
     count = len(depth)
     means = np.column_stack([(pixels - (camera.cx, camera.cy)) / (camera.fx, camera.fy), np.ones(count)])
     size, shown = (np.exp(rng.uniform(np.log(low), np.log(high), count)) for low, high in (size_px, opacity))

@@ -1,4 +1,4 @@
-"""What the benchmark scenes are drawn with: surfaces with normals, and the law that hangs splats on them.
+"""Draws surfaces with normals, and puts splats on them by a law, for the benchmark scenes.
 
 Every function draws from the generator in a fixed order and in float32; that order is part of the scenes'
 definition. `generated.py` puts the pieces together.
@@ -20,14 +20,14 @@ TURN = F(2 * np.pi)  # radians
 
 
 class Surface(NamedTuple):
-    """Points to hang splats on."""
+    """Holds points to put splats on."""
 
     points: Float32  # [N, 3] world units
     normals: Float32  # [N, 3] unit length
 
 
 class Splats(NamedTuple):
-    """Raw parameters without colour."""
+    """Holds raw parameters without colour."""
 
     means: Float32  # [N, 3]
     log_scales: Float32  # [N, 3]
@@ -37,7 +37,7 @@ class Splats(NamedTuple):
 
 @dataclass(frozen=True)
 class SplatLaw:
-    """How large, flat and opaque the splats of a scene are; lengths in world units."""
+    """Sets how large, flat and opaque the splats of a scene are; lengths in world units."""
 
     median: float  # of the largest scale, before the scene's own distance factor
     spread: float  # standard deviation of its logarithm
@@ -58,7 +58,7 @@ def normal(rng: Generator, *shape: int) -> Float32:
 
 
 def quats_from_normals(normals: Float32, spins: Float32) -> Float32:
-    """Unit quaternions (w, x, y, z) that take +z to each normal after a spin about z."""
+    """Returns unit quaternions (w, x, y, z) that take +z to each normal after a spin about z."""
     w = np.sqrt((1 + np.clip(normals[:, 2], -0.999999, 1)) / 2)
     x = -normals[:, 1] / (2 * w)
     y = normals[:, 0] / (2 * w)
@@ -73,7 +73,7 @@ def random_normals(rng: Generator, count: int) -> Float32:
 
 
 def box(rng: Generator, count: int, low: ArrayLike, high: ArrayLike, inward: bool = False) -> Surface:
-    """Points on the faces of a box, uniform by area."""
+    """Returns points on the faces of a box, uniform by area."""
     low, high = np.asarray(low, F), np.asarray(high, F)
     size = high - low
     pair = np.array([size[1] * size[2], size[0] * size[2], size[0] * size[1]])
@@ -89,7 +89,7 @@ def box(rng: Generator, count: int, low: ArrayLike, high: ArrayLike, inward: boo
 
 
 def ellipsoid(rng: Generator, count: int, center: ArrayLike, radii: ArrayLike) -> Surface:
-    """Points on an ellipsoid, uniform in direction."""
+    """Returns points on an ellipsoid, uniform in direction."""
     center, radii = np.asarray(center, F), np.asarray(radii, F)
     directions = random_normals(rng, count)
     normals = directions / radii
@@ -110,7 +110,7 @@ def join(surfaces: list[Surface]) -> Surface:
 
 
 def splats_on(rng: Generator, surface: Surface, law: SplatLaw, factor: Any, largest: Any) -> Splats:
-    """Scale, rotation and opacity of a splat at every point; `factor` [N] times the law's median, capped."""
+    """Returns a splat at every point; its size is `factor` [N] times the law's median, capped."""
     points, normals = surface
     count = len(points)
     z = normal(rng, count, 3)

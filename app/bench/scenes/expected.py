@@ -1,4 +1,4 @@
-"""What the benchmark scenes must be: bit checksums of every array, and what their picture must hold.
+"""Lists the bit checksums of every array of the benchmark scenes, and the counts of their pictures.
 
 Measured once and compared ever after; `generated.py`, `app/bench/cpu.py` and `bench/ladder.py` do the comparing.
 """
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Fingerprint(NamedTuple):
-    """Of one array, in memory order."""
+    """Identifies the numbers of one array, in memory order."""
 
     crc: str  # CRC32 of the float32 bytes
     trend: float  # sum(value * ramp from -1 to 1) / sqrt(size): far off for other draws, unmoved by rounding
 
 
 class Picture(NamedTuple):
-    """Counted and blended in float64 by other code than ours: exact 1/255 ellipse, pixel centres, near plane 0.2."""
+    """Holds counts by float64 code that is not ours: exact 1/255 ellipse, pixel centres, near plane 0.2."""
 
     visible: int
     instances: int

@@ -1,4 +1,4 @@
-"""The benchmark scenes: synthetic, drawn from fixed seeds, the same bits on every run.
+"""Makes the benchmark scenes: synthetic, drawn from fixed seeds, the same bits on every run.
 
 S1 is like a room, S2 like a garden, S3 a street with six tiles that hold far too much, S4 a small object;
 S1m and S2m are S1 and S2 in Morton order; `small` is the head of S4 on a small picture. World z is up.
@@ -33,7 +33,7 @@ MORTON_SUFFIX = "m"
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkScene:
-    """Splats and the one camera they are measured from."""
+    """Holds splats and the one camera they are measured from."""
 
     name: str
     gaussians: Gaussians
@@ -43,7 +43,7 @@ class BenchmarkScene:
 
 @dataclass(frozen=True)
 class SceneRecipe:
-    """Everything about a scene that is not drawn."""
+    """Holds the facts about a scene that are not drawn at random."""
 
     seed: int
     count: int
@@ -56,7 +56,7 @@ class SceneRecipe:
 
 
 def make_scene(name: str) -> BenchmarkScene:
-    """The scene of that name: one of SCENE_NAMES.
+    """Makes the scene of that name, one of SCENE_NAMES.
 
     S2 takes about 14 s and 3 GB, S1 4 s, S4 0.2 s. Raises InputError for an unknown name and where NumPy
     draws other numbers than those the scene is defined by.
@@ -79,7 +79,7 @@ def make_scene(name: str) -> BenchmarkScene:
 
 
 def scene_camera(name: str) -> Camera:
-    """The camera a scene is measured from; draws nothing. Raises InputError for an unknown name."""
+    """Returns the camera of a scene without making the scene. Raises InputError for an unknown name."""
     if name not in SCENE_NAMES:
         raise InputError(f"There is no benchmark scene {name!r}; choose from {', '.join(SCENE_NAMES)}.")
     if name == "small":
@@ -91,7 +91,7 @@ def scene_camera(name: str) -> Camera:
 
 
 def upstream_gradient(camera: Camera | str) -> Float32:
-    """A fixed dL/dimage [H, W, 3] like that of an L1 loss: ±1 / (3HW), signs drawn from seed 7."""
+    """Returns a fixed dL/dimage [H, W, 3] as of an L1 loss: ±1 / (3HW), signs drawn from seed 7."""
     camera = scene_camera(camera) if isinstance(camera, str) else camera
     rng = np.random.Generator(np.random.PCG64(GRADIENT_SEED))
     signs = rng.integers(0, 2, (3, camera.height, camera.width), dtype=np.int8) * 2 - 1
@@ -99,14 +99,14 @@ def upstream_gradient(camera: Camera | str) -> Float32:
 
 
 def fingerprint(array: Float32) -> Fingerprint:
-    """Checksum of the bits, and the trend along memory order, which rounding cannot move."""
+    """Returns the checksum of the bits, and the trend along memory order, which rounding cannot move."""
     flat = array.reshape(-1)
     trend = np.dot(flat, np.linspace(-1, 1, flat.size)) / np.sqrt(flat.size)
     return Fingerprint(f"{zlib.crc32(array.tobytes()):08x}", float(trend))
 
 
 def _check(name: str, arrays: dict[str, Float32]) -> bool:
-    """True if every bit is right, False if only rounding differs; raises InputError otherwise."""
+    """Returns True if every bit is right, False if only rounding differs; raises InputError otherwise."""
     bits_match = True
     for key, array in arrays.items():
         expected, got = FINGERPRINTS[name][key], fingerprint(array)
@@ -134,7 +134,7 @@ def _reordered(splats: Splats, order: NDArray[np.integer]) -> Splats:
 
 
 def _look_at(eye: tuple[float, float, float], target: tuple[float, float, float]) -> Float32:
-    """view_from_world [4, 4], OpenCV axes, image up along world z; rounded to float32 by definition."""
+    """Returns view_from_world [4, 4], OpenCV axes, image up along world z; rounded to float32 by definition."""
     forward = np.subtract(target, eye)
     forward /= np.linalg.norm(forward)
     right = np.cross(forward, UP)
@@ -147,7 +147,7 @@ def _look_at(eye: tuple[float, float, float], target: tuple[float, float, float]
 
 
 def _morton_order(points: Float32) -> NDArray[np.integer]:
-    """Order along a Z curve of 1024 cells a side over the middle 99% of positions."""
+    """Returns the order along a Z curve of 1024 cells a side over the middle 99% of positions."""
     low, high = np.percentile(points, 0.5, axis=0), np.percentile(points, 99.5, axis=0)
     cell = np.clip((points - low) / (high - low) * 1023, 0, 1023).astype(np.uint64)
     code = np.zeros(len(points), np.uint64)
@@ -200,7 +200,7 @@ GARDEN_SHARES = {"table": 0.05, "plant": 0.05, "ground": 0.34, "hedge": 0.30, "f
 
 
 def _garden(rng: Generator, count: int, camera: Camera) -> Splats:
-    """A plant on a table, ground, a hedge around and a far shell."""
+    """Builds a plant on a table, ground, a hedge around it and a far shell."""
     n = {part: int(share * count) for part, share in GARDEN_SHARES.items()}
     n["far"] += count - sum(n.values())
     angle = draw.uniform(rng, n["table"]) * TURN
@@ -244,7 +244,7 @@ HIDDEN_LOGIT = F(-4.6)  # opacity 0.01: nothing before a cluster hides it
 
 
 def _street(rng: Generator, count: int, camera: Camera) -> Splats:
-    """A street canyon of light tiles, and six far, faint clusters that each fall into about one tile."""
+    """Builds a street canyon of light tiles, and six far, faint clusters that each fall into about one tile."""
     in_street = count - sum(cluster[0] for cluster in CLUSTERS)
     on_ground, on_fronts = int(0.35 * in_street), int(0.55 * in_street)
     floating = in_street - on_ground - on_fronts
@@ -282,7 +282,7 @@ def _clear_the_sight(splats: Splats, camera: Camera) -> None:
 
 
 def _cluster(rng: Generator, camera: Camera, count: int, column: int, row: int) -> Splats:
-    """Faint splats of 0.25 to 1.2 px, 60 to 120 units away, within 5.5 px of a tile's centre."""
+    """Builds faint splats of 0.25 to 1.2 px, 60 to 120 units away, within 5.5 px of a tile's centre."""
     offset = np.clip(2.6 * draw.normal(rng, count, 2), -5.5, 5.5)
     depth = F(60) + F(60) * draw.uniform(rng, count)
     x, y = _tile_center(column, row)
@@ -304,7 +304,7 @@ OBJECT = SplatLaw(0.010, 0.7, 0.8, 1.2, faint_share=0.45, faint=(0.004, 0.25), s
 
 
 def _object(rng: Generator, count: int, camera: Camera) -> Splats:
-    """An ellipsoid over a slab, and 5% floating around them."""
+    """Builds an ellipsoid over a slab, and 5% of the splats floating around them."""
     on_ellipsoid, floating = count // 2, count // 20
     ellipsoid = draw.ellipsoid(rng, on_ellipsoid, (0, 0, 0), (0.75, 0.6, 0.9))
     slab = draw.box(rng, count - on_ellipsoid - floating, (-1.2, -1.2, -0.95), (1.2, 1.2, -0.8))

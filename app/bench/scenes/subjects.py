@@ -1,7 +1,7 @@
-"""What the GPU's benchmark draws: a benchmark scene, or any splat file, from a camera and at a size of one's choice.
+"""Chooses the scenes of the GPU's benchmarks: benchmark scenes or splat files, from any camera and at any size.
 
-Benchmark scenes are drawn by `app/bench/scenes/generated.py` and have counts that must come out; anything else has
-none. Read `bench/ladder.py` next.
+Benchmark scenes are made by `app/bench/scenes/generated.py`; the counts of their pictures are known and checked. Those
+of a splat file are not. Read `bench/ladder.py` next.
 """
 
 from __future__ import annotations
@@ -9,43 +9,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from splatscope.app.bench.scenes.expected import EXPECTED, Picture
+from splatscope.app.bench.scenes.generated import SCENE_NAMES, make_scene
+from splatscope.app.opening.scene import fit_camera, home_camera, open_scene
+from splatscope.app.options.fields import parse_size
+from splatscope.assets.trained.cameras import read_camera
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.types import Camera, Gaussians
 
-if TYPE_CHECKING:
-    from splatscope.app.bench.scenes.expected import Picture
-    from splatscope.kernels.types import Camera, Gaussians
-
+LADDER_SCENES = ("S1", "S2", "S3", "S4")  # unless others are named
 DEFAULT_SIZE = (1280, 720)  # of a splat file without cameras
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Splats, where they are seen from, and what their picture must hold, if that is known."""
+    """Holds splats, their camera, and the counts of their picture where these are known."""
 
     gaussians: Gaussians
     camera: Camera
-    bits_match: bool | None  # None: no scene of ours
+    bits_match: bool | None  # None: a splat file
     expected: Picture | None
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One scene to measure; nothing is read until `load`, which may take seconds and gigabytes."""
+    """Names one scene to measure; only `load` reads it, which may take seconds and gigabytes."""
 
     name: str  # in tables; of a file its own name, without folders
     words: str  # on the command line
     load: Callable[[], Loaded]
 
 
-def subject(name: str, camera: Path | None = None, size: tuple[int, int] | None = None) -> Subject:
-    """A scene by name or a splat file by path, at `size` (width, height) if given; all its camera saw stays in view.
+def chosen_subjects(names: tuple[str, ...], camera: Path | None = None, size: str | None = None) -> list[Subject]:
+    """Returns the scenes that a command line names, S1 to S4 unless it names some; `size` is WxH.
 
-    Raises InputError for what is neither, before anything is measured.
+    Raises InputError before anything is measured.
     """
-    from splatscope.app.bench.scenes.generated import SCENE_NAMES
+    pixels = None if size is None else parse_size(size, "--size")
+    return [subject(name, camera, pixels) for name in names or LADDER_SCENES]
 
+
+def subject(name: str, camera: Path | None = None, size: tuple[int, int] | None = None) -> Subject:
+    """Returns a scene by name or a splat file by path, at `size` (width, height) if given.
+
+    At another size everything that the camera saw stays in view. Raises InputError for a name that is neither, before
+    anything is measured.
+    """
     path = Path(name)
     if name not in SCENE_NAMES and not path.exists():
         raise InputError(
@@ -62,16 +72,11 @@ def subject(name: str, camera: Path | None = None, size: tuple[int, int] | None 
 
 
 def _scene(name: str, size: tuple[int, int] | None) -> Loaded:
-    from splatscope.app.bench.scenes.expected import EXPECTED
-    from splatscope.app.bench.scenes.generated import make_scene
-
     made = make_scene(name)
     return Loaded(made.gaussians, made.camera, made.bits_match, EXPECTED[name])
 
 
 def _file(name: str, size: tuple[int, int] | None) -> Loaded:
-    from splatscope.app.opening.scene import home_camera, open_scene
-
     scene = open_scene(Path(name))
     if scene.gaussians is None:
         raise InputError(f"{name} is a capture, not splats; --scenes takes a .ply file or a model folder.")
@@ -80,15 +85,11 @@ def _file(name: str, size: tuple[int, int] | None) -> Loaded:
 
 
 def _placed(loaded: Loaded, camera: Path | None, size: tuple[int, int] | None) -> Loaded:
-    """From that camera and at that size; the counts are then others than the scene's own."""
+    """Returns the scene from that camera and at that size, then without the counts of its own picture."""
     seen = loaded.camera
     if camera is not None:
-        from splatscope.assets.trained.cameras import read_camera
-
         seen = read_camera(camera)
     if size is not None:
-        from splatscope.app.opening.scene import fit_camera
-
         seen = fit_camera(seen, *size)
     if seen == loaded.camera:
         return loaded

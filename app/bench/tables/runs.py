@@ -1,7 +1,7 @@
-"""Tables of whole training runs, for the terminal and for a document, from the rows of `bench/runs.py`.
+"""Makes the tables of whole training runs, for the terminal and for a document, from the rows of `bench/runs.py`.
 
-Seconds to quality: those of training after which a run first scored no less than `inria` of our own at its end, on the
-same capture at the same size, minus 0.3 or 0.1 dB. Nothing is measured here.
+Seconds to quality are the seconds of training until a run first scores as well as our own `inria` at its end, minus 0.3
+or 0.1 dB, on the same capture at the same size. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from splatscope.kernels.errors import InputError
 
 Row = dict[str, Any]
 GAPS = (0.3, 0.1)  # dB below our own default
-NONE = "–"  # of what was not measured
+NONE = "–"  # in place of a figure that was not measured
 MIDWAY = 7_000  # iterations after which the field also gives scores
 MEASURED = (
     "Whole runs: PSNR and SSIM on photographs held out, seconds of training steps alone, and from the start of the "
@@ -26,7 +26,7 @@ HEADS = (
 
 
 def print_runs(runs: list[Row]) -> None:
-    """One line a run."""
+    """Prints a line for each run."""
     for run in runs:
         name, iterations, midway, psnr, ssim, splats, seconds, process, peak = _cells([run])
         on_the_way = "" if midway == NONE else f" ({midway} after {MIDWAY:,} of {iterations})"
@@ -41,7 +41,7 @@ def print_runs(runs: list[Row]) -> None:
 
 
 def training_table(files: list[tuple[str, Row]]) -> str:
-    """Markdown from (link to the file, its results). Raises InputError unless they are of one machine."""
+    """Returns Markdown from (link to the file, its results). Raises InputError unless all are of one machine."""
     devices = {results["machine"].get("gpu") or results["machine"]["cpu"] for _, results in files}
     if len(devices) > 1:
         raise InputError(f"The files are of different machines, {' and '.join(sorted(devices))}; give those of one.")
@@ -60,17 +60,17 @@ def training_table(files: list[tuple[str, Row]]) -> str:
 
 
 def seconds_to(run: Row, psnr: float) -> float | None:
-    """Seconds of training before the first scoring of at least so many dB; None if there is none."""
+    """Returns the seconds of training before the first scoring of at least `psnr` dB; None if there is none."""
     return next((row[1] for row in run["curve"] if row[2] >= psnr), None)
 
 
 def psnr_after(run: Row, iterations: int) -> float | None:
-    """Of the same run on its way, which begins no schedule of its own; None if it was not scored there."""
+    """Returns the PSNR of the run on its way, after `iterations`; None if it was not scored there."""
     return next((row[2] for row in run["curve"] if row[0] == iterations), None)
 
 
 def _goal(groups: dict[tuple[Any, ...], list[Row]], run: Row, gap: float) -> float | None:
-    """What is to be reached: the best of our own default's runs of this capture at this size, by their length."""
+    """Returns the PSNR to reach, from the longest runs of our own default on this capture at this size."""
     same = [
         other
         for runs in groups.values()
@@ -93,7 +93,7 @@ def _seconds_to(runs: list[Row], goal: float | None) -> str:
 
 
 def _cells(runs: list[Row]) -> list[str]:
-    """Of one kind of run: medians, with the extremes of PSNR where there are several seeds."""
+    """Returns the medians of one kind of run, with the extremes of PSNR where there are several seeds."""
     first = runs[0]
     words = " ".join([first["trainer"], first["recipe"], *first["settings"]])
     psnr = [run["psnr"] for run in runs]
@@ -133,21 +133,3 @@ def _words(files: list[tuple[str, Row]]) -> list[str]:
         f"On {device}; {' and '.join(dates)}; from {links}.",
         *remarks,
     ]
-
-
-def row_of_scores(table: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a row says of its last scoring, and all scorings. Raises InputError if there is none."""
-    if not table:
-        raise InputError("The run was never scored; leave test_interval above 0.")
-    last = table[-1]
-    return {
-        "iterations": last["iteration"],
-        "splats": last["splats"],
-        "psnr": round(last["psnr"], 3),
-        "ssim": round(last["ssim"], 4),
-        "training_seconds": last["training_seconds"],
-        "curve": [
-            [row["iteration"], row["training_seconds"], round(row["psnr"], 3), round(row["ssim"], 4), row["splats"]]
-            for row in table
-        ],
-    }

@@ -1,4 +1,4 @@
-"""What comes of measured schedules: speed-ups, tables, and whether what was to be reached is reached.
+"""Judges measured schedules: speed-ups, tables, and whether the aims are reached.
 
 Works on results as `bench/schedule.py` keeps them, so tables can be had again from JSON, without a GPU. Figures:
 `bench/figures/schedule.py`.
@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from splatscope.kernels.errors import InputError
 
 BALANCED, SKEWED = 1.5, 5.0  # imbalance ratios up to and from which a set of frames is called so
@@ -21,13 +24,15 @@ WIDTH = 100  # columns of a table, in a file too
 
 
 def is_fixed(name: str) -> bool:
-    """Whether a variant splits so many tiles in so many chunks whatever the frame."""
+    """Returns True if a variant splits the same number of tiles into chunks in every frame."""
     return name.startswith("h = ")
 
 
 def speed_ups(scene: dict[str, Any]) -> dict[str, list[float]]:
-    """variant -> blend time of the grid over its own, frame by frame. Also the fixed choice that is best over the
-    scene, and the best of all for each frame, both among those that keep the picture.
+    """Returns variant -> blend time of the grid over its own, frame by frame.
+
+    Two rows are added, both among variants that keep the picture: the fixed choice that is best over the scene, and the
+    best of all for each frame.
     """
     frames = scene["frames"]
     found = {
@@ -43,17 +48,17 @@ def speed_ups(scene: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def with_plan(scene: dict[str, Any], name: str) -> list[float]:
-    """As `speed_ups` of one variant, the time in which its plan is made counted as well."""
+    """Returns the `speed_ups` of one variant with the time that its plan takes counted."""
     return [f["blend_ms"]["grid"] / (f["blend_ms"][name] + f["schedule_ms"][name]) for f in scene["frames"]]
 
 
 def mean(values: list[float]) -> float:
-    """Arithmetic."""
+    """Returns the arithmetic mean."""
     return sum(values) / len(values)
 
 
 def kind_of_set(scene: dict[str, Any]) -> str:
-    """By the median imbalance ratio of the frames: balanced, uneven or skewed."""
+    """Returns balanced, uneven or skewed, by the median imbalance ratio of the frames."""
     ratios = sorted(frame["ratio"] for frame in scene["frames"])
     middle = ratios[len(ratios) // 2]
     return "balanced" if middle <= BALANCED else "skewed" if middle >= SKEWED else "uneven"
@@ -64,7 +69,7 @@ def kind_of_set(scene: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One claim about a set of frames, and what was found."""
+    """Holds one claim about a set of frames, and the measured value."""
 
     of: str  # the set
     claim: str
@@ -73,7 +78,7 @@ class Judgement:
 
 
 def judgements(results: dict[str, Any]) -> list[Judgement]:
-    """Claims about the policy, set by set; of blending alone, but for what is said of whole frames, plans included."""
+    """Judges the policy set by set: blending alone, and in some claims whole frames, plans included."""
     found: list[Judgement] = []
     sets = [(scene, speed_ups(scene)) for scene in results["scenes"]]
     sets = [(scene, gains) for scene, gains in sets if "policy" in gains]
@@ -106,21 +111,21 @@ def judgements(results: dict[str, Any]) -> list[Judgement]:
     return found
 
 
-# ---- Results on disk -------------------------------------------------------------------------------------------------
+# ---- Results of several files ----------------------------------------------------------------------------------------
 
 
-def read_schedules(paths: Sequence[Path]) -> dict[str, Any]:
-    """Results that were written before, of each set the newest. Raises InputError."""
-    from splatscope.app.bench.measure.report import read_results
+def newest_of(found: Sequence[tuple[Path | None, dict[str, Any]]]) -> dict[str, Any]:
+    """Joins the results of several files into one, of each set the newest. Raises InputError.
 
-    found = [read_results(path) for path in paths]
-    for path, results in zip(paths, found, strict=True):
+    `found` holds (file, the results in it).
+    """
+    for path, results in found:
         scenes = results.get("scenes")
         if not scenes or "ratio" not in scenes[0].get("frames", [{}])[0]:
-            raise InputError(f"{path} holds no schedules; --schedule --from-json takes what --schedule --out wrote.")
-        if results["machine"]["gpu"] != found[0]["machine"]["gpu"]:
-            raise InputError(f"{path} is of another GPU than {paths[0]}; show them apart.")
-    newest_last = sorted(found, key=lambda results: results["run"]["date"])
+            raise InputError(f"{path} holds no schedules, which `splatscope bench schedule --out` writes.")
+        if results["machine"]["gpu"] != found[0][1]["machine"]["gpu"]:
+            raise InputError(f"{path} is of another GPU than {found[0][0]}; show them apart.")
+    newest_last = sorted((results for _, results in found), key=lambda results: results["run"]["date"])
     newest = {scene["name"]: (scene, results["run"]) for results in newest_last for scene in results["scenes"]}
     revisions = dict.fromkeys(run["revision"] for _, run in newest.values() if run["revision"])
     return newest_last[-1] | {
@@ -129,8 +134,8 @@ def read_schedules(paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def show(results: dict[str, Any]) -> None:
-    """All tables."""
+def print_results(results: dict[str, Any]) -> None:
+    """Prints all tables."""
     for scene in results["scenes"]:
         print_scene(scene)
     print_summary(results)
@@ -140,7 +145,7 @@ def show(results: dict[str, Any]) -> None:
 
 
 def print_scene(scene: dict[str, Any]) -> None:
-    """One row a variant: speed-up of blending over the grid, what the plan costs, how far the picture is."""
+    """Prints a row for each variant: speed-up of blending over the grid, cost of the plan, PSNR of the picture."""
     frames, gains = scene["frames"], speed_ups(scene)
     ratios = [frame["ratio"] for frame in frames]
     title = f"{scene['name']}: imbalance {min(ratios):.2f} to {max(ratios):.2f}, {len(frames)} frames"
@@ -159,7 +164,7 @@ def print_scene(scene: dict[str, Any]) -> None:
 
 
 def print_summary(results: dict[str, Any]) -> None:
-    """A row a set, the quality of its pictures, and what was to be reached."""
+    """Prints a row for each set, the quality of its pictures, and the aims."""
     gpu, date = results["machine"]["gpu"], results["run"]["date"][:10]
     names = ("lpt", "chunk all, k = 4", "CaT-GS", "best fixed", "seed's policy", "policy", "oracle")
     scenes = [(scene, speed_ups(scene)) for scene in results["scenes"]]
@@ -189,7 +194,7 @@ def print_summary(results: dict[str, Any]) -> None:
 
 
 def print_recorded(results: dict[str, Any]) -> None:
-    """A row a set whose frames were recorded: measured SM activity, and how far simulated makespans are off."""
+    """Prints a row for each recorded set: measured SM activity, and the error of simulated makespans."""
     scenes = [scene for scene in results["scenes"] if all("recorded" in frame for frame in scene["frames"])]
     if not scenes:
         return
@@ -216,14 +221,12 @@ def _verdict(one: Judgement) -> str:
 
 
 def least_psnr(scene: dict[str, Any], name: str) -> str:
-    """The least PSNR over the frames; "same" for pictures that are alike to the bit."""
+    """Returns the least PSNR over the frames; "same" for pictures that are alike to the bit."""
     least = min(frame["psnr"][name] for frame in scene["frames"])
     return f"{least:.1f}" if least < 199 else "same"
 
 
 def _table(title: str, first: str, columns: tuple[str, ...], left: tuple[str, ...] = ()) -> Any:
-    from rich.table import Table
-
     table = Table(title=title, title_justify="left", padding=(0, 1))
     table.add_column(first, no_wrap=True)
     for column in columns:
@@ -232,8 +235,6 @@ def _table(title: str, first: str, columns: tuple[str, ...], left: tuple[str, ..
 
 
 def _print(table: Any) -> None:
-    from rich.console import Console
-
     console = Console(highlight=False, markup=False, emoji=False)
     console.width = max(console.width, WIDTH)  # in a file too, no column is cut
     console.print(table)

@@ -1,4 +1,4 @@
-"""The table of schedules for documents, from results of `splatscope bench --schedule`.
+"""Makes the table of schedules for documents, from results of `splatscope bench schedule`.
 
 One row a set of frames, speed-ups of blending over the grid; below it what was to be reached and is not. Other tables:
 `documents.py`.
@@ -16,7 +16,7 @@ COLUMNS = ("lpt", "CaT-GS", SEED, "policy", "best fixed", "oracle")
 
 
 def schedule_table(results: dict[str, Any], links: Sequence[str]) -> str:
-    """Markdown; `links` name the files that the results came from, as the document beside them does."""
+    """Returns Markdown; `links` are the paths of the result files, relative to the document."""
     machine, run = results["machine"], results["run"]
     rows = [
         "| set of frames | imbalance | grid, ms | longest first | CaT-GS | seed's policy | policy (worst–best frame) "

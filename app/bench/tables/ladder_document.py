@@ -1,8 +1,9 @@
-"""The tables of the GPU's figures for documents, made from the JSON files that `bench --ladder --out` wrote.
+"""Makes the tables of the ladder for documents, from the JSON files that `bench ladder --out` wrote.
 
-Of each scene the run with the most steps, the newest of several, gives the steps, and the newest one with other
-rasterisers gives those, as times and as multiples of `best` in that same run. Nothing is measured here, and
-no GPU is needed.
+- The presets of a scene come from its run with most presets, of several the newest one.
+- Other rasterisers come from the newest run with some, as times and as multiples of `best` in that same run.
+
+Nothing is measured here, and no GPU is needed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from splatscope.app.bench.tables.terminal import draws_the_same, verdicts
+from splatscope.app.bench.tables.ladder import draws_the_same, verdicts
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import STEPS
 
@@ -21,7 +22,7 @@ MEASURED = "Milliseconds of the kernels that draw one picture and take its gradi
 
 @dataclass(frozen=True)
 class _Source:
-    """One scene of one file."""
+    """Holds one scene of one file."""
 
     link: str
     results: dict[str, Any]
@@ -29,7 +30,7 @@ class _Source:
 
     @property
     def steps(self) -> dict[str, Row]:
-        """The rows of our own; none where a stage was taken apart."""
+        """Returns our own rows; none where a stage was taken apart."""
         return self.scene.get("steps", {})
 
 
@@ -60,7 +61,7 @@ def peers_table(files: list[tuple[str, dict[str, Any]]]) -> str:
 
 @dataclass(frozen=True)
 class _Figures:
-    """The scenes of several files that a table shows."""
+    """Holds the scenes of several files that a table shows."""
 
     columns: list[_Source]  # of each scene the run with most steps
     peers: dict[str, _Source]  # scene name -> the newest run with other rasterisers
@@ -77,7 +78,7 @@ def _figures(files: list[tuple[str, dict[str, Any]]]) -> _Figures:
     ladders = {s.scene["name"]: s for s in sorted(whole, key=lambda s: len(s.steps.keys() & STEPS.keys()))}
     peers = {s.scene["name"]: s for s in sources if s.scene.get("peers") and "best" in s.steps}
     if not ladders:
-        raise InputError("None of the files has a scene with s00 and best: run `splatscope bench --ladder --out FILE`.")
+        raise InputError("None of the files has a scene with s00 and best: run `splatscope bench ladder --out FILE`.")
     columns = [ladders[name] for name in sorted(ladders)]
     views = {s.scene["name"]: s for s in sources if " at " in s.scene["name"] and "best" in s.steps}
     return _Figures(columns, peers, [*views.values()])
@@ -156,7 +157,7 @@ def _words(columns: list[_Source], peers: dict[str, _Source], views: list[_Sourc
 
 
 def _gathered(said: dict[str, str], scenes: int) -> str:
-    """One sentence for scenes of which the same is to be said."""
+    """Joins the scenes with the same verdict into one sentence each."""
     by_word: dict[str, list[str]] = {}
     for scene, word in said.items():
         by_word.setdefault(word, []).append(scene)

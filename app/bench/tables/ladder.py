@@ -1,19 +1,17 @@
-"""The GPU benchmark's tables for the terminal, and the word on each step: does it win, and if not, which stage lost.
+"""Prints the tables of the ladder on a GPU, and judges each preset: does it win, and if not, which stage lost.
 
-Plain dictionaries come in, as they stand in the JSON. The table for documents: `documents.py`.
+Figures are plain dictionaries, as in the JSON. The table for documents: `ladder_document.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
 
 from splatscope.app.bench.measure.roofline import heaviest_kernel
+from splatscope.app.bench.tables.layout import console, wide_table
 from splatscope.kernels.ladder import STEPS
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from splatscope.app.terminal import Terminal
 
 MODES = ("view", "forward", "forward_backward")
 SAME_PICTURE = 1e-3  # mean |difference|; other cut-offs and culling make less than 1e-4
@@ -24,7 +22,7 @@ EVEN = 0.01  # of a median: what repeats only to a percent can claim no less
 
 
 def verdicts(steps: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """A word on each step of one scene that does not win over what it builds on: "even", or "loses: blend +0.05 ms"."""
+    """Judges each preset of one scene that does not win over its predecessor: "even", or "loses: blend +0.05 ms"."""
     found = {}
     for name in steps:
         before = _builds_on(name, steps)
@@ -42,7 +40,7 @@ def verdicts(steps: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _builds_on(name: str, steps: dict[str, Any]) -> str | None:
-    """The step before it; for `best` the fastest of the others that keep single precision. None for the first."""
+    """Returns the preset before it; for `best` the fastest other one in single precision; None for the first."""
     order = [other for other in STEPS if other in steps]
     if name not in order or name == order[0]:
         return None
@@ -53,7 +51,7 @@ def _builds_on(name: str, steps: dict[str, Any]) -> str | None:
 
 
 def _what_changed(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """The stage whose time changed most, and others that changed at least half as much."""
+    """Names the stage whose time changed most, and others that changed at least half as much."""
     none = {"median": 0.0}
     stages = dict.fromkeys([*mine, *theirs])
     changes = {stage: mine.get(stage, none)["median"] - theirs.get(stage, none)["median"] for stage in stages}
@@ -63,66 +61,37 @@ def _what_changed(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 
 def draws_the_same(peer: dict[str, Any]) -> bool:
-    """False for another rasteriser whose picture is not ours: its times say nothing then. NaN is not ours."""
+    """Returns False for a rasteriser that draws another picture (or NaN), so that its times say nothing."""
     return peer["image_mean_difference"] <= SAME_PICTURE
 
 
 # ---- A scene of the ladder -------------------------------------------------------------------------------------------
 
 
-def print_results(results: dict[str, Any]) -> None:
-    """Everything in a file of the GPU's figures."""
-    machine, run = results["machine"], results["run"]
-    _console().print(f"{machine['gpu']}, {run['date'][:10]}: {run['command']}")
-    for sentence in results.get("absent_peers", []):
-        _console().print(sentence)
-    for scene in results["scenes"]:
-        if "ablations" in scene:
-            for row in scene["ablations"]:
-                print_ablation(scene["name"], row)
-        else:
-            print_scene(scene, machine["copy_gb_per_second"])
-
-
 def print_scene(result: dict[str, Any], copy_rate: float) -> None:
-    """A row a step, the stages, and how near they come to a copy at `copy_rate` GB/s; for `best` with its kernels."""
-    console = _console()
-    console.print(_totals(result))
-    console.print(_stages(result))
+    """Prints a row for each preset, stages, and rates over a copy at `copy_rate` GB/s; for `best` also kernels."""
+    screen = console()
+    screen.print(_totals(result))
+    screen.print(_stages(result))
     steps = result["steps"]
     if len(steps) > 1:
-        console.print(_rates(result, copy_rate))
+        screen.print(_rates(result, copy_rate))
     step = "best" if "best" in steps else list(steps)[-1]
-    console.print(_roofline(step, steps[step], copy_rate))
+    screen.print(_roofline(step, steps[step], copy_rate))
     if peers := result.get("peers"):
-        console.print(_agreement(result["name"], peers))
+        screen.print(_agreement(result["name"], peers))
     for step, row in result["steps"].items():
         for sentence in row["wrong"]:
-            console.print(f"WRONG in {result['name']}, {step}: {sentence}.")
+            screen.print(f"WRONG in {result['name']}, {step}: {sentence}.")
     for name, row in result.get("peers", {}).items():
         if not draws_the_same(row):
-            console.print(f"WRONG in {result['name']}, {name}: it draws another picture, so its times say nothing.")
-
-
-def _console() -> Terminal:
-    from splatscope.app.terminal import Terminal
-
-    return Terminal(width=200)
-
-
-def _table(first: str, title: str, columns: list[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(first, title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
+            screen.print(f"WRONG in {result['name']}, {name}: it draws another picture, so its times say nothing.")
 
 
 def _totals(result: dict[str, Any]) -> Table:
     title = f"{result['name']}: {result['splats']:,} splats at {result['width']}×{result['height']}; medians in ms"
     times = ["view", "forward", "forward + backward", "10%–90%", "wall", "frames/s"]
-    table = _table("step", title, ["pairs", "visible", *times, "against best", ""])
+    table = wide_table("step", title, ["pairs", "visible", *times, "against best", ""])
     known = {name: row for name, row in result["steps"].items() if name in STEPS}
     words = verdicts(known)
     for name, row in [*result["steps"].items(), *result.get("peers", {}).items()]:
@@ -144,7 +113,7 @@ def _totals(result: dict[str, Any]) -> Table:
 
 def _stages(result: dict[str, Any]) -> Table:
     names = list(dict.fromkeys(stage for row in result["steps"].values() for stage in row["stages"]))
-    table = _table("step", f"{result['name']}: median ms a stage", names)
+    table = wide_table("step", f"{result['name']}: median ms a stage", names)
     for step, row in result["steps"].items():
         cells = (f"{row['stages'][stage]['median']:.4f}" if stage in row["stages"] else "" for stage in names)
         table.add_row(step, *cells)
@@ -152,10 +121,10 @@ def _stages(result: dict[str, Any]) -> Table:
 
 
 def _rates(result: dict[str, Any], copy_rate: float) -> Table:
-    """GB/s of every step's stages by the fewest bytes they must move, and registers of a thread."""
+    """Returns the GB/s of the stages of every preset, by their fewest bytes, and registers of a thread."""
     names = list(dict.fromkeys(stage for row in result["steps"].values() for stage in row["least_bytes"]))
     title = f"{result['name']}: GB/s by the fewest bytes, of a copy's {copy_rate:,.0f}; registers a thread"
-    table = _table("step", title, names)
+    table = wide_table("step", title, names)
     for step, row in result["steps"].items():
         cells = []
         for stage in names:
@@ -170,10 +139,10 @@ def _rates(result: dict[str, Any], copy_rate: float) -> Table:
 
 
 def _roofline(step: str, row: dict[str, Any], copy_rate: float) -> Table:
-    """The fewest bytes of each stage over its time, and the kernels' cost by the compiler's report."""
+    """Returns the fewest bytes of each stage over its time, and the cost of its kernel by the compiler's report."""
     title = f"{step}: fewest bytes a stage must move, against {copy_rate:,.0f} GB/s of a copy"
     columns = ["ms", "MB", "GB/s", "of a copy", "registers", "spills", "occupancy"]
-    table = _table("stage", title, columns)
+    table = wide_table("stage", title, columns)
     for stage, size in row["least_bytes"].items():
         if stage not in row["stages"]:
             continue
@@ -188,7 +157,7 @@ def _roofline(step: str, row: dict[str, Any], copy_rate: float) -> Table:
 def _agreement(scene: str, peers: dict[str, dict[str, Any]]) -> Table:
     gradients = list(next(iter(peers.values()))["gradient_differences"])
     title = f"{scene}: others against best: |image difference|, and |gradient difference| over |gradient|"
-    table = _table("rasteriser", title, ["lone call, ms", "image, mean", "largest", *gradients])
+    table = wide_table("rasteriser", title, ["lone call, ms", "image, mean", "largest", *gradients])
     for name, row in peers.items():
         table.add_row(
             f"{name} ({row['version']})",
@@ -198,50 +167,3 @@ def _agreement(scene: str, peers: dict[str, dict[str, Any]]) -> Table:
             *(f"{value:.2%}" for value in row["gradient_differences"].values()),
         )
     return table
-
-
-# ---- A stage taken apart ---------------------------------------------------------------------------------------------
-
-
-def print_ablation(scene: str, row: dict[str, Any]) -> None:
-    """One stage of one step on one scene, part by part."""
-    (_print_split if row["part"] == "blend_backward" else _print_parts)(scene, row)
-
-
-def _print_split(scene: str, row: dict[str, Any]) -> None:
-    whole = row["variants"]["off"]["median"]
-    removed = {"no_atomics": "atomics", "no_reductions": "and reductions", "loop_floor": "and per-lane arithmetic"}
-    title = f"{scene}, {row['step']}: blend_backward, {whole:.4f} ms, without some of its parts"
-    table = _table("variant", title, ["ms", "10%–90%", "removed part", "ms", "%", "registers", "spills"])
-    for variant, times in row["variants"].items():
-        ms, kernel = times["median"], row["kernels"][variant]
-        part = (removed[variant], f"{whole - ms:.4f}", f"{(whole - ms) / whole:.1%}") if variant != "off" else ("",) * 3
-        costs = (str(kernel.get(key, "")) for key in ("registers", "spill_bytes"))
-        table.add_row(variant, f"{ms:.4f}", f"{times['p10']:.4f}–{times['p90']:.4f}", *part, *costs)
-    console = _console()
-    console.print(table)
-    console.print(" / ".join(f"{part} {ms:.4f} ms ({ms / whole:.1%})" for part, ms in row["split"].items()))
-
-
-def _print_parts(scene: str, row: dict[str, Any]) -> None:
-    whole = sum(times["median"] for times in row["parts"].values())
-    title = (
-        f"{scene}, {row['step']}: from projection to lists, {whole:.4f} ms in kernels launched one by one; "
-        f"{row['visible']:,} visible, {row['instances']:,} pairs"
-    )
-    table = _table("part", title, ["ms", "10%–90%", "share"])
-    for name, times in [*_stage_sums(row["parts"]).items(), *row["parts"].items(), *row["beside"].items()]:
-        share = "beside" if name in row["beside"] else f"{times['median'] / whole:.1%}"
-        spread = f"{times['p10']:.4f}–{times['p90']:.4f}" if "p10" in times else "sum"
-        table.add_row(name, f"{times['median']:.4f}", spread, share)
-    _console().print(table)
-
-
-def _stage_sums(parts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Medians added up for the stages that have several kernels."""
-    sums: dict[str, dict[str, float]] = {}
-    for name, times in parts.items():
-        stage, comma, _ = name.partition(",")
-        if comma:
-            sums.setdefault(stage, {"median": 0.0})["median"] += times["median"]
-    return sums
