@@ -1,1 +1,1 @@
-"""Measures: one module a measurement, and folders for what they share."""
+"""Measures speed: a module for each subcommand of `splatscope bench`, and folders for the parts they share."""
