@@ -1,7 +1,7 @@
 """Defines what every strategy offers: it watches the steps, and between them adds, moves and removes splats.
 
 One file each: `adaptive.py` (2023), `mcmc.py`, `budget.py`. The row operations they share are in `splats/rows.py`. To
-add one, write a class with these members, a group of settings in `training/config.py`, and a row in `factory.py`.
+add one, write a class with these members, a group in `training/strategy_config.py`, and a row in `factory.py`.
 """
 
 from __future__ import annotations
