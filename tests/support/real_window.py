@@ -56,17 +56,18 @@ def report(engine: Engine) -> None:
 
 
 class SlowToCompile:
-    """A backend whose training kernels are there only after some seconds."""
+    """A backend whose training kernels are compiled once a file is there."""
 
-    def __init__(self, backend: Any, seconds: float) -> None:
-        self._backend, self._seconds = backend, seconds
+    def __init__(self, backend: Any, compiled: Path) -> None:
+        self._backend, self._compiled = backend, compiled
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
     def warm_up(self, training: bool = False) -> None:
         if training:
-            time.sleep(self._seconds)
+            while not self._compiled.exists():
+                time.sleep(0.02)
         self._backend.warm_up(training=training)
 
 
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=30_000)
     parser.add_argument("--checkpoint", type=int, default=0, help="iterations between checkpoints")
     parser.add_argument("--poison", type=int, default=0, help="the iteration whose gradient is not finite")
-    parser.add_argument("--compiling", type=float, default=0.0, help="seconds that training kernels take")
+    parser.add_argument("--compiling", type=Path, help="file without which training kernels are still compiling")
     parser.add_argument("--only", nargs="*", help="titles of the panels to have")
     options = parser.parse_args()
     sys.stdout = sys.stderr
