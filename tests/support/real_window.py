@@ -1,4 +1,4 @@
-"""The real window on a real engine, for tests that drive it from outside; prints what the engine has and does.
+"""Opens the real window on a real engine, and prints the engine's state, for tests that drive it from outside.
 
 Run as a program with what to open. It differs from `splatscope PATH` only in what it prints and in forgetting all,
 and in what a test asks it to pretend: gradients that are not finite, kernels that take long to compile.
@@ -21,7 +21,7 @@ from splatscope.training.config import CheckpointConfig, TrainConfig
 from splatscope.viewer import window
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages.commands import OpenScene
-from tests.support.window_places import PLACES, SHOWN, count_frames, moment, tell_places
+from tests.support.window_places import PLACES, REPORT_SECONDS, SHOWN, count_frames, moment, tell_places
 
 PAGE_BYTES = 4096
 
@@ -33,7 +33,7 @@ def tell(**facts: object) -> None:
 
 
 def report(engine: Engine) -> None:
-    """Facts, ten times a second."""
+    """Prints the facts again and again."""
     while True:
         picture, status = engine.picture(), engine.status()
         training = status.training
@@ -52,7 +52,7 @@ def report(engine: Engine) -> None:
             "shown": dict(SHOWN),
         }
         tell(**facts)
-        time.sleep(0.1)
+        time.sleep(REPORT_SECONDS)
 
 
 class SlowToCompile:

@@ -1,4 +1,4 @@
-"""A capture made of known splats: 24 small pictures of 120 splats, taken from a ring around them.
+"""Makes a capture of known splats: 24 small pictures of 120 splats, taken from a ring around them.
 
 Run as a program it trains that capture, for tests that kill it: `python -m tests.support.small_capture PICTURES OUT`.
 """
@@ -81,8 +81,8 @@ def true_splats(rng: np.random.Generator) -> Gaussians:
 
 
 def make_capture(folder: Path, cut_out: bool = False) -> Capture:
-    """Pictures in `folder`, of known splats; the points lie near the splats but are grey. With `cut_out` they are
-    RGBA, transparent where no splat is."""
+    """Renders pictures of known splats into `folder`; the points lie near the splats but are grey. With `cut_out`,
+    pictures are RGBA, transparent where no splat is."""
     backend = make_backend("cpu")
     rng = np.random.default_rng(5)
     truth = true_splats(rng)
@@ -104,7 +104,7 @@ def make_capture(folder: Path, cut_out: bool = False) -> Capture:
 
 
 def write_blender_set(folder: Path) -> None:
-    """The cut-out pictures as a set of the NeRF-synthetic kind on disk: every fourth is a test view."""
+    """Writes the cut-out pictures as a set of the NeRF-synthetic kind; every fourth is a test view."""
     folder.mkdir(parents=True, exist_ok=True)
     flip = np.diag([1, -1, -1, 1])  # OpenGL axes
     frames = {"train": [], "test": []}
