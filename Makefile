@@ -19,4 +19,4 @@ test: setup
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/basedpyright
-	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder

@@ -19,6 +19,24 @@ if TYPE_CHECKING:  # the window library loads where a window is tested
     from tests.support.window_hands import Hands
 
 
+# Files that take longest, longest first, so that no core is left with a long one at the end. Before them come a file
+# that compiles the CPU's kernels and one that does not need them, so that two processes do not compile the same.
+FIRST = (
+    "test_cpu_backend", "test_kernel_costs", "test_window_live", "test_cuda_pipeline", "test_antialiasing",
+    "test_cuda_blend", "test_window_training", "test_window", "test_window_photographs", "test_cuda_queue",
+    "test_window_panels", "test_window_toggles", "test_window_ends", "test_window_real", "test_schedule_panel",
+    "test_cuda_forward", "test_blend_choice", "test_training_step", "test_lasting", "test_command_line",
+    "test_bench_window", "test_bench_train", "test_benchmark_scenes", "test_sfm", "test_training_harmonics",
+    "test_step_options", "test_cuda_schedule", "test_cuda_show", "test_window_files", "test_demo_scene",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of the files that take longest first."""
+    places = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(FIRST)))
+
+
 _STARTED_WITH = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONWARNINGS")
 
 

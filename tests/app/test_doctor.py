@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from splatscope.app.commands.doctor import run as run_doctor
+from splatscope.app.main import main
 from splatscope.app.opening.examine import examine
 from splatscope.app.options.subcommands import DoctorOptions
 from splatscope.assets.capture import Capture, PointCloud, View
@@ -188,18 +187,20 @@ def test_memory_and_time_are_told_before_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_colmap, make_blender, make_transforms])
-def test_the_command_prints_one_page_for_every_kind_of_capture(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+def test_the_command_prints_one_page_for_every_kind_of_capture(
+    tmp_path: Path, make: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = make(tmp_path / "capture ü")
-    command = [sys.executable, "-m", "splatscope.app", "doctor", str(folder), "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    main(["doctor", str(folder), "--quick"])
+    done = capsys.readouterr()
+    assert done.err == ""
+    lines = done.out.splitlines()
     assert lines[0] == str(folder)
     assert 10 < len(lines) < 40
     (tmp_path / "empty").mkdir()
-    refused = subprocess.run([*command[:-2], str(tmp_path / "empty")], capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert "holds nothing that opens" in refused.stderr
+    with pytest.raises(SystemExit, match="2"):
+        main(["doctor", str(tmp_path / "empty")])
+    assert "holds nothing that opens" in capsys.readouterr().err
 
 
 def test_every_shared_capture_has_a_page() -> None:

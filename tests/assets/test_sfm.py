@@ -221,13 +221,13 @@ def test_a_search_that_was_stopped_ends_at_once_and_goes_on_where_it_was(
         with pytest.raises(InputError, match="being found already"):
             CameraSearch(some)
         engine.send(StopSearch())
-        wait_until(lambda: engine.status().search is None, "the end", seconds=10)
+        wait_until(lambda: engine.status().search is None, "the end", 60)
         assert engine.status().scene is None
     finally:
         engine.close()
     search = CameraSearch(some)
     try:
-        wait_until(lambda: search.poll().stage == "features", "the second search", 60)
+        wait_until(lambda: search.poll().stage == "features", "the second search", 120)
         assert search.poll().done > 0, "features were kept"
     finally:
         search.close()

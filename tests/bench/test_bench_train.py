@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,31 @@ from splatscope.assets.formats import open_capture
 from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
 from splatscope.training.trainer import Trainer
+from tests.support import measurements
 from tests.support.small_capture import SHORT, write_blender_set
 
 
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Gives the first measurement a process of its own; makes all others here, after fewer steps, which is as true."""
+    made: list[str] = []
+
+    def measured(measure: Callable[..., Any], *arguments: Any) -> Any:
+        made.append(measure.__name__)
+        return in_a_process(measure, *arguments) if len(made) == 1 else measure(*arguments)
+
+    monkeypatch.setattr("splatscope.app.bench.measure.process.in_a_process", measured)
+    monkeypatch.setattr("splatscope.app.bench.train.WARM_UP", 4)
+    return made
+
+
 def test_steps_are_timed_in_runs_from_one_start_and_the_spread_between_them_is_told_from_that_of_blocks(
-    tmp_path: Path, capsys: pytest.CaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture, one_process: list[str]
 ) -> None:
     write_blender_set(tmp_path / "ring")
     start = Trainer(open_capture(tmp_path / "ring"), SHORT, make_backend("cpu"), tmp_path / "run").save()
     train.run(TrainBenchOptions(tmp_path / "ring", start, train_steps=2, runs=2, out=tmp_path / "steps.json"))
+    assert one_process == ["_run", "_run"]
     stored = json.loads((tmp_path / "steps.json").read_text())
     assert stored["run"]["command"] == "splatscope bench train ring --resume point_cloud.ply -n 2 --runs 2"
     training = stored["training"]
@@ -56,32 +72,18 @@ def test_a_measurement_that_cannot_be_made_is_a_sentence_also_from_its_own_proce
 ) -> None:
     assert in_a_process(os.getpid) != os.getpid()
     with pytest.raises(InputError, match="There is no training preset 'x'"):
-        in_a_process(_refused)
+        in_a_process(measurements.refused)
     with pytest.raises(InputError, match="ended early, with exit code 3"):
         in_a_process(os._exit, 3)
     with pytest.raises(InputError, match="ended early, by SIGKILL"):
-        in_a_process(_killed)
-    with pytest.raises(InputError, match=r"^RuntimeError at tests/bench/test_bench_train\.py, line \d+: no picture\.$"):
-        in_a_process(_crashed)
+        in_a_process(measurements.killed)
+    with pytest.raises(InputError, match=r"^RuntimeError at tests/support/measurements\.py, line \d+: no picture\.$"):
+        in_a_process(measurements.crashed)
     assert capfd.readouterr().err == "", "no traceback beside it"
     with pytest.raises(InputError, match="--runs must be at least 1, got 0"):
         train.run(TrainBenchOptions(tmp_path, Path("y.ply"), runs=0))
     with pytest.raises(InputError, match="There is no capture x; give the path"):
         train.run(TrainBenchOptions(Path("x")))
-
-
-def _refused() -> None:
-    from splatscope.training.recipes import preset
-
-    preset("x")
-
-
-def _killed() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _crashed() -> None:
-    raise RuntimeError("no picture\nand more")
 
 
 def test_what_was_timed_before_a_run_failed_is_shown_and_kept(

@@ -133,12 +133,6 @@ def test_every_folder_with_modules_is_a_package() -> None:
             assert (path.parent / "__init__.py").exists(), f"{path.parent} has modules but no __init__.py"
 
 
-def test_no_source_file_is_longer_than_520_lines() -> None:
-    sources = [p for layer in [*MAY_IMPORT, "tests"] for p in (ROOT / layer).rglob("*.py")]
-    too_long = {str(p.relative_to(ROOT)): n for p in sources if (n := len(p.read_text().splitlines())) > 520}
-    assert not too_long
-
-
 def loaded_modules(code: str) -> set[str]:
     program = f"{code}\nimport sys; print(' '.join(m for m in sys.modules if '.' not in m))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

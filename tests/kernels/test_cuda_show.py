@@ -186,7 +186,7 @@ def pass_of(policy: Policy, training: bool = True) -> Pass:
 
 
 def finish(store: KernelStore, made_for: Pass) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not store.start(made_for):
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Figures of the GPU's benchmark as they stand in its JSON, made up."""
+"""Makes result files of `splatscope bench --ladder` from figures that are made up: rows, scenes, whole files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from splatscope.kernels.ladder import STEPS
 
 
 def row_of(both: float, **stages: float) -> dict[str, Any]:
-    """A row of the ladder as it stands in JSON."""
+    """Makes a rung's row of the JSON: forward and backward take `both` ms, and each stage the ms it is given."""
     times = {mode: spread([both / 2]) for mode in MODES} | {
         "forward_backward": spread([0.99 * both, both, 1.02 * both])
     }
@@ -30,7 +30,7 @@ def row_of(both: float, **stages: float) -> dict[str, Any]:
 
 
 def peer_of(both: float) -> dict[str, Any]:
-    """A row of another rasteriser."""
+    """Makes the row of another rasteriser, which has fewer figures."""
     kept = ("view", "forward", "forward_backward", "synchronous", "wall_ms")
     return {name: times for name, times in row_of(both).items() if name in kept} | {
         "version": "1.5.3",
@@ -41,17 +41,17 @@ def peer_of(both: float) -> dict[str, Any]:
 
 
 def scene_of(name: str, steps: dict[str, Any], peers: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One scene of a file."""
+    """Makes one scene of a file from its rows."""
     return {"name": name, "splats": 1_593_000, "width": 1557, "height": 1038, "steps": steps, "peers": peers or {}}
 
 
 def ladder_of(best: float = 1.0) -> dict[str, Any]:
-    """Every step, each faster than the one before, down to `best`."""
+    """Makes a row for every rung, each faster than the one before; the last takes `best` ms."""
     return {name: row_of(best * (len(STEPS) - number), blend=best) for number, name in enumerate(STEPS)}
 
 
 def file_of(scenes: list[dict[str, Any]], date: str = "2026-11-30T10:00:00+00:00", gpu: str = "NVIDIA H200") -> Any:
-    """A whole file."""
+    """Makes a whole file from its scenes."""
     machine = {
         "gpu": gpu,
         "driver": "580.1",

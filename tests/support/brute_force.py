@@ -1,8 +1,7 @@
-"""A second renderer, one pixel and one splat at a time, sharing no code with the reference.
+"""Renders one pixel and one splat at a time, with no code of the reference, which is checked against this.
 
 Rotations, inverses, eigenvalues and spherical harmonics come from SciPy and NumPy's linear algebra; there
-are no tiles except where a bound cuts tails. It is what `kernels/reference/picture.py` is checked against, and only
-that.
+are no tiles except where a bound cuts tails. Nothing but `kernels/reference/picture.py` is checked against it.
 """
 
 from __future__ import annotations

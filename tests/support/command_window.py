@@ -1,4 +1,4 @@
-"""The window as the command line opens it, for tests that look at it from outside; prints what panel and engine have.
+"""Opens the window as the command line does, and prints what panels and engine hold, for tests that drive it.
 
 Run as a program with a folder for what the window remembers, then the words of a `splatscope` command line.
 """
@@ -16,11 +16,11 @@ from splatscope.app import open_window as window_module
 from splatscope.app.main import main as splatscope
 from splatscope.viewer import window
 from splatscope.viewer.messages.client import EngineClient
-from tests.support.window_places import PLACES, SHOWN, count_frames, moment, tell_places
+from tests.support.window_places import PLACES, REPORT_SECONDS, SHOWN, count_frames, moment, tell_places
 
 
 def report(engine: EngineClient) -> None:
-    """Facts, ten times a second; what the program itself prints goes to stderr."""
+    """Prints the facts again and again; what the program itself prints goes to stderr."""
     while True:
         picture, status = engine.picture(), engine.status()
         facts = {
@@ -34,7 +34,7 @@ def report(engine: EngineClient) -> None:
         }
         sys.__stdout__.write(json.dumps(facts) + "\n")  # pyright: ignore[reportOptionalMemberAccess]
         sys.__stdout__.flush()  # pyright: ignore[reportOptionalMemberAccess]
-        time.sleep(0.1)
+        time.sleep(REPORT_SECONDS)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How pictures and gradients of two backends are compared: tight everywhere but where a threshold sits.
+"""Compares pictures and gradients of two backends, tightly everywhere except where a threshold decides.
 
 Two right renderers may disagree at a pixel where rounding decides whether a splat is above 1/255, whether
 the pixel stops at 1e-4, or whether a tile lists a splat. `settled_pixels` finds the pixels where nothing

@@ -1,4 +1,4 @@
-"""A private X display with a window manager, and hands to use a window on it. Linux only.
+"""Starts a private X display with a window manager, and programs with windows on it. Linux only.
 
 `start_display` needs Xvfb, openbox, xdotool; `Program` runs a script that prints JSON lines and remembers them.
 """
@@ -26,7 +26,7 @@ NEEDED = ("Xvfb", "openbox", "xdotool")
 
 
 def missing_programs() -> list[str]:
-    """What of the needed programs is not installed."""
+    """Returns the needed programs that are not installed."""
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
@@ -52,7 +52,7 @@ def start_server(width: int = 1400, height: int = 900) -> Iterator[tuple[subproc
 
 @contextmanager
 def start_display(width: int = 1400, height: int = 900) -> Iterator[str]:
-    """Such a display with openbox on it; yields its name, ends both afterwards."""
+    """Starts a display with openbox on it; yields its name, ends both afterwards."""
     with start_server(width, height) as (_, name):
         environment = {**os.environ, "DISPLAY": name}
         manager = subprocess.Popen(["openbox"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -75,8 +75,8 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float = 120.0) -
 
 
 class Program:
-    """A Python script on a display; every line it prints is a JSON object, `facts` merges them. What it says to stderr
-    goes to `said`, or where ours goes."""
+    """Runs a Python script on a display; every line it prints is a JSON object, and `facts` merges them. Its stderr
+    goes to `said`, or to ours."""
 
     def __init__(self, display: str, script: Path, arguments: Sequence[str] = (), said: IO[str] | None = None) -> None:
         self.display = display
@@ -111,12 +111,12 @@ class Program:
             if self.process.poll() is not None and not self._reader.is_alive():
                 said = self._said.read_text() if self._said else ""
                 raise AssertionError(f"the program ended with {self.process.returncode} before: {what}; {facts} {said}")
-            time.sleep(0.05)
+            time.sleep(0.01)
         raise AssertionError(f"waited {seconds} s in vain for: {what}; {self.facts}")
 
     def rest(self, seconds: float) -> None:
-        """So long, and until the window has drawn what was done to it before, however busy the machine is. Its facts
-        must have `window_places.moment()`."""
+        """Waits `seconds`, and until the window has drawn what was done to it before, however busy the machine is. Its
+        facts must have `window_places.moment()`."""
         done = time.monotonic()
         time.sleep(seconds)
         first = self.wait_for("news", lambda facts: facts["now"] > done)["frames"]
@@ -130,14 +130,14 @@ class Program:
         ).stdout.strip()
 
     def try_xdotool(self, *arguments: object) -> str:
-        """The same, but an empty text if xdotool does not find what it is asked about."""
+        """Runs one xdotool command line; returns an empty text if xdotool does not find the window."""
         try:
             return self.xdotool(*arguments)
         except subprocess.CalledProcessError:
             return ""
 
     def find_window(self, title: str, seconds: float = 90.0) -> str:
-        """The id of this program's window with that title, once it is shown and has the focus."""
+        """Returns the id of this program's window with that title, once it is shown and has the focus."""
         search = ("search", "--onlyvisible", "--all", "--pid", self.process.pid, "--name", f"^{title}$")
         ended = self.process.poll
         wait_until(lambda: self.try_xdotool(*search) or ended() is not None, f"a window called {title!r}", seconds)
@@ -160,7 +160,7 @@ class Program:
         wait_until(is_at_rest, "the window to be at rest")
 
     def screenshot(self, window: str) -> Image.Image:
-        """What the display shows from the window's upper left corner on; the mouse goes there."""
+        """Returns what the display shows from the window's upper left corner on; moves the mouse there."""
         self.xdotool("mousemove", "--window", window, 0, 0)
         place = dict(line.split("=") for line in self.xdotool("getmouselocation", "--shell").splitlines())
         picture = ImageGrab.grab(xdisplay=self.display)

@@ -1,4 +1,4 @@
-"""An engine without splats: it draws a checkered floor and a ball from any camera, and pretends to train.
+"""Stands in for the engine in tests of the window: draws a checkered floor and a ball, and pretends to train.
 
 It implements `EngineClient` for tests of the window. Run as a program it opens the window and prints what the
 engine was asked for, one JSON object a line, so that a test can drive the window from outside.
@@ -45,7 +45,7 @@ from splatscope.viewer.messages.view import (
     StageChange,
     ViewRequest,
 )
-from tests.support.window_places import PLACES, SHOWN, count_frames, moment, tell_places
+from tests.support.window_places import PLACES, REPORT_SECONDS, SHOWN, count_frames, moment, tell_places
 
 SPLATS, ITERATIONS = 98_304, 7_000
 COMPILE_SECONDS = 1.0  # of a policy nobody has asked for before
@@ -421,10 +421,10 @@ def describe(engine: FakeEngine) -> dict[str, object]:
 
 
 def report(engine: FakeEngine) -> None:
-    """Prints the facts, ten times a second."""
+    """Prints the facts again and again."""
     while True:
         print(json.dumps(describe(engine)), flush=True)
-        time.sleep(0.1)
+        time.sleep(REPORT_SECONDS)
 
 
 def main() -> None:

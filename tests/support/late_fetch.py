@@ -1,4 +1,4 @@
-"""Runs whose checkpoints are fetched late, when steps have long changed the splats. Not a test."""
+"""Runs a trainer whose checkpoints leave the GPU only after later steps have changed the splats, and compares them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from splatscope.training.events import Stepped
 from splatscope.training.files.checkpoint import Checkpoint
 from splatscope.training.trainer import Trainer
 
-PATIENCE = 120  # seconds, after which steps are taken to wait for the file rather than the file for them
+PATIENCE = 120  # seconds; longer than that, steps must be waiting for the file, which they may not
 
 
 def run_with_files_held_back(trainer: Trainer, until: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The whole run, all its events; nothing held is brought to the host before iteration `until` is over."""
+    """Runs to the end and returns all events; keeps checkpoints on the GPU until iteration `until` is over."""
     reached, to_host = threading.Event(), Held.to_host
 
     def late(held: Held) -> Any:
@@ -35,7 +35,7 @@ def run_with_files_held_back(trainer: Trainer, until: int, monkeypatch: pytest.M
 
 
 def settled_after(trainer: Trainer, iteration: int) -> Checkpoint:
-    """The run after that iteration with no step in flight."""
+    """Runs until that iteration and returns the run's state, with no step in flight."""
     for event in trainer.run():
         if isinstance(event, Stepped) and event.iteration == iteration:
             break
@@ -43,7 +43,7 @@ def settled_after(trainer: Trainer, iteration: int) -> Checkpoint:
 
 
 def assert_same_run(got: Checkpoint, wanted: Checkpoint) -> None:
-    """To the bit, but for what depends on the clock."""
+    """Asserts that two checkpoints are equal to the bit, except for what depends on the clock."""
     assert got.tensors.keys() == wanted.tensors.keys()
     for name, tensor in wanted.tensors.items():
         assert got.tensors[name].dtype == tensor.dtype, name

@@ -1,4 +1,4 @@
-"""Captures made on the spot, plain and odd: text and binary COLMAP models, transforms files, rigs, real lenses."""
+"""Writes small captures, plain and odd: text and binary COLMAP models, transforms files, rigs, real lenses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_colmap(
     images: str = "images",
     at: Offset = (0, 0, 0),
 ) -> Path:
-    """A text model; camera i stands at (i, 0, 0), turned by i quarter turns about y; images are 40 x 30."""
+    """Writes a text model; camera i stands at (i, 0, 0), turned by i quarter turns about y; images are 40 x 30."""
     target = folder / model
     target.mkdir(parents=True)
     (target / "cameras.txt").write_text(f"# a comment\n1 {camera}\n")
@@ -59,7 +59,7 @@ def as_binary(folder: Path) -> Path:
 
 
 def make_rig(folder: Path, text: bool = False) -> Any:
-    """Three frames of a rig of two cameras, as COLMAP writes them since 3.12; returns its reconstruction."""
+    """Writes three frames of a rig of two cameras, as COLMAP writes them since 3.12; returns its reconstruction."""
     pycolmap = colmap_library()
     pycolmap.set_random_seed(0)
     options = pycolmap.SyntheticDatasetOptions()
@@ -79,7 +79,7 @@ def make_rig(folder: Path, text: bool = False) -> Any:
 
 
 def make_blender(folder: Path, names: tuple[str, ...] = ("r_0", "r_1"), mode: str = "RGBA", **changes: Any) -> Path:
-    """`transforms_train.json` and `transforms_test.json` with 40 x 30 pictures; `changes` go into both files."""
+    """Writes `transforms_train.json` and `transforms_test.json` with 40 x 30 pictures; `changes` go into both files."""
     for split in ("train", "test"):
         (folder / split).mkdir(parents=True)
         frames = [{"file_path": f"./{split}/{name}", "transform_matrix": POSE} for name in names]
@@ -91,7 +91,7 @@ def make_blender(folder: Path, names: tuple[str, ...] = ("r_0", "r_1"), mode: st
 
 
 def make_transforms(folder: Path, frames: list[dict[str, Any]] | None = None, **content: Any) -> Path:
-    """A single `transforms.json` for 40 x 30 photographs; each frame gets `POSE` unless it brings its own."""
+    """Writes a single `transforms.json` for 40 x 30 photographs; each frame gets `POSE` unless it brings its own."""
     frames = [{"file_path": f"images/{i}.png"} for i in range(3)] if frames is None else frames
     (folder / "images").mkdir(parents=True, exist_ok=True)
     for i in range(3):
@@ -103,7 +103,7 @@ def make_transforms(folder: Path, frames: list[dict[str, Any]] | None = None, **
 
 
 def seen_through(lens: Lens, world: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.uint8]:
-    """What `lens` sees of `world`, a function from rays (x / z, y / z) [P, 2] to colours [P, 3] in 0..255."""
+    """Returns what `lens` sees of `world`, a function from rays (x / z, y / z) [P, 2] to colours [P, 3] in 0..255."""
     xs, ys = np.meshgrid(np.arange(0.5, lens.width), np.arange(0.5, lens.height))
     pixels = np.stack((xs, ys), axis=-1).reshape(-1, 2)
     rays = np.asarray(as_colmap(lens).cam_from_img(pixels))
@@ -111,6 +111,6 @@ def seen_through(lens: Lens, world: Callable[[NDArray[np.float64]], NDArray[np.f
 
 
 def waves(rays: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A smooth pattern, different in every channel, that tells a shift of a tenth of a pixel."""
+    """Returns a smooth pattern, different in every channel, that tells a shift of a tenth of a pixel."""
     x, y = rays.T
     return 127.5 + 100 * np.column_stack((np.sin(9 * x), np.sin(8 * y), np.sin(6 * (x + y))))

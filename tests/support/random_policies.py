@@ -1,4 +1,4 @@
-"""Policies for tests: one toggle away from another, and random ones, all of whose toggles go together."""
+"""Makes policies: those one toggle away from a given one, and random ones whose toggles go together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real window on a real engine, for tests that drive it from outside; prints what the engine has and does.
+"""Opens the real window on a real engine, and prints the engine's state, for tests that drive it from outside.
 
 Run as a program with what to open. It differs from `splatscope PATH` only in what it prints and in forgetting all,
 and in what a test asks it to pretend: gradients that are not finite, kernels that take long to compile.
@@ -23,7 +23,7 @@ from splatscope.training.config import CheckpointConfig, TrainConfig
 from splatscope.viewer import window
 from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages.commands import OpenScene
-from tests.support.window_places import PLACES, SHOWN, count_frames, moment, tell_places
+from tests.support.window_places import PLACES, REPORT_SECONDS, SHOWN, count_frames, moment, tell_places
 
 PAGE_BYTES = 4096
 
@@ -35,7 +35,7 @@ def tell(**facts: object) -> None:
 
 
 def report(engine: Engine) -> None:
-    """Facts, ten times a second."""
+    """Prints the facts again and again."""
     while True:
         picture, status = engine.picture(), engine.status()
         training = status.training
@@ -54,21 +54,22 @@ def report(engine: Engine) -> None:
             "shown": dict(SHOWN),
         }
         tell(**facts)
-        time.sleep(0.1)
+        time.sleep(REPORT_SECONDS)
 
 
 class SlowToCompile:
-    """A backend whose training kernels are there only after some seconds."""
+    """A backend whose training kernels are compiled once a file is there."""
 
-    def __init__(self, backend: Any, seconds: float) -> None:
-        self._backend, self._seconds = backend, seconds
+    def __init__(self, backend: Any, compiled: Path) -> None:
+        self._backend, self._compiled = backend, compiled
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
     def warm_up(self, training: bool = False) -> None:
         if training:
-            time.sleep(self._seconds)
+            while not self._compiled.exists():
+                time.sleep(0.02)
         self._backend.warm_up(training=training)
 
 
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=30_000)
     parser.add_argument("--checkpoint", type=int, default=0, help="iterations between checkpoints")
     parser.add_argument("--poison", type=int, default=0, help="the iteration whose gradient is not finite")
-    parser.add_argument("--compiling", type=float, default=0.0, help="seconds that training kernels take")
+    parser.add_argument("--compiling", type=Path, help="file without which training kernels are still compiling")
     parser.add_argument("--only", nargs="*", help="titles of the panels to have")
     options = parser.parse_args()
     sys.stdout = sys.stderr

@@ -1,4 +1,4 @@
-"""The heatmap and schedule panels on the real engine with the CPU backend, for tests that use them from outside.
+"""Opens the heatmap and schedule panels on a real engine with the CPU backend, for tests that drive them.
 
 Prints facts as JSON lines; `fake_engine.py` does so for an engine that only pretends.
 """
@@ -21,7 +21,7 @@ from splatscope.viewer.config import WindowConfig
 from splatscope.viewer.messages.commands import OpenScene
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program, only this folder is known
-from tests.support.window_places import PLACES, count_frames, moment, tell_places
+from tests.support.window_places import PLACES, REPORT_SECONDS, count_frames, moment, tell_places
 
 PANELS = ("Heatmap", "Schedule")
 
@@ -57,7 +57,7 @@ def main() -> None:
     def report() -> None:
         while True:
             print(json.dumps(facts(engine)), flush=True)
-            time.sleep(0.1)
+            time.sleep(REPORT_SECONDS)
 
     threading.Thread(target=report, daemon=True).start()
     folders = {"screenshot_dir": options.shots, "measurement_dir": options.shots}

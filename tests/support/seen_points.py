@@ -1,4 +1,4 @@
-"""Captures of coloured points: photographs that show them, and files that say so, in right and in wrong ways."""
+"""Writes captures of coloured points: photographs of the points, and files with their cameras, correct or not."""
 
 from __future__ import annotations
 

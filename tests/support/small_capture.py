@@ -1,6 +1,6 @@
-"""A capture made of known splats: 24 small pictures of 120 splats, taken from a ring around them.
+"""Makes a capture of known splats: 24 small pictures of 120 splats, taken from a ring around them.
 
-Run as a program it trains that capture, for tests that kill it: `python -m tests.small_capture PICTURES OUT`.
+Run as a program it trains that capture, for tests that kill it: `python -m tests.support.small_capture PICTURES OUT`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ SHORT = TrainConfig(
     densify=DensifyConfig(start=5, interval=10, reset_interval=25),
     checkpoint=CheckpointConfig(seconds=0),  # no clock: what is on disk does not depend on the machine
 )
-# Long enough not to be over when the signal comes, also on a machine that is busy.
 KILLED = replace(
     SHORT,
-    iterations=500,
+    iterations=100,
     test_interval=0,
     densify=replace(SHORT.densify, stop=60),
     checkpoint=CheckpointConfig(seconds=0, interval=2),
@@ -82,8 +81,8 @@ def true_splats(rng: np.random.Generator) -> Gaussians:
 
 
 def make_capture(folder: Path, cut_out: bool = False) -> Capture:
-    """Pictures in `folder`, of known splats; the points lie near the splats but are grey. With `cut_out` they are
-    RGBA, transparent where no splat is."""
+    """Renders pictures of known splats into `folder`; the points lie near the splats but are grey. With `cut_out`,
+    pictures are RGBA, transparent where no splat is."""
     backend = make_backend("cpu")
     rng = np.random.default_rng(5)
     truth = true_splats(rng)
@@ -105,7 +104,7 @@ def make_capture(folder: Path, cut_out: bool = False) -> Capture:
 
 
 def write_blender_set(folder: Path) -> None:
-    """The cut-out pictures as a set of the NeRF-synthetic kind on disk: every fourth is a test view."""
+    """Writes the cut-out pictures as a set of the NeRF-synthetic kind; every fourth is a test view."""
     folder.mkdir(parents=True, exist_ok=True)
     flip = np.diag([1, -1, -1, 1])  # OpenGL axes
     frames = {"train": [], "test": []}
@@ -119,12 +118,17 @@ def write_blender_set(folder: Path) -> None:
 
 
 def main() -> None:
-    """Trains, from the newest checkpoint if there is one, and says each iteration."""
+    """Trains, from the newest checkpoint if there is one, prints each iteration, and waits before the last ones.
+
+    So it is not over when the signal comes, however late that is.
+    """
     pictures, out = map(Path, sys.argv[1:])
     begin = Beginning(*newest_checkpoint(out)) if checkpoints(out) else None
     for event in Trainer(make_capture(pictures), KILLED, make_backend("cpu"), out, begin).run():
         if isinstance(event, Stepped):
             print(event.iteration, flush=True)
+            if event.iteration == KILLED.iterations - 10:
+                sys.stdin.read()
 
 
 if __name__ == "__main__":

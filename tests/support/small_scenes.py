@@ -1,4 +1,4 @@
-"""Scenes that fit on a page: a hand-made one with every awkward case, random ones, stacks on one pixel.
+"""Makes scenes of a few splats: by hand with every awkward case, at random, in stacks on one pixel.
 
 Shared by the tests of all backends. Splats are placed by what the camera sees (pixel, depth, size in
 pixels) and turned into world space here, so that a test can say where things are.
@@ -34,25 +34,25 @@ class NamedScene:
 
 
 def select(gaussians: Gaussians, rows: NDArray[np.intp] | NDArray[np.bool_] | list[int]) -> Gaussians:
-    """The splats `rows` names or marks, in that order."""
+    """Returns the splats that `rows` names or marks, in that order."""
     arrays = (gaussians.means, gaussians.log_scales, gaussians.quats, gaussians.logit_opacities, gaussians.sh)
     return Gaussians(*(np.ascontiguousarray(a[rows]) for a in arrays))
 
 
 def joined(*scenes: Gaussians) -> Gaussians:
-    """Scenes of one degree, one after the other."""
+    """Puts scenes of one degree together, one after the other."""
     names = ("means", "log_scales", "quats", "logit_opacities", "sh")
     return Gaussians(*(np.concatenate([getattr(s, n) for s in scenes]) for n in names))
 
 
 def logit(opacity: float | NDArray[np.float64]) -> NDArray[np.float64]:
-    """The raw value of an opacity; 1 gives +inf."""
+    """Returns the raw value of an opacity; 1 gives +inf."""
     with np.errstate(divide="ignore"):
         return np.log(np.asarray(opacity, dtype=np.float64)) - np.log1p(-np.asarray(opacity, dtype=np.float64))
 
 
 def world_from_pixel(camera: Camera, pixel: NDArray[np.float64], depth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """World points [N, 3] seen at `pixel` [N, 2] with camera z `depth` [N]."""
+    """Returns world points [N, 3] seen at `pixel` [N, 2] with camera z `depth` [N]."""
     x = (pixel[:, 0] - camera.cx) / camera.fx * depth
     y = (pixel[:, 1] - camera.cy) / camera.fy * depth
     rotation, translation = camera.matrix[:3, :3], camera.matrix[:3, 3]
@@ -103,14 +103,14 @@ def hand_made() -> NamedScene:
 
 
 def random_camera(width: int = 64, height: int = 48) -> Camera:
-    """The pose of all scenes with a principal point off centre, focal length about the width."""
+    """Returns the camera of all scenes, with a principal point off centre, focal length about the width."""
     return Camera.from_matrix(
         POSE, width, height, fx=0.9 * width + 1, fy=0.95 * width + 1, cx=0.46 * width, cy=0.55 * height
     )
 
 
 def random_scene(camera: Camera, count: int = 200, seed: int = 0, degree: int = 3) -> Gaussians:
-    """Splats of 0.5 to 12 px in and around the image at depth 1 to 8, opacity from 0.002 to exactly 1."""
+    """Draws splats of 0.5 to 12 px in and around the image at depth 1 to 8, opacity from 0.002 to exactly 1."""
     rng = np.random.default_rng(seed)
     pixel = rng.uniform(-0.25, 1.25, (count, 2)) * (camera.width, camera.height)
     depth = rng.uniform(1.0, 8.0, count)
@@ -129,20 +129,20 @@ def random_scene(camera: Camera, count: int = 200, seed: int = 0, degree: int = 
 
 
 def pixel_stack(opacities: list[float], colors: list[tuple[float, float, float]]) -> tuple[Gaussians, Camera]:
-    """Splats one behind the other, each with its mean on the centre of the only pixel: alpha is the opacity."""
+    """Puts splats behind each other, each with its mean on the centre of the only pixel: alpha is the opacity."""
     camera = Camera.from_matrix(np.eye(4), width=1, height=1, fx=1.0, fy=1.0, cx=0.5, cy=0.5)
     return _on_axis(np.arange(1.0, len(opacities) + 1.0), np.asarray(opacities), colors, sigma_px=1.0), camera
 
 
 def pixel_row(opacity: float, variance: float, width: int) -> tuple[Gaussians, Camera]:
-    """One white splat on the centre of the first of `width` pixels in a row, `variance` px^2 with dilation."""
+    """Puts one white splat on the centre of the first of `width` pixels in a row, `variance` px^2 with dilation."""
     camera = Camera.from_matrix(np.eye(4), width=width, height=1, fx=1.0, fy=1.0, cx=0.5, cy=0.5)
     sigma = float(np.sqrt(variance - 0.3))
     return _on_axis(np.array([1.0]), np.array([opacity]), [(1.0, 1.0, 1.0)], sigma), camera
 
 
 def centered(camera: Camera) -> Camera:
-    """The same camera with the principal point in the middle."""
+    """Returns the same camera with the principal point in the middle."""
     return replace(camera, cx=camera.width / 2, cy=camera.height / 2)
 
 

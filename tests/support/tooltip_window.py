@@ -1,4 +1,4 @@
-"""A window of three buttons with tooltips, the second hidden, the third disabled; prints which tooltips are seen."""
+"""Opens three buttons with tooltips, the second hidden, the third disabled; prints which tooltips are seen."""
 
 from __future__ import annotations
 

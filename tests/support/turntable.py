@@ -1,4 +1,4 @@
-"""A cube on a turntable, photographed by a camera that stands still: it turns, what is behind it does not."""
+"""Draws photographs of a cube on a turntable, with masks: the cube turns, camera and background stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAIN = (4, 10, 24, 60, 120)  # how many grains there are along a face, one laye
 
 
 def photograph_cube(count: int) -> tuple[list[Image.Image], list[Image.Image], NDArray[np.float64]]:
-    """Photographs, masks that are white where the cube is, and view_from_world [count, 4, 4] as if the camera moved."""
+    """Returns photographs, masks (white: the cube), and view_from_world [count, 4, 4] as if the camera moved."""
     rng = np.random.default_rng(3)
     faces = [_texture(rng) for _ in range(6)]
     behind = _texture(rng).resize(SIZE)
@@ -33,7 +33,7 @@ def _texture(rng: np.random.Generator) -> Image.Image:
 
 
 def _camera(angle: float) -> NDArray[np.float64]:
-    """view_from_world of a camera that looks at the origin; y points down."""
+    """Returns view_from_world of a camera that looks at the origin; y points down."""
     position = np.array([DISTANCE * np.sin(angle), -HEIGHT, -DISTANCE * np.cos(angle)])
     ahead = -position / np.linalg.norm(position)
     right = np.cross([0.0, 1.0, 0.0], ahead)
@@ -67,7 +67,7 @@ def _photograph(
 
 
 def _homography(source: NDArray[np.float64], target: NDArray[np.float64]) -> list[float]:
-    """The eight numbers that take four points to four others, as Pillow wants them."""
+    """Returns the eight numbers of the map that takes four points to four others, in Pillow's order."""
     rows, values = [], []
     for (x, y), (u, v) in zip(source, target, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
@@ -76,7 +76,7 @@ def _homography(source: NDArray[np.float64], target: NDArray[np.float64]) -> lis
 
 
 def write_turntable(folder: Path, count: int) -> NDArray[np.float64]:
-    """Photographs below `images`, masks below `masks`; returns their view_from_world."""
+    """Writes photographs below `images` and masks below `masks`; returns their view_from_world."""
     pictures, masks, cameras = photograph_cube(count)
     for name, images in (("images", pictures), ("masks", masks)):
         (folder / name).mkdir(parents=True)

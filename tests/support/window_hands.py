@@ -1,4 +1,4 @@
-"""Hands for tests of the window: they move, click and type in a real one in front of `fake_engine.py`."""
+"""Moves, clicks and types in a real window in front of `fake_engine.py`, as a person would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCENE_HEADER = (760, 22 + MENU_HEIGHT)  # px in the window; folds and unfolds th
 
 
 class Hands:
-    """A window that is open, and what a person would do to it."""
+    """Uses a window that is open, as a person would."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -32,7 +32,7 @@ class Hands:
         self.program.xdotool("key", "--delay", 60, *names)
 
     def rest(self, seconds: float) -> None:
-        """So long, and until what was done before is on the screen."""
+        """Waits `seconds`, and until what was done before is on the screen."""
         self.program.rest(seconds)
 
     def move(self, x: int, y: int) -> None:
@@ -56,14 +56,14 @@ class Hands:
         self.program.xdotool("mouseup", button)
 
     def home(self) -> dict[str, Any]:
-        """The view the window opened with, nothing over the picture, the mouse over it."""
+        """Goes back to the view the window opened with, nothing over the picture, the mouse over it."""
         self.click(300, 300)
         self.keys("Escape", "Escape", "Home")
         self.start = self.settled(lambda facts: near(facts["eye"], SCENE.cameras[0].camera.position))
         return self.start
 
     def settled(self, holds: Any = lambda facts: True) -> dict[str, Any]:
-        """The facts once they satisfy `holds`, the view is still and its picture has full resolution."""
+        """Returns the facts once they satisfy `holds`, the view is still and its picture has full resolution."""
         full = self.full_size()
         self.program.wait_for(f"a still view of {full} px", lambda facts: holds(facts) and facts["size"] == full)
         while True:
@@ -74,14 +74,14 @@ class Hands:
                 return self.program.facts
 
     def full_size(self) -> list[int]:
-        """[width, height] of the viewport: the window without dock, menu and status bar."""
+        """Returns [width, height] of the viewport: the window without dock, menu and status bar."""
         words = self.program.xdotool("getwindowgeometry", "--shell", self.window).splitlines()
         size = dict(word.split("=") for word in words)
         width, height = int(size["WIDTH"]), int(size["HEIGHT"])
         return [width - min(DOCK_WIDTH, int(DOCK_SHARE * width)), height - STATUS_HEIGHT - MENU_HEIGHT]
 
     def picture(self) -> np.ndarray:
-        """uint8 [H, W, 3] of the window on the screen."""
+        """Returns the window on the screen as uint8 [H, W, 3]."""
         return np.asarray(self.program.screenshot(self.window).convert("RGB"))
 
 

@@ -1,4 +1,4 @@
-"""Where a window's controls are, for tests that click on them from outside.
+"""Records where a window's controls are, for tests that click on them from outside.
 
 A program that opens the window calls `tell_places` first and prints `PLACES` now and then; also `moment()`, if it has
 called `count_frames`.
@@ -13,13 +13,16 @@ from typing import Any
 
 SHOWN: dict[str, object] = {}  # the preset, the value of each toggle, and some other things that panels say
 PLACES: dict[str, list[int]] = {}  # of controls: left, top, width, height in pixels of the window; empty if unseen
+REPORT_SECONDS = 0.05  # between two lines that a program prints; tests wait for the next one after all they do
 _FRAMES = {"frames": 0}
 
 
 def count_frames() -> None:
-    """From now on, the window counts what it draws."""
+    """Makes the window count its frames, and draw more of them while nothing happens: tests wait for the next few."""
+    from splatscope.viewer import window
     from splatscope.viewer.window import Window
 
+    window.IDLE_HZ = 30.0
     update, numbers = Window._update, itertools.count(1)
 
     def update_and_count(self: Window) -> None:
@@ -30,7 +33,7 @@ def count_frames() -> None:
 
 
 def moment() -> dict[str, float]:
-    """Now, on the clock that all processes have, and how many frames were begun."""
+    """Returns the time on the clock that all processes share, and how many frames were begun."""
     now = time.monotonic()
     return {"now": now, **_FRAMES}
 

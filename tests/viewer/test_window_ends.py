@@ -44,17 +44,23 @@ class LiveRun:
         assert not list(self.out.rglob(".*")), "nothing half-written is left"
 
 
-@pytest.fixture
-def run(display: str, tmp_path: Path) -> Iterator[LiveRun]:
-    """Some iterations old, on a display of its own. `display` asks whether there can be one."""
-    write_blender_set(tmp_path / "set")
+@pytest.fixture(scope="module")
+def capture_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures") / "set"
+    write_blender_set(folder)
     make_backend("cpu").warm_up(training=True)  # or the window would wait for its kernels
-    words = ["train", tmp_path / "set", "--out", tmp_path / "run", "--backend", "cpu"]
+    return folder
+
+
+@pytest.fixture
+def run(display: str, capture_folder: Path, tmp_path: Path) -> Iterator[LiveRun]:
+    """Some iterations old, on a display of its own. `display` asks whether there can be one."""
+    words = ["train", capture_folder, "--out", tmp_path / "run", "--backend", "cpu"]
     with start_server() as (server, name), (tmp_path / "said").open("w") as said:
         program = Program(name, SCRIPT, [str(word) for word in (tmp_path, *words)], said)
         try:
             seen = "steps, and pictures of them"
-            program.wait_for(seen, lambda facts: facts["iteration"] > 3 and facts["requests"] > 1, 90)
+            program.wait_for(seen, lambda facts: facts["iteration"] > 3 and facts["requests"] > 1)
             yield LiveRun(program, server, tmp_path / "said", tmp_path / "run")
         finally:
             program.end()

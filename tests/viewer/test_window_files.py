@@ -14,6 +14,7 @@ from tests.support.window_hands import SCENE_HEADER, Hands
 
 ROW = 19  # px from row to row of the list
 SAVE_BUTTON = (680, 325 + MENU_HEIGHT)  # px in the window, in the scene's section
+TRIES = 8
 FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
 
 
@@ -48,6 +49,15 @@ def double_click(hands: Hands, row: int) -> None:
     hands.rest(0.4)
 
 
+def open_row(hands: Hands, row: int, end: str) -> None:
+    """Double-clicks on a row until a path with that end is opened: of a busy machine's few frames, one may see both."""
+    for _ in range(TRIES):
+        double_click(hands, row)
+        if f"{end}'" in str(hands.program.facts["commands"][-1:]):
+            return
+    raise AssertionError(f"{end} was not opened: {hands.program.facts['commands'][-1:]}")
+
+
 def orange(hands: Hands) -> bool:
     """True if there is a warning in the left part of the window."""
     red, _, blue = hands.picture()[FIRST_ROW[1] :, :500].astype(int).transpose(2, 0, 1)
@@ -61,11 +71,9 @@ def opened(hands: Hands) -> list[str]:
 
 def test_a_double_click_enters_a_folder_and_opens_what_can_be_opened(hands: Hands, folder: Path) -> None:
     browse(hands, "ctrl+o", folder)
-    double_click(hands, 3)
-    hands.program.wait_for("b.ply to be opened", lambda facts: "b.ply" in str(facts["commands"][-1:]))
+    open_row(hands, 3, "/b.ply")
     browse(hands, "ctrl+o", folder)
-    double_click(hands, 1)
-    hands.program.wait_for("the model to be opened", lambda facts: f"{folder}/model'" in str(facts["commands"][-1:]))
+    open_row(hands, 1, f"{folder}/model")
     before = opened(hands)
     browse(hands, "ctrl+o", folder)
     double_click(hands, 0)  # a plain folder is entered, and so is the one in it
@@ -93,8 +101,7 @@ def test_splats_are_saved_under_a_name_that_open_lists(typed: str, name: str, tm
 
 def test_saving_over_a_file_asks_first_and_a_name_gets_its_suffix(hands: Hands, folder: Path) -> None:
     browse(hands, "ctrl+o", folder)
-    double_click(hands, 2)  # which folds the scene's section
-    hands.program.wait_for("a.ply to be opened", lambda facts: "a.ply" in str(facts["commands"][-1:]))
+    open_row(hands, 2, "/a.ply")  # which folds the scene's section
     hands.rest(0.4)
     hands.click(*SCENE_HEADER)
     before = opened(hands)

@@ -112,19 +112,25 @@ def test_a_number_that_is_not_finite_is_named_within_one_step_and_a_click_goes_b
     assert len(run.facts["errors"]) == 1
 
 
-def test_each_state_has_its_buttons_and_a_second_click_does_no_harm(begin: Any) -> None:
-    run = begin("--compiling", 3)
+def test_each_state_has_its_buttons_and_a_second_click_does_no_harm(begin: Any, tmp_path: Path) -> None:
+    compiled = tmp_path / "compiled"
+    run = begin("--compiling", compiled)
     assert run.buttons == {"start", "step"}
-    run.press("step", times=4, every=0.3)  # kernels compile meanwhile, and where Step was nothing else may be
+    run.press("step", times=4)  # kernels compile meanwhile, and where Step was nothing else may be
+    run.program.rest(0.1)
+    compiled.touch()
     facts = run.wait("the pause after it", lambda facts: facts["state"] == "paused" and facts["places"]["resume"])
     assert facts["iteration"] == 1
     assert run.buttons == {"resume", "step", "stop", "reset"}
-    run.press("step", times=3, every=0.6)
-    run.wait("three more", lambda facts: (facts["state"], facts["iteration"]) == ("paused", 4))
+    for iteration in (2, 3):
+        run.press("step")
+        run.wait("a step more", lambda facts, n=iteration: (facts["state"], facts["iteration"]) == ("paused", n))
+        run.wait("its buttons", lambda facts: facts["places"]["step"])
     run.press("run")
     run.wait_for_state("running")
     run.press("pause")
     run.wait_for_state("paused")
+    compiled.unlink()
     run.press("reset")
     run.press("throw", times=2)
     run.wait("the beginning", lambda facts: (facts["state"], facts["iteration"]) == ("ready", 0))
@@ -133,6 +139,7 @@ def test_each_state_has_its_buttons_and_a_second_click_does_no_harm(begin: Any) 
     run.press("pause", times=3)
     assert run.facts["iteration"] == 0
     assert run.buttons == {"pause", "stop"}
+    compiled.touch()
     run.wait_for_state("paused")
     run.press("resume")
     run.press("stop", times=2)

@@ -33,9 +33,7 @@ def test_another_scene_begins_the_stages_and_run_to_anew_and_a_reset_does_not(
     program.wait_for("a target past the run", lambda facts: facts["shown"].get("until") == 9000)
     for _ in range(3):
         hands.drag(1, 60, 20)
-    program.wait_for(
-        "several pictures", lambda facts: facts["shown"]["pictures"] > 4 and facts["shown"]["steps"], seconds=20.0
-    )
+    program.wait_for("several pictures", lambda facts: facts["shown"]["pictures"] > 4 and facts["shown"]["steps"])
     hands.settled()
     shown = program.facts["shown"]
     left, top, _, height = program.facts["places"]["reset"]

@@ -10,7 +10,7 @@ from splatscope.kernels.ladder import step
 from splatscope.kernels.policy import Policy
 from splatscope.viewer.figures.stage_times import LEAST
 from tests.support.display import Program
-from tests.support.places import STILL_LIFE
+from tests.support.places import STILL_LIFE, SUPPORT
 from tests.support.window_hands import SCRIPT, Hands
 
 SIZE = (1000, 840)  # the list of presets has room below
@@ -103,7 +103,7 @@ def test_a_measurement_is_asked_for_shown_and_saved_and_a_second_recorded(hands:
 
 def test_a_view_that_is_still_is_drawn_until_figures_hold_and_again_after_a_toggle(display: str) -> None:
     arguments = [str(STILL_LIFE), "--only", "Stages", "Toggles"]
-    program = Program(display, SCRIPT.with_name("support/real_window.py"), arguments)
+    program = Program(display, SUPPORT / "real_window.py", arguments)
     try:
         program.wait_for("frames of the first view", lambda facts: (facts["shown"]["pictures"] or 0) >= LEAST)
         program.wait_for("the panel", lambda facts: facts["places"]["preset"])
@@ -121,7 +121,7 @@ def test_a_view_that_is_still_is_drawn_until_figures_hold_and_again_after_a_togg
 
 
 def test_the_tooltip_of_a_hidden_control_does_not_show_with_that_of_the_one_before_it(display: str) -> None:
-    program = Program(display, SCRIPT.with_name("support/tooltip_window.py"))
+    program = Program(display, SUPPORT / "tooltip_window.py")
     try:
         window = program.find_window("splatscope")
         for name in ("shown", "disabled"):
