@@ -92,7 +92,7 @@ def _run(options: TrainBenchOptions, is_first: bool) -> tuple[dict[str, Any], di
     for remark in options.toggles.training_remarks(backend.name) if is_first else ():
         print(f"warning: {remark}", flush=True)
     found: dict[str, Any] = {"backend": backend.device}
-    if backend.name == "cuda":
+    if backend.trains_on_device:
         found["machine"] = describe_gpu()
     return _time_blocks(options, backend), found
 

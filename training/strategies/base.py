@@ -50,6 +50,12 @@ class Strategy(Protocol):
         """Whether the means2d gradients it observes are to be sums of absolute values (Ye et al. 2024)."""
         ...
 
+    @property
+    def pulls(self) -> PullStatistics | None:
+        """Statistics of pulls that steps on a device add up in tensors of their own, lent by `restore`; None if it
+        keeps none."""
+        ...
+
     def noise(self, iteration: int, seed: int) -> Noise | None:
         """The random step of all means with which the step of this iteration ends."""
         ...
@@ -85,6 +91,10 @@ class PullStatistics:
     @property
     def absolute(self) -> bool:
         return False
+
+    @property
+    def pulls(self) -> PullStatistics | None:
+        return self
 
     def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
         """Nothing is left to them."""

@@ -49,6 +49,10 @@ class Mcmc:
     def gathers(self, iteration: int) -> bool:
         return False
 
+    @property
+    def pulls(self) -> None:
+        return None
+
     def noise(self, iteration: int, seed: int) -> Noise | None:
         """As large as the rate of the means, to the end of the run."""
         c = self._config
