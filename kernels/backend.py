@@ -19,6 +19,7 @@ class Backend(Protocol):
     """Renders splats and, for training, differentiates. Calls may come from any thread, one at a time."""
 
     name: str  # "cpu", "reference", ...
+    trains_on_device: bool  # its `training_step` keeps splats, loss and optimiser in the memory of a GPU
 
     @property
     def compiling(self) -> bool:
@@ -27,7 +28,7 @@ class Backend(Protocol):
 
     @property
     def device(self) -> str:
-        """What it runs on, for people: "2 threads", the GPU's name."""
+        """Names the hardware for people: "2 threads", the GPU's name."""
         ...
 
     def warm_up(self, training: bool = False) -> None:
@@ -37,28 +38,27 @@ class Backend(Protocol):
     def render(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
     ) -> Frame:
-        """One picture."""
+        """Renders one picture."""
         ...
 
     def forward(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
     ) -> tuple[Frame, Any]:
-        """One picture and what `backward` needs; only the newest pass can be differentiated."""
+        """Renders one picture and returns what `backward` needs with it. Only the newest pass can be differentiated."""
         ...
 
     def backward(self, saved: Any, image_gradient: Float32, absolute: bool = ...) -> Gradients:
-        """dL/d(parameters) from dL/d(image) [H, W, 3]. The arrays are reused by the next call. `absolute`: means2d adds
-        up |dL/d(projected mean)| of each pixel by itself (Ye et al. 2024); on a GPU only training steps do that."""
+        """Returns dL/d(parameters) for dL/d(image) [H, W, 3]. The next call reuses the arrays. With `absolute`, means2d
+        is the sum of |dL/d(projected mean)| over pixels (Ye et al. 2024); on a GPU only training steps do that."""
         ...
 
-    def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
-        """(1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
-        ...
 
-    def ssim(self, image: Float32, target: Float32) -> float:
-        """Mean SSIM: 11x11 Gaussian window, sigma 1.5, zero padding, C1 = 0.01^2, C2 = 0.03^2."""
-        ...
+class HostMath(Protocol):
+    """Computes loss, SSIM and Adam steps on arrays of the host. `kernels/cpu/training.py` is one, and
+    `kernels/reference/training.py`, which documents the arguments, is the definition."""
 
+    def loss(self, image: Float32, target: Float32, dssim_weight: float = ...) -> tuple[float, Float32]: ...
+    def ssim(self, image: Float32, target: Float32) -> float: ...
     def adam(
         self,
         parameter: Float32,
@@ -69,13 +69,11 @@ class Backend(Protocol):
         step: int,
         betas: tuple[float, float] = ...,
         epsilon: float = ...,
-    ) -> None:
-        """One Adam step in place on [N, D] arrays; `rates` [D] is the learning rate of each column."""
-        ...
+    ) -> None: ...
 
 
 class PendingShow(Protocol):
-    """A picture that a device was handed and may not be done with."""
+    """Holds a picture that a device was handed and may not have finished."""
 
     @property
     def ready(self) -> bool:
@@ -83,43 +81,44 @@ class PendingShow(Protocol):
         ...
 
     def finish(self) -> tuple[NDArray[np.uint8], Frame]:
-        """The picture for the screen, uint8 [H, W, 4], and its frame; once."""
+        """Returns the picture for the screen, uint8 [H, W, 4], and its frame. To be called once."""
         ...
 
 
 @runtime_checkable
 class LiveBackend(Backend, Protocol):
-    """A backend that compiles beside its pictures, makes them ready for a screen, and knows when its stages ran."""
+    """Compiles while it draws, makes pictures ready for a screen, and knows when its stages ran."""
 
     def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
-        """Stages for which a picture would wait for the compiler, which begins beside it. Raises InputError."""
+        """Returns the stages for which a picture would wait for the compiler, and starts to compile them in the
+        background. Raises InputError."""
         ...
 
     def show(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
     ) -> tuple[NDArray[np.uint8], Frame]:
-        """One picture for the screen, uint8 [H, W, 4], and its frame."""
+        """Returns one picture for the screen, uint8 [H, W, 4], and its frame."""
         ...
 
     def begin_show(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
     ) -> PendingShow:
-        """The same without waiting; one at a time."""
+        """Starts `show` without waiting for the picture; one at a time."""
         ...
 
     def start_clock(self) -> None:
-        """From now on `newest_spans` tells when stages ran. Waits for the device."""
+        """Has `newest_spans` tell when stages ran, from now on. Waits for the device."""
         ...
 
     def newest_spans(self) -> list[Span]:
-        """When the stages of the newest picture ran."""
+        """Returns when the stages of the newest picture ran."""
         ...
 
 
 @runtime_checkable
 class BlendingBackend(Backend, Protocol):
-    """A backend that says what blends its tiles, and honours schedule.record."""
+    """Describes the hardware that blends its tiles, and honours schedule.record."""
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
-        """What ran the newest picture's blend stage, as a scheduler sees it, and what units of work cost there."""
+        """Returns what ran the newest picture's blend stage, as a scheduler sees it, and the cost of a unit of work."""
         ...

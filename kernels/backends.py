@@ -1,13 +1,13 @@
 """Chooses and makes the rendering backend: cpu, cuda or reference.
 
-Importing this module loads neither torch nor numba: a backend is imported when it is made.
+Importing this module loads neither torch nor numba: functions import a backend when they make it.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from splatscope.kernels.backend import Backend, BackendName
+from splatscope.kernels.backend import Backend, BackendName, HostMath
 from splatscope.kernels.errors import InputError
 
 
@@ -25,7 +25,7 @@ def gpu_is_present() -> bool:
 
 
 def make_backend(name: BackendName = "auto", nvtx: bool = False) -> Backend:
-    """The backend of that name; `auto` is the GPU where one can be used.
+    """Makes the backend of that name; `auto` is the GPU where one can be used.
 
     `nvtx` gives profilers the names of stages, where the backend has a GPU.
     """
@@ -46,8 +46,20 @@ def make_backend(name: BackendName = "auto", nvtx: bool = False) -> Backend:
     raise InputError(f"--backend must be auto, cpu, cuda or reference, got {name!r}.")
 
 
+def host_math(backend: Backend) -> HostMath:
+    """Returns the loss, SSIM and Adam on host arrays that belong to a backend: in float64 to the definition, with
+    kernels of the CPU to every other."""
+    if backend.name == "reference":
+        from splatscope.kernels.reference import training as reference
+
+        return reference
+    from splatscope.kernels.cpu import training
+
+    return training
+
+
 def why_not_gpu() -> str | None:
-    """Why `auto` does not use the GPU that this machine has, or None; asks the libraries, which takes seconds."""
+    """Returns why `auto` does not use this machine's GPU, or None. Asks the libraries, which takes seconds."""
     return _cuda_problem() if gpu_is_present() else None
 
 
@@ -63,7 +75,7 @@ def _cuda_problem() -> str | None:
 
 @cache
 def _first_picture_problem() -> str | None:
-    """Why a GPU that all libraries found does not draw, or None; one small picture tells, once."""
+    """Returns why a GPU that all libraries found does not draw, or None. Draws one small picture to find out, once."""
     try:
         make_backend("cuda").warm_up()
     except Exception as error:  # a driver, a compiler or a card we do not know: nobody asked for the GPU by name

@@ -1,4 +1,4 @@
-"""What may go wrong in a run, light enough to be imported where torch is not."""
+"""Declares the errors of a run, in a module light enough to be imported where torch is not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from splatscope.kernels.errors import InputError
 
 
 class StandstillError(InputError):
-    """A run cannot go on as it is. Its splats are whole, those of iteration `reached`, and can be saved."""
+    """A run cannot continue as it is. Its splats are whole: those of iteration `reached`. They can be saved."""
 
     reached: int
-    remedy: tuple[str, ...] = ()  # settings (NAME=VALUE) with which it can go on from there
+    remedy: tuple[str, ...] = ()  # settings (NAME=VALUE) with which it can continue from there
 
 
 class NotFiniteError(StandstillError):
-    """A step was not taken: a number in it is NaN or infinite. The splats are those of the iteration before."""
+    """A step was not taken, because a number in it is NaN or infinite. The splats are those of the iteration before."""
 
     def __init__(self, tensor: str, view: str, iteration: int, detail: str = "") -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class NoSplatsLeftError(StandstillError):
 
 
 class NotSavedError(InputError):
-    """Part of a state could not be written; every other part was."""
+    """Part of a state could not be written; every other part was written."""
 
     def __init__(self, sentence: str, what: tuple[str, ...], path: Path | None) -> None:
         """`what` is not on disk; `path` has the splats unless they are part of that."""

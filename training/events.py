@@ -1,7 +1,7 @@
-"""What a run reports, one frozen value at a time, in the order it happens.
+"""Declares what a run reports: one frozen value for each thing that happens, in order.
 
-The command line prints them and the window's engine thread pulls them; neither sees the trainer's insides.
-Nothing here is computed. Read `trainer.py` for when each is sent.
+The command line prints the events and the window's engine thread pulls them; neither sees the trainer's insides.
+Nothing here is computed. Read `trainer.py` for when each event is sent.
 """
 
 from __future__ import annotations

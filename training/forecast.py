@@ -1,6 +1,7 @@
-"""How long a run will take on this processor, measured before the first step, and with how many splats it may end.
+"""Forecasts how long a run will take on this processor, and with how many splats it may end.
 
-A few whole passes (forward, loss, backward) are timed on views spread over the set; nothing is changed.
+A few whole passes (forward, loss, backward) are timed before the first step, on views spread over the set. They change
+nothing.
 Read `trainer.py` next.
 """
 
@@ -11,6 +12,7 @@ import statistics
 import time
 
 from splatscope.kernels.backend import Backend
+from splatscope.kernels.backends import host_math
 from splatscope.kernels.types import Gaussians, RenderSettings
 from splatscope.kernels.wording import duration
 from splatscope.training.config import TrainConfig
@@ -27,7 +29,7 @@ PIXEL_POWER = 0.75  # step time grows as pixels to this power
 # fox 0.15, stitch 0.33, fern 0.42, lego, cut out, 0.47, tumbler 0.8, bonsai at 800 pixels 2.5, meeting-room 3.8.
 # Published models: room 1.0, garden 5.3, bicycle 6.
 SPLATS_A_PIXEL = 0.1, 6.0
-ABSGRAD_SHARE = 0.45  # of those with absgrad and its threshold: lego 0.41, bonsai 0.53
+ABSGRAD_SHARE = 0.45  # splats with absgrad and its threshold, per splat without: lego 0.41, bonsai 0.53
 GROWN_AFTER = 6_500  # iterations of growth after which lego had 83% of its splats, bonsai 96%
 
 
@@ -39,13 +41,13 @@ def forecast(
     config: TrainConfig,
     begun: int = 0,
 ) -> Forecast:
-    """Times `PASSES` views after one to warm up and extrapolates over the run, or what is left after `begun`."""
-    views, times = dataset.training, []
+    """Times `PASSES` views after one to warm up, and extrapolates over the run or the part left after `begun`."""
+    views, host, times = dataset.training, host_math(backend), []
     for view in [views[0], *spread(views, PASSES)]:
         target = view.target(settings.background)
         start = time.perf_counter()
         frame, saved = backend.forward(gaussians, view.camera, settings, config.policy)
-        _, image_gradient = backend.loss(frame.image, target, config.dssim_weight)
+        _, image_gradient = host.loss(frame.image, target, config.dssim_weight)
         backend.backward(saved, image_gradient)
         times.append(time.perf_counter() - start)
     step = statistics.median(times[1:])
@@ -56,9 +58,11 @@ def forecast(
 
 
 def expected_splats(config: TrainConfig, pixels: float, count: int, iteration: int) -> tuple[int, int]:
-    """How many splats, at least and at most, a run of the adaptive strategy without max_splats is likely to end with,
-    if it has `count` at `iteration` and its photographs have so many pixels each. A rule of thumb for the thresholds of
-    the recipes."""
+    """Returns the least and the most splats that a run of the adaptive strategy without max_splats is likely to end
+    with: a rule of thumb for the thresholds of the recipes.
+
+    The run has `count` splats at `iteration`; `pixels` is the size of one photograph.
+    """
     c = config.densify
     left = min(config.iterations, c.stop) - max(iteration, c.start)
     if not c.enabled or left < c.interval:
@@ -69,14 +73,15 @@ def expected_splats(config: TrainConfig, pixels: float, count: int, iteration: i
 
 
 def mean_growth(iterations: int) -> float:
-    """Mean step time of a run over that of its first step."""
+    """Returns the mean step time of a run divided by the time of its first step."""
     return 1 + GROWTH * (1 - HALF / iterations * math.log1p(iterations / HALF))
 
 
 def suggest(seconds: float, shrunk: float) -> str:
-    """A sentence naming the mildest -r that brings the run under `LONG`, or the coarsest; empty if it is short.
+    """Returns a sentence that names the mildest -r that brings the run under `LONG`, else the coarsest; empty if the
+    run is short.
 
-    `shrunk` is how many times smaller than the photographs the run trains already.
+    `shrunk`: how many times the sides of photographs are divided already.
     """
     coarser = [r for r in (2, 4, 8) if r > 1.01 * shrunk]
     if seconds <= LONG or not coarser:

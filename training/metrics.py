@@ -1,9 +1,9 @@
-"""PSNR and SSIM of one view.
+"""Computes PSNR and SSIM of one view.
 
 Protocol: the rendered floats are clamped to [0, 1] and not rounded to 8 bits; the photograph is the resized
-8-bit image the run uses. PSNR is over all pixels and channels of a view, then averaged over views; SSIM is
-the backend's, 11x11 with zero padding. A picture that lies on a GPU is scored there, by the same formulas in torch.
-Read `scores/scorer.py` for which views are scored.
+8-bit image the run uses. PSNR is over all pixels and channels of a view, then averaged over views. SSIM has an 11x11
+window and zero padding; for arrays of the host it is that of `HostMath`. `score_tensors` scores a picture that lies on
+a GPU there, by the same formulas in torch. Read `scores/scorer.py` for which views are scored.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splatscope.kernels.backend import Backend
+from splatscope.kernels.backend import HostMath
 from splatscope.kernels.types import Float32
 
 PROTOCOL = "float render clamped to [0, 1], no 8-bit rounding; mean over views; SSIM 11x11 sigma 1.5, zero padding"
 
 
 def psnr(image: Float32, target: Float32, weights: Float32 | None = None) -> float:
-    """10 log10(1 / mean squared error) of two images [H, W, 3] in [0, 1]; at most 100 dB, so that one view of
-    nothing but background does not make a mean infinite. `weights` [H, W, 1]: how much each pixel counts."""
+    """Returns 10 log10(1 / mean squared error) of two images [H, W, 3] in [0, 1], in dB.
+
+    At most 100, so that one view of nothing but background does not make a mean infinite. `weights` [H, W, 1] say how
+    much each pixel counts.
+    """
     squared = np.square(np.subtract(image, target, dtype=np.float32))
     if weights is None:
         return decibels(float(squared.mean(dtype=np.float64)))
@@ -33,24 +36,27 @@ def psnr(image: Float32, target: Float32, weights: Float32 | None = None) -> flo
 
 
 def decibels(mean_square: float) -> float:
-    """PSNR of a mean squared error of colours in [0, 1]."""
+    """Returns the PSNR in dB of a mean squared error of colours in [0, 1]."""
     return -10 * math.log10(max(mean_square, 1e-10))
 
 
-def score(image: Float32, target: Float32, backend: Backend, weights: Float32 | None = None) -> tuple[float, float]:
-    """(PSNR in dB, SSIM) of a render [H, W, 3] against its photograph. Pixels of weight 0 count for nothing: PSNR
-    leaves them out, SSIM takes them to be black in both."""
+def score(image: Float32, target: Float32, host: HostMath, weights: Float32 | None = None) -> tuple[float, float]:
+    """Returns (PSNR in dB, SSIM) of a render [H, W, 3] against its photograph.
+
+    Pixels of weight 0 count for nothing: PSNR leaves them out, SSIM takes them to be black in both.
+    """
     clamped = np.clip(image, 0, 1)
-    return psnr(clamped, target, weights), backend.ssim(weighted(clamped, weights), weighted(target, weights))
+    return psnr(clamped, target, weights), host.ssim(weighted(clamped, weights), weighted(target, weights))
 
 
 def weighted(image: Float32, weights: Float32 | None) -> Float32:
-    """The image [H, W, 3] times `weights` [H, W, 1]: black where a pixel does not count."""
+    """Returns the image [H, W, 3] times `weights` [H, W, 1]: black where a pixel does not count."""
     return image if weights is None else np.multiply(image, weights, dtype=np.float32)
 
 
 def score_tensors(image: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[float, float]:
-    """`score` of float32 tensors [H, W, 3] on one device, where it is computed; `weights` [H, W, 1]. Waits for it."""
+    """Returns `score` of float32 tensors [H, W, 3] on one device, computed there; `weights` [H, W, 1]. Waits for the
+    device."""
     image = image.clamp(0, 1)
     squared = (image - target).square()
     if weights is None:
@@ -75,7 +81,8 @@ def _window() -> list[float]:
 
 
 def _similarity(x: Tensor, y: Tensor) -> Tensor:
-    """Mean SSIM of one channel [H, W], float64 []. Sums of shifted rows: convolutions of torch may round to TF32."""
+    """Returns the mean SSIM of one channel [H, W], float64 []. It sums shifted rows, because torch may round
+    convolutions to TF32."""
     moments = torch.stack((x, y, x * x, y * y, x * y))  # [5, H, W]
     for axis in (1, 2):
         size = moments.shape[axis]

@@ -90,7 +90,7 @@ def _run(options: TrainBenchOptions, chosen: PolicyChoice, is_first: bool) -> tu
     for remark in chosen.training_remarks(backend.name) if is_first else ():
         print(f"warning: {remark}", flush=True)
     found: dict[str, Any] = {"backend": backend.device}
-    if backend.name == "cuda":
+    if backend.trains_on_device:
         found["machine"] = describe_gpu()
     return _time_blocks(options, chosen, backend), found
 

@@ -77,7 +77,7 @@ def time_of(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
         if not dataset.training:
             return Finding("time", f"not known: none of the photographs looked at can be read. {unreadable}")
         cameras = [view.camera for view in dataset.training_views]
-        on_cpu, rng = backend.name != "cuda", np.random.default_rng(config.seed)
+        on_cpu, rng = not backend.trains_on_device, np.random.default_rng(config.seed)
         points = initial_points(capture, cameras, dataset.extent, config.initial, on_cpu, rng)
         splats = splats_from_points(points, dataset.extent, config.initial)
         backend.warm_up(training=True)

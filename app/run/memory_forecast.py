@@ -65,7 +65,7 @@ class MemoryWatch:
 
 def memory_use(trainer: Trainer) -> MemoryUse:
     """Returns the memory use of a run, begun or not."""
-    on_gpu = trainer.backend.name == "cuda"
+    on_gpu = trainer.backend.trains_on_device
     used, total = _of_gpu() if on_gpu else _of_machine()
     count, pixels = trainer.gaussians.count, _pixels(trainer)
     photographs = 3 * sum(pixels)

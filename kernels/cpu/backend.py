@@ -1,14 +1,13 @@
-"""`CpuBackend`: the numba kernels behind the `Backend` protocol. The page to read first here.
+"""Offers the numba kernels as a `Backend`. Read this file first in `kernels/cpu`.
 
-A pass is project -> sort -> bin -> blend, and for training blend_backward -> project_backward; each stage
-is a method of `pipeline.py` and timed here. One process-wide lock surrounds every call: all
-backends share one crew of threads. Kernels of the backward pass, the loss and the optimiser are imported, and
-so compiled, only when first needed.
+A pass is project -> sort -> bin -> blend, and for training blend_backward -> project_backward. Each stage is a method
+of `pipeline.py` and is timed here. One process-wide lock surrounds every call, because all backends share one pool of
+threads. Kernels of the backward pass, the loss and the optimiser (`training.py`) are imported, and so compiled, when
+they are first needed.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, fields
 from time import perf_counter
 
@@ -18,18 +17,18 @@ import numpy as np
 from splatscope.kernels.cpu.buffers import writable
 from splatscope.kernels.cpu.clock import HAS_CLOCK
 from splatscope.kernels.cpu.pipeline import Blended, Lists, Pipeline, Projected
+from splatscope.kernels.cpu.thread_pool import CREW_LOCK
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule.rules import CostModel, Machine
 from splatscope.kernels.schedule.timeline import recording_of_threads
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
 from splatscope.kernels.wording import counted
 
-_LOCK = threading.RLock()
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 
 
 class _Clock:
-    """Milliseconds from lap to lap."""
+    """Measures the milliseconds of each stage, from lap to lap."""
 
     def __init__(self) -> None:
         self.stage_ms: dict[str, float] = {}
@@ -43,7 +42,7 @@ class _Clock:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """What `backward` needs of the newest forward pass."""
+    """Keeps what `backward` needs of the newest forward pass."""
 
     number: int  # of the pass
     splats: Gaussians
@@ -54,9 +53,10 @@ class Saved:
 
 
 class CpuBackend:
-    """Renders and differentiates on the processor. See `api.Backend` for the contract."""
+    """Renders and differentiates on the processor. See `kernels/backend.py` for the contract."""
 
     name = "cpu"
+    trains_on_device = False
 
     def __init__(self) -> None:
         self.compiling = False  # true while kernels are compiled or loaded; any thread may read it
@@ -66,17 +66,17 @@ class CpuBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, for people."""
+        """Returns the number of threads in words."""
         threads = numba.get_num_threads()
         return counted(threads, "thread")
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
-        """Threads as multiprocessors that take a tile at a time."""
+        """Returns the threads as multiprocessors that take one tile at a time, and the cost of a unit of work."""
         return Machine(numba.get_num_threads(), 1), CostModel()
 
     def warm_up(self, training: bool = False) -> None:
         """Compiles, or loads from the cache, by rendering a small picture and, if asked, a training step on it."""
-        with _LOCK:
+        with CREW_LOCK:
             if self._ready["training" if training else "render"]:
                 return
             self.compiling = True
@@ -84,9 +84,11 @@ class CpuBackend:
                 splats, camera = _sample()
                 frame, saved = self._forward(splats, camera, _DEFAULT_SETTINGS, _DEFAULT_POLICY, training)
                 if training:
-                    _, image_gradient = self.loss(frame.image, frame.image)
+                    from splatscope.kernels.cpu import training as steps  # compiles the loss and the optimiser
+
+                    _, image_gradient = steps.loss(frame.image, frame.image)
                     gradients = self._backward(saved, image_gradient)
-                    self.adam(
+                    steps.adam(
                         splats.means,
                         gradients.means,
                         np.zeros_like(splats.means),
@@ -106,8 +108,8 @@ class CpuBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> Frame:
-        """One picture."""
-        with _LOCK:
+        """Renders one picture."""
+        with CREW_LOCK:
             self.warm_up()
             return self._forward(gaussians, camera, settings, policy, keep=False)[0]
 
@@ -118,52 +120,21 @@ class CpuBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> tuple[Frame, Saved]:
-        """One picture and what `backward` needs; only the newest pass can be differentiated."""
-        with _LOCK:
+        """Renders one picture and returns what `backward` needs with it. Only the newest pass can be differentiated."""
+        with CREW_LOCK:
             self.warm_up(training=True)
             return self._forward(gaussians, camera, settings, policy, keep=True)
 
     def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
-        """dL/d(parameters) from dL/d(image) [H, W, 3]. The arrays are reused by the next call. `absolute`: means2d adds
-        up |dL/d(projected mean)| of each pixel by itself.
+        """Returns dL/d(parameters) for dL/d(image) [H, W, 3]. The next call reuses the arrays. With `absolute`, means2d
+        is the sum of |dL/d(projected mean)| over pixels.
 
         Raises ValueError if another picture was rendered since.
         """
-        with _LOCK:
+        with CREW_LOCK:
             if saved.number != self._passes:
                 raise ValueError("Only the newest forward pass can be differentiated; call forward again first.")
             return self._backward(saved, image_gradient, absolute)
-
-    def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
-        """(1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
-        from splatscope.kernels.cpu.loss import loss_and_gradient
-
-        with _LOCK:
-            return loss_and_gradient(image, target, dssim_weight)
-
-    def ssim(self, image: Float32, target: Float32) -> float:
-        """Mean SSIM: 11x11 Gaussian window, sigma 1.5, zero padding."""
-        from splatscope.kernels.cpu.loss import mean_ssim
-
-        with _LOCK:
-            return mean_ssim(image, target)
-
-    def adam(
-        self,
-        parameter: Float32,
-        gradient: Float32,
-        first: Float32,
-        second: Float32,
-        rates: Float32,
-        step: int,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-15,
-    ) -> None:
-        """One Adam step in place on [N, D] arrays; `rates` [D] is the learning rate of each column."""
-        from splatscope.kernels.cpu.adam import adam_step
-
-        with _LOCK:
-            adam_step(parameter, gradient, first, second, rates, step, *betas, epsilon)
 
     def _forward(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings, policy: Policy, keep: bool
@@ -208,7 +179,7 @@ class CpuBackend:
 
 
 def _sample() -> tuple[Gaussians, Camera]:
-    """A handful of splats in front of a small camera: enough to run every kernel once."""
+    """Returns a few splats in front of a small camera, enough to run every kernel once."""
     count = 20
     means = np.zeros((count, 3), np.float32)
     means[:, 2] = np.linspace(2, 3, count)

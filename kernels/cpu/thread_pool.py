@@ -88,3 +88,4 @@ class ThreadPool:
 
 
 CREW = ThreadPool()
+CREW_LOCK = threading.RLock()  # held by each call that runs kernels on `CREW`: it serves one caller at a time

@@ -1,9 +1,10 @@
-"""`CudaBackend`: the GPU behind the protocol of `backend.py`, NumPy in and out, for the window, the command line and
-tests.
+"""Offers the GPU as a `Backend`, NumPy in and out, for the window, the command line and tests.
 
-Every call waits for the GPU once: it has to hand out arrays. `show` is for a window: the picture comes as bytes, the
-rest of the frame when asked for. Who must not wait uses `renderer.py` itself; read it next. Loss and optimiser are
-the CPU's until they have kernels of their own.
+- Every call waits for the GPU once, because it returns arrays. Callers that must not wait use `renderer.py` itself;
+  read it next.
+- `show` is for a window: the picture comes as bytes, the rest of the frame when asked for.
+- Training does not come through here step by step: `training_step` makes a `TrainingStep`, whose loss and optimiser
+  are kernels of the GPU.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import importlib.util
 import threading
 import time
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from splatscope.kernels.backend import Backend, Span
+from splatscope.kernels.backend import Span
 from splatscope.kernels.cuda.pictures import DeviceFrame, PinnedReadback, RgbaConverter, copy_to_host
 from splatscope.kernels.cuda.plan.passes import Scene, frame_dtype
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.step.splats import DeviceGaussians
+from splatscope.kernels.cuda.training_step import TrainingStep
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule.rules import CostModel, Machine
@@ -34,25 +35,26 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Which forward pass `backward` may differentiate, and how many rows of harmonics the scene has."""
+    """Names the forward pass that `backward` may differentiate, and keeps its scene's count of harmonics rows."""
 
     number: int
     sh_rows: int
 
 
 class Showing:
-    """A picture that the GPU was handed; see `CudaBackend.begin_show`."""
+    """Holds a picture that the GPU was handed; see `CudaBackend.begin_show`."""
 
     def __init__(self, backend: CudaBackend, asked: Any, copies: PinnedReadback, tensors: dict[str, Any]) -> None:
         self._backend, self._asked, self._copies, self._tensors = backend, asked, copies, tensors
 
     @property
     def ready(self) -> bool:
-        """True once the GPU is done with it."""
+        """True once the GPU has finished the picture."""
         return self._copies.ready
 
     def finish(self) -> tuple[NDArray[np.uint8], Frame]:
-        """The picture and its frame. Waits for the GPU, and draws again if the picture did not fit its buffers."""
+        """Returns the picture and its frame. Waits for the GPU, and draws again if the picture did not fit its
+        buffers."""
         rgba, starts, frame = self._copies.arrays()
         record, renderer = frame.view(frame_dtype())[0], self._backend.renderer
         with _LOCK:
@@ -66,9 +68,11 @@ class Showing:
 
 
 class CudaBackend:
-    """Renders and differentiates on the GPU, with NumPy arrays for callers. See `api.Backend` for the contract."""
+    """Renders and differentiates on the GPU, with NumPy arrays for callers. See `kernels/backend.py` for the
+    contract."""
 
     name = "cuda"
+    trains_on_device = True
 
     def __init__(self, renderer: Renderer | None = None, nvtx: bool = False) -> None:
         self.renderer = renderer or _first_renderer(nvtx)
@@ -80,7 +84,7 @@ class CudaBackend:
 
     @property
     def compiling(self) -> bool:
-        """True while someone waits for the compiler, a training step included; any thread may ask."""
+        """True while a picture or a training step waits for the compiler; any thread may ask."""
         return self.renderer.kernels.is_awaited
 
     def warm_up(self, training: bool = False) -> None:
@@ -93,7 +97,8 @@ class CudaBackend:
             self.show(splats, camera)  # what brings a picture to the screen is loaded as well
 
     def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
-        """Stages for which a picture would wait for the compiler, which begins beside it. Raises InputError."""
+        """Returns the stages for which a picture would wait for the compiler, and starts to compile them in the
+        background. Raises InputError."""
         policy.check("cuda")
         return self.renderer.compiling(policy, False, True, camera)
 
@@ -104,7 +109,8 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> tuple[NDArray[np.uint8], Frame]:
-        """One picture for the screen, uint8 [H, W, 4], and its frame, whose float arrays are fetched when asked for.
+        """Returns one picture for the screen, uint8 [H, W, 4], and its frame, whose float arrays are fetched when asked
+        for.
 
         The arrays of `gaussians` are read once: do not change them between calls.
         """
@@ -117,9 +123,9 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> Showing:
-        """`show` that queues the picture and does not wait for it: who trains meanwhile queues steps behind it.
+        """Queues a picture as `show` would, without waiting: a run that trains meanwhile queues its steps behind it.
 
-        Of two at a time the stage times are the newer one's.
+        Stage times are kept for the newest picture only.
         """
         with _LOCK:
             scene, renderer = self._begin(gaussians, training=False), self.renderer
@@ -130,12 +136,12 @@ class CudaBackend:
         return Showing(self, (gaussians, camera, settings, policy), copies, tensors)
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
-        """The GPU as the blend kernel of the newest picture finds it, and what units of work cost there."""
+        """Returns the GPU as the blend kernel of the newest picture finds it, and the cost of a unit of work."""
         with _LOCK:
             return self.renderer.blend_machine()
 
     def start_clock(self) -> None:
-        """From now on `newest_spans` tells when stages ran."""
+        """Has `newest_spans` tell when stages ran, from now on."""
         with _LOCK:
             if self.renderer.memory.device == "cuda":
                 import torch
@@ -145,7 +151,7 @@ class CudaBackend:
             self._clock = time.perf_counter()
 
     def newest_spans(self) -> list[Span]:
-        """(stage, beginning, end) of the newest picture in seconds of time.perf_counter."""
+        """Returns (stage, beginning, end) of the newest picture in seconds of time.perf_counter."""
         with _LOCK:
             spans = self.renderer.stage_spans()
         return [(name, self._clock + start / 1e3, self._clock + end / 1e3) for name, start, end in spans]
@@ -157,7 +163,7 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> Frame:
-        """One picture. The arrays of `gaussians` are read once: do not change them between calls."""
+        """Renders one picture. The arrays of `gaussians` are read once: do not change them between calls."""
         with _LOCK:
             return self._draw(gaussians, camera, settings, policy, training=False)
 
@@ -168,16 +174,16 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> tuple[Frame, Saved]:
-        """One picture and what `backward` needs; only the newest pass can be differentiated.
+        """Renders one picture and returns what `backward` needs with it. Only the newest pass can be differentiated.
 
-        The arrays of `gaussians` are read anew at each call: an optimiser may have changed them in place.
+        Each call reads the arrays of `gaussians` again: an optimiser may have changed them in place.
         """
         with _LOCK:
             frame = self._draw(gaussians, camera, settings, policy, training=True)
             return frame, Saved(self._passes, gaussians.sh.shape[1])
 
     def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
-        """dL/d(parameters) from dL/d(image) [H, W, 3]."""
+        """Returns dL/d(parameters) for dL/d(image) [H, W, 3]."""
         import torch
 
         if absolute:
@@ -204,41 +210,34 @@ class CudaBackend:
                 _stages(self.renderer.stage_ms, backward=True),
             )
 
-    def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
-        """(1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
-        return self._cpu.loss(image, target, dssim_weight)
+    def training_step(
+        self, gaussians: Gaussians, policy: Policy, rows: int, timed_every: int, target_share: float
+    ) -> TrainingStep:
+        """Makes a step that trains these splats on the GPU, with the kernels that pictures are drawn with.
 
-    def ssim(self, image: Float32, target: Float32) -> float:
-        """Mean SSIM: 11x11 Gaussian window, sigma 1.5, zero padding."""
-        return self._cpu.ssim(image, target)
+        `rows`: splats to have room for at first; `timed_every`: one step in so many has its stages timed;
+        `target_share`: share of the GPU's free memory that photographs may take.
+        """
+        import torch
 
-    def adam(
-        self,
-        parameter: Float32,
-        gradient: Float32,
-        first: Float32,
-        second: Float32,
-        rates: Float32,
-        step: int,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-15,
-    ) -> None:
-        """One Adam step in place on [N, D] arrays; `rates` [D] is the learning rate of each column."""
-        self._cpu.adam(parameter, gradient, first, second, rates, step, betas, epsilon)
-
-    @cached_property
-    def _cpu(self) -> Backend:
-        from splatscope.kernels.cpu import CpuBackend
-
-        return CpuBackend()
+        free, _ = torch.cuda.mem_get_info()
+        return TrainingStep(
+            gaussians,
+            policy,
+            rows=rows,
+            timed_every=timed_every,
+            target_budget=int(target_share * free),
+            kernels=self.renderer.kernels,
+            nvtx=getattr(self.renderer.launcher, "nvtx", False),
+        )
 
     def forget(self) -> None:
-        """Lets go of the splats drawn so far and of all that was made for drawing them."""
+        """Drops the splats drawn so far and all buffers that were made to draw them."""
         self.renderer.forget()
         self._uploaded = None
 
     def _begin(self, gaussians: Gaussians, training: bool) -> Scene:
-        """Before each pass: the scene on the GPU."""
+        """Counts a pass and returns its scene on the GPU."""
         self._passes += 1
         return self._scene(gaussians, training)
 
@@ -263,7 +262,7 @@ class CudaBackend:
         )
 
     def _scene(self, gaussians: Gaussians, training: bool) -> Scene:
-        """The scene on the GPU; brought there when it is another one than last time, or may have changed."""
+        """Returns the scene on the GPU. Uploads it if it is not that of the last call, or may have changed."""
         if isinstance(gaussians, DeviceGaussians):
             scene = gaussians.scene
             self.renderer.renew_words(scene)
@@ -282,12 +281,12 @@ class CudaBackend:
 
 
 def _tile_counts(starts: NDArray[Any], camera: Camera) -> Int32:
-    """[Ty, Tx] of the starts of the tiles' lists, 32-bit words."""
+    """Returns the pairs of each tile [Ty, Tx], from the starts of the tiles' lists, 32-bit words."""
     return np.diff(starts.view(np.uint32).astype(np.int64)).reshape(camera.tiles).astype(np.int32)
 
 
 def _stages(stage_ms: dict[str, float], backward: bool) -> dict[str, float]:
-    """The newest times of one half of a pass."""
+    """Returns the newest times of one half of a pass."""
     own = ("zero", "blend_backward", "project_backward")
     return {name: ms for name, ms in stage_ms.items() if (name in own) == backward}
 
@@ -324,7 +323,7 @@ def _device_name(renderer: Renderer) -> str:
 
 
 def _sample() -> tuple[Gaussians, Camera]:
-    """A few splats in front of a small camera: enough to run every kernel once."""
+    """Returns a few splats in front of a small camera, enough to run every kernel once."""
     count = 20
     means = np.zeros((count, 3), np.float32)
     means[:, 2] = np.linspace(2, 3, count)

@@ -1,4 +1,4 @@
-"""Offers the float64 definition as a backend: NumPy arrays in, NumPy arrays out. Read `picture.py` next."""
+"""Offers the float64 definition as a `Backend`: NumPy arrays in, NumPy arrays out. Read `picture.py` next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.reference import training
 from splatscope.kernels.reference.absolute import absolute_pull
 from splatscope.kernels.reference.picture import DEFAULT_POLICY, DEFAULT_SETTINGS, Parameters, Stages, render
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
@@ -17,7 +16,7 @@ from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradient
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A forward pass with its autograd graph."""
+    """Keeps a forward pass with its autograd graph."""
 
     parameters: Parameters
     stages: Stages
@@ -26,14 +25,15 @@ class Saved:
 
 
 class ReferenceBackend:
-    """The definition behind the `Backend` protocol: NumPy in, NumPy out."""
+    """Renders and differentiates by the definition. See `kernels/backend.py` for the contract."""
 
     name = "reference"
+    trains_on_device = False
     device = "float64 torch"
     compiling = False
 
     def warm_up(self, training: bool = False) -> None:
-        """Nothing to compile."""
+        """Does nothing: there is nothing to compile."""
 
     def render(
         self,
@@ -42,7 +42,7 @@ class ReferenceBackend:
         settings: RenderSettings = DEFAULT_SETTINGS,
         policy: Policy = DEFAULT_POLICY,
     ) -> Frame:
-        """One picture."""
+        """Renders one picture."""
         with torch.no_grad():
             return _frame(render(Parameters.of(gaussians), camera, settings, policy))
 
@@ -53,14 +53,14 @@ class ReferenceBackend:
         settings: RenderSettings = DEFAULT_SETTINGS,
         policy: Policy = DEFAULT_POLICY,
     ) -> tuple[Frame, Saved]:
-        """One picture and the graph that `backward` differentiates."""
+        """Renders one picture and returns the graph that `backward` differentiates with it."""
         with torch.enable_grad():
             parameters = Parameters.of(gaussians, differentiable=True)
             stages = render(parameters, camera, settings, policy)
         return _frame(stages), Saved(parameters, stages, settings, policy)
 
     def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
-        """dL/d(parameters) from dL/d(image) [H, W, 3]."""
+        """Returns dL/d(parameters) for dL/d(image) [H, W, 3]."""
         started = perf_counter()
         leaves, projected = saved.parameters.tensors(), saved.stages.projected
         upstream = torch.from_numpy(np.asarray(image_gradient, dtype=np.float64))
@@ -75,28 +75,6 @@ class ReferenceBackend:
         means2d = torch.zeros((len(leaves[0]), 2), dtype=torch.float64).index_copy(0, projected.index, mean_gradient)
         arrays = (g.numpy().astype(np.float32) for g in (*gradients, means2d))
         return Gradients(*arrays, visible=visible.numpy(), stage_ms={"backward": 1000 * (perf_counter() - started)})
-
-    def loss(self, image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
-        """(1 - w) L1 + w (1 - SSIM) and its gradient with respect to `image` [H, W, 3]."""
-        return training.loss(image, target, dssim_weight)
-
-    def ssim(self, image: Float32, target: Float32) -> float:
-        """Mean SSIM of two images [H, W, 3]."""
-        return training.ssim(image, target)
-
-    def adam(
-        self,
-        parameter: Float32,
-        gradient: Float32,
-        first: Float32,
-        second: Float32,
-        rates: Float32,
-        step: int,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-15,
-    ) -> None:
-        """One Adam step in place on [N, D] arrays; `step` counts from 1."""
-        training.adam(parameter, gradient, first, second, rates, step, betas, epsilon)
 
 
 def _frame(stages: Stages) -> Frame:

@@ -1,4 +1,7 @@
-"""Defines the loss, SSIM and the optimiser step in float64. `picture.py` defines the picture."""
+"""Defines the loss, SSIM and the optimiser step in float64. `picture.py` defines the picture itself.
+
+`kernels/cpu/training.py` has the same three functions with kernels of the CPU.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ WINDOW, SIGMA = 11, 1.5
 C1, C2 = 0.01**2, 0.03**2
 
 
-def loss(image: Float32, target: Float32, dssim_weight: float) -> tuple[float, Float32]:
-    """Returns (1 - w) L1 + w (1 - SSIM), means over [H, W, 3], and its gradient with respect to `image`."""
+def loss(image: Float32, target: Float32, dssim_weight: float = 0.2) -> tuple[float, Float32]:
+    """Returns (1 - w) L1 + w (1 - SSIM), both means over [H, W, 3], and its gradient with respect to `image`."""
     with torch.enable_grad():
         picture = torch.tensor(image, dtype=torch.float64, requires_grad=True)
         photograph = torch.tensor(target, dtype=torch.float64)
@@ -32,7 +35,7 @@ def ssim(image: Float32, target: Float32) -> float:
 
 
 def ssim_map(a: Tensor, b: Tensor) -> Tensor:
-    """Returns SSIM at each pixel and channel of two images [H, W, 3], as [3, 1, H, W]. Outside the images is 0."""
+    """Returns SSIM at each pixel and channel of two images [H, W, 3], as [3, 1, H, W]; outside the images is 0."""
     offsets = torch.arange(WINDOW, dtype=torch.float64) - WINDOW // 2
     bell = torch.exp(-0.5 * (offsets / SIGMA) ** 2)
     bell = bell / bell.sum()
@@ -57,10 +60,11 @@ def adam(
     second: Float32,
     rates: Float32,
     step: int,
-    betas: tuple[float, float],
-    epsilon: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-15,
 ) -> None:
-    """Steps [N, D] arrays in place (Kingma and Ba 2015); `rates` [D], `step` counts from 1."""
+    """Takes one Adam step (Kingma and Ba 2015) in place on [N, D] arrays; `rates` [D] is the learning rate of each
+    column, `step` counts from 1."""
     wide = gradient.astype(np.float64)
     first[...] = betas[0] * first.astype(np.float64) + (1 - betas[0]) * wide
     second[...] = betas[1] * second.astype(np.float64) + (1 - betas[1]) * wide * wide

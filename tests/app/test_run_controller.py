@@ -151,7 +151,7 @@ def test_going_back_and_resetting_let_go_of_the_run_before_the_new_one_is_made(
     """On a GPU both would be in memory at once."""
     run, plan = run_in_trouble(capture, backend, tmp_path / "run")
     for command, iteration in ((run.go_back, 5), (run.reset, 0)):
-        plan.before[:] = [weakref.ref(run.trainer), weakref.ref(run.trainer._state.raw.means)]
+        plan.before[:] = [weakref.ref(run.trainer), weakref.ref(run.trainer.state.splats.raw.means)]
         assert command()
         assert plan.held == [False, False], command
         plan.held.clear()
@@ -213,7 +213,7 @@ def test_without_a_cap_memory_is_foreseen_from_the_size_of_the_photographs_and_a
     assert use.needed > use.total > 0
     assert use.splats > use.fits
     assert "Set max_splats, or train smaller pictures" in use.text
-    trainer.iteration = 15_000
+    trainer.state.iteration = 15_000
     use = memory_use(trainer)
     assert (use.ends, use.splats) == (True, trainer.gaussians.count), "growth is over"
 

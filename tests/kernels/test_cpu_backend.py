@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from splatscope.kernels.backend import Backend
-from splatscope.kernels.backends import make_backend
+from splatscope.kernels.backends import host_math, make_backend
+from splatscope.kernels.cpu import training
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.reference import training as definition
 from splatscope.kernels.reference.backend import ReferenceBackend
 from splatscope.kernels.reference.picture import Parameters, Stages, render, splat_alpha
 from splatscope.kernels.types import Camera, Frame, Gaussians, RenderSettings
@@ -204,7 +206,7 @@ def test_gradients_do_not_remember_the_pass_before(cpu: Backend) -> None:
 def everything(cpu: Backend, gaussians: Gaussians, camera: Camera, bounds: str) -> dict[str, np.ndarray]:
     frame, saved = cpu.forward(gaussians, camera, BACKGROUND, policy(bounds))
     upstream = np.random.default_rng(2).standard_normal(frame.image.shape).astype(np.float32)
-    loss, image_gradient = cpu.loss(frame.image, np.abs(upstream))
+    loss, image_gradient = training.loss(frame.image, np.abs(upstream))
     gradients = cpu.backward(saved, upstream)
     arrays = {n: getattr(gradients, n).copy() for n in (*PARAMETERS, "visible")}
     arrays |= {n: getattr(frame, n).copy() for n in ("image", "depth", "transmittance", "tile_counts")}
@@ -393,34 +395,37 @@ def test_more_than_65536_tiles_work(cpu: Backend, size: tuple[int, int]) -> None
 # --------------------------------------------------------------------------------- loss and optimiser
 
 
+def test_the_definition_has_its_own_loss_and_every_other_backend_uses_the_cpus(cpu: Backend) -> None:
+    assert host_math(REFERENCE) is definition
+    assert host_math(cpu) is training
+
+
 @pytest.mark.parametrize("size", [(1, 1), (3, 40), (33, 17), (48, 64)])
 @pytest.mark.parametrize("weight", [0.0, 0.2, 1.0])
-def test_the_loss_and_its_gradient_are_those_of_the_reference(
-    cpu: Backend, size: tuple[int, int], weight: float
-) -> None:
+def test_the_loss_and_its_gradient_are_those_of_the_reference(size: tuple[int, int], weight: float) -> None:
     rng = np.random.default_rng(26)
     target = rng.uniform(0, 1, (*size, 3)).astype(np.float32)
     target[: size[0] // 2] = 0.5  # a flat part, where variances cancel
     image = (target + 0.1 * rng.standard_normal(target.shape)).astype(np.float32)
-    (value, gradient), (wanted, wanted_gradient) = (b.loss(image, target, weight) for b in (cpu, REFERENCE))
+    (value, gradient), (wanted, wanted_gradient) = (host.loss(image, target, weight) for host in (training, definition))
     assert value == pytest.approx(wanted, rel=1e-5)
     error = np.linalg.norm(gradient - wanted_gradient) / np.linalg.norm(wanted_gradient)
     assert error < 1e-4
-    assert cpu.ssim(image, target) == pytest.approx(REFERENCE.ssim(image, target), abs=1e-5)
-    assert cpu.ssim(target, target) == pytest.approx(1.0, abs=1e-5)
+    assert training.ssim(image, target) == pytest.approx(definition.ssim(image, target), abs=1e-5)
+    assert training.ssim(target, target) == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1000, 3), (4097, 48)])
-def test_adam_takes_the_steps_of_the_reference(cpu: Backend, shape: tuple[int, int]) -> None:
+def test_adam_takes_the_steps_of_the_reference(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(27)
     start = rng.standard_normal(shape).astype(np.float32)
     rates = (10.0 ** rng.uniform(-5, -1, shape[1])).astype(np.float32)
-    runs = [(b, [start.copy(), np.zeros_like(start), np.zeros_like(start)]) for b in (cpu, REFERENCE)]
+    runs = [(host, [start.copy(), np.zeros_like(start), np.zeros_like(start)]) for host in (training, definition)]
     for step in (1, 2, 3, 500, 30_000):
         gradient = (rng.standard_normal(shape) * 10.0 ** rng.uniform(-8, 2, shape)).astype(np.float32)
         gradient[rng.random(shape) < 0.2] = 0
-        for backend, (parameter, first, second) in runs:
-            backend.adam(parameter, gradient, first, second, rates, step)
+        for host, (parameter, first, second) in runs:
+            host.adam(parameter, gradient, first, second, rates, step)
     for got, expected in zip(runs[0][1], runs[1][1], strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-7 * np.abs(expected).max())
 

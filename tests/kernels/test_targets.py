@@ -13,11 +13,10 @@ import pytest
 from splatscope.kernels.cuda.backend import CudaBackend
 from splatscope.kernels.cuda.launch.buffers import TorchMemory
 from splatscope.kernels.cuda.step.photographs import TargetStore
-from splatscope.kernels.policy import Policy
+from splatscope.kernels.cuda.training_step import TrainingStep
+from splatscope.kernels.types import Gaussians
 from splatscope.training.config import DensifyConfig, ResolutionConfig
 from splatscope.training.events import Prepared, Stepped
-from splatscope.training.splats import rows
-from splatscope.training.steps import device
 from splatscope.training.trainer import Trainer
 from tests.support.cuda_on_cpu.run import is_supported
 from tests.support.cuda_pipeline import emulated_renderer
@@ -41,8 +40,8 @@ def test_a_photograph_is_followed_by_its_alpha_and_its_weights() -> None:
 def test_photographs_are_handed_over_before_the_first_step_and_once_more_when_their_size_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def training_step(backend: CudaBackend, state: rows.SplatState, policy: Policy) -> Any:
-        return emulated_step(rows.as_gaussians(state.raw), IN_ORDER)
+    def training_step(backend: CudaBackend, gaussians: Gaussians, *_: Any) -> TrainingStep:
+        return emulated_step(gaussians, IN_ORDER)
 
     added: list[int] = []  # width of each
     removed: list[Any] = []
@@ -56,7 +55,7 @@ def test_photographs_are_handed_over_before_the_first_step_and_once_more_when_th
         removed.append(target)
         remove(store, target)
 
-    monkeypatch.setattr(device, "_training_step", training_step)
+    monkeypatch.setattr(CudaBackend, "training_step", training_step)
     monkeypatch.setattr(CudaBackend, "warm_up", lambda *_, **__: None)
     monkeypatch.setattr(TargetStore, "add", watched)
     monkeypatch.setattr(TargetStore, "remove", watched_too)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.backend import Backend
+from splatscope.kernels.backends import host_math
 from splatscope.kernels.cuda.launch.compiler import Kernel
 from splatscope.kernels.cuda.plan.passes import Pass, fused_name, source
 from splatscope.kernels.cuda.step.adam import adam_name
@@ -115,13 +116,13 @@ class Plain:
     ) -> float:
         """Makes one step and returns the loss."""
         frame, saved = self.backend.forward(self.gaussians, camera, settings, self.policy)
-        loss, image_gradient = self.backend.loss(frame.image, (pixels / 255).astype(np.float32), weight)
+        loss, image_gradient = host_math(self.backend).loss(frame.image, (pixels / 255).astype(np.float32), weight)
         gradients = self.backend.backward(saved, image_gradient)
         self.steps += 1
         for name in PARAMETERS:
             parameter = getattr(self.gaussians, name)
             width = int(np.prod(parameter.shape[1:]))
-            self.backend.adam(
+            host_math(self.backend).adam(
                 parameter.reshape(-1, width),
                 getattr(gradients, name).reshape(-1, width),
                 self.first[name].reshape(-1, width),

@@ -35,7 +35,6 @@ from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Densified, Evaluated, GrowthStopped, Stepped
 from splatscope.training.files.checkpoint import newest_checkpoint
 from splatscope.training.splats import rows
-from splatscope.training.steps import device
 from splatscope.training.trainer import Beginning, Trainer
 from tests.support.cuda_on_cpu.run import is_supported
 from tests.support.cuda_pipeline import emulated_renderer
@@ -57,10 +56,10 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], CudaBackend]:
     """Makes backends whose kernels, and those of their training steps, run on this processor."""
 
-    def training_step(backend: CudaBackend, state: rows.SplatState, policy: Policy) -> Any:
-        return emulated_step(rows.as_gaussians(state.raw), filtered(IN_ORDER, policy.project.filter))
+    def training_step(backend: CudaBackend, gaussians: Gaussians, policy: Policy, *_: Any) -> TrainingStep:
+        return emulated_step(gaussians, filtered(IN_ORDER, policy.project.filter))
 
-    monkeypatch.setattr(device, "_training_step", training_step)
+    monkeypatch.setattr(CudaBackend, "training_step", training_step)
     monkeypatch.setattr(CudaBackend, "warm_up", lambda *_, **__: None)
     return lambda: CudaBackend(emulated_renderer(step_kernels()))
 
@@ -198,9 +197,9 @@ def test_splats_are_shaken_moved_added_and_reordered_where_they_are(
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sh_dtype: str
 ) -> None:
     trainer = Trainer(capture, replace(MCMC, reorder_share=0.0), gpu(), tmp_path / "run")
-    stepper: Any = trainer._stepper
-    splats = stepper._training.splats
-    stepper._training.policy = kept_as(IN_ORDER, sh_dtype)
+    stepper: Any = trainer.stepper
+    splats = stepper.training.splats
+    stepper.training.policy = kept_as(IN_ORDER, sh_dtype)
     splats.keep_harmonics_as(sh_dtype)
     place = splats.array("raw", "sh").data_ptr()
     copied: list[str] = []
@@ -217,7 +216,7 @@ def test_splats_are_shaken_moved_added_and_reordered_where_they_are(
         if isinstance(event, Densified):
             in_order.append(bool((rows.morton_codes(splats.view("raw")["means"]).diff() >= 0).all()))
         if isinstance(event, Stepped):
-            plans |= {id(prepared) for prepared in stepper._training.plans.values()}
+            plans |= {id(prepared) for prepared in stepper.training.plans.values()}
     assert trainer.gaussians.count == 132  # two times a twentieth more than 120
     assert not copied
     assert splats.array("raw", "sh").data_ptr() == place
@@ -229,7 +228,7 @@ def test_growth_that_meets_no_memory_stops_with_one_message_and_the_run_goes_on(
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(capture, CONFIG, gpu(), tmp_path / "run")
-    stepper: Any = trainer._stepper
+    stepper: Any = trainer.stepper
 
     def short(*_: Any) -> Any:
         raise NoRoomError("The GPU has no room for raw means.")
@@ -240,8 +239,8 @@ def test_growth_that_meets_no_memory_stops_with_one_message_and_the_run_goes_on(
             assert stopped is None
             stopped = event
         if isinstance(event, Stepped) and event.iteration == 3:
-            monkeypatch.setattr(stepper._splats, "rows", 121)  # as if there were no more
-            monkeypatch.setattr(stepper._splats._memory, "empty", short)
+            monkeypatch.setattr(stepper.training.splats, "rows", 121)  # as if there were no more
+            monkeypatch.setattr(stepper.training.memory, "empty", short)
     assert stopped is not None
     assert (stopped.iteration, stopped.count) == (4, 120)
     assert trainer.iteration == CONFIG.iterations
@@ -291,11 +290,11 @@ def test_absolute_pulls_make_other_splats_grow(
     for trainer in trainers:
         run(trainer)
         trainer.settle()
-        pulls.append(np.asarray(trainer._strategy.statistics()["pull"].cpu()))
+        pulls.append(np.asarray(trainer.state.strategy.statistics()["pull"].cpu()))
     signed = Trainer(capture, replace(config, densify=DENSIFY), make_backend("cpu"), tmp_path / "signed")
     run(signed)
     assert np.linalg.norm(pulls[1] - pulls[0]) < 0.02 * np.linalg.norm(pulls[0])
-    assert pulls[0].sum() > 1.5 * float(signed._strategy.statistics()["pull"].sum())
+    assert pulls[0].sum() > 1.5 * float(signed.state.strategy.statistics()["pull"].sum())
 
 
 @pytest.mark.parametrize("strategy", ["mcmc", "budget"])
@@ -350,8 +349,8 @@ def test_a_run_without_a_window_goes_by_its_toggles_from_the_first_step(
     trainer = Trainer(capture, replace(CONFIG, iterations=3), gpu(), tmp_path / "run")
     policy = kept_as(IN_ORDER, "split")
     used = []
-    take = trainer._stepper.take
-    trainer._stepper.take = lambda *args: (used.append(trainer.sh_dtype), take(*args))[1]  # pyright: ignore
+    take = trainer.stepper.take
+    monkeypatch.setattr(trainer.stepper, "take", lambda *args: (used.append(trainer.sh_dtype), take(*args))[1])
     train_in_terminal(trainer, PolicyChoice(given=(("project.sh_dtype", "split"),), policy=policy))
     assert used == ["split"] * 3
     assert "Toggles: best" in capsys.readouterr().out
@@ -404,8 +403,8 @@ def test_a_change_of_how_harmonics_are_kept_leaves_the_run_whole_or_is_refused_i
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(capture, CONFIG, gpu(), tmp_path / "run")
-    stepper: Any = trainer._stepper
-    splats, before, kept = stepper._splats, None, []
+    stepper: Any = trainer.stepper
+    splats, before, kept = stepper.training.splats, None, []
     for event in trainer.run():
         if not isinstance(event, Stepped):
             continue
@@ -440,8 +439,8 @@ def test_memory_is_foreseen_for_how_harmonics_are_kept(
     needed = []
     for sh_dtype in ("f32", "split", "bf16"):
         trainer = Trainer(capture, replace(MCMC, mcmc=McmcConfig(max_splats=1_000_000)), gpu(), tmp_path / sh_dtype)
-        stepper: Any = trainer._stepper
-        stepper._splats.keep_harmonics_as(sh_dtype)
+        stepper: Any = trainer.stepper
+        stepper.training.splats.keep_harmonics_as(sh_dtype)
         needed.append(memory_use(trainer).needed / 1e6)
     assert needed[1] - needed[0] == pytest.approx(192), "a copy in float32 for files and density control"
     assert needed[2] - needed[1] == pytest.approx(-2.3 * 96), "half of the numbers, and of those to grow into"
@@ -489,8 +488,8 @@ def test_a_run_is_let_go_of_before_another_takes_its_place(
         run.advance()
     trainer = run.trainer
     backend.render(trainer.gaussians, capture.views[0].camera)
-    watched += [weakref.ref(trainer), weakref.ref(trainer._state.raw.means.untyped_storage())]
-    watched += [weakref.ref(trainer._stepper)]
+    watched += [weakref.ref(trainer), weakref.ref(trainer.state.splats.raw.means.untyped_storage())]
+    watched += [weakref.ref(trainer.stepper)]
     del trainer
     run.reset()
     assert held == [False, False, False]

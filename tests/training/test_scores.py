@@ -17,6 +17,7 @@ from rich.progress import Progress
 from splatscope.app.run.headless import _Line
 from splatscope.app.terminal import Terminal
 from splatscope.kernels.backends import make_backend
+from splatscope.kernels.cpu import training
 from splatscope.training import events, metrics
 from splatscope.training.stopwatch import Stopwatch, process_seconds
 from splatscope.training.trainer import Trainer
@@ -29,7 +30,7 @@ def test_tensors_are_scored_as_arrays_are(weighted: bool) -> None:
     image = rng.uniform(-0.2, 1.2, (37, 53, 3)).astype(np.float32)
     target = np.clip(image + rng.normal(0, 0.1, image.shape), 0, 1).astype(np.float32)
     weights = rng.integers(0, 2, (37, 53, 1)).astype(np.float32) if weighted else None
-    expected = metrics.score(image, target, make_backend("cpu"), weights)
+    expected = metrics.score(image, target, training, weights)
     tensors = [None if array is None else torch.from_numpy(array) for array in (image, target, weights)]
     assert tensors[0] is not None
     assert tensors[1] is not None
@@ -67,6 +68,15 @@ def test_what_happens_between_two_items_counts_for_nobody(monkeypatch: pytest.Mo
     with watch.on("saving"):
         clock.now += 5
     assert watch.seconds == {"loading": 0, "preparing": 0, "training": 3, "scoring": 0, "saving": 5}
+
+
+def test_seconds_of_an_earlier_part_of_a_run_are_not_those_since_the_last_step() -> None:
+    watch = Stopwatch()
+    watch.restore({"saving": 7.0})
+    watch.seconds["saving"] += 2
+    assert watch.added("saving") == 2
+    assert watch.added("saving") == 0
+    assert watch.seconds["saving"] == 9
 
 
 def test_a_run_says_what_its_seconds_went_to(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from splatscope.kernels.backends import gpu_is_present, make_backend
+from splatscope.kernels.cpu import training
 from splatscope.kernels.types import RenderSettings
 from splatscope.training import metrics
 from splatscope.training.data.dataset import Photograph
@@ -29,7 +30,7 @@ def test_a_view_scores_the_same_on_the_gpu_and_on_the_host(kind: str) -> None:
     extra: dict[str, Any] = {} if kind == "plain" else {kind: rng.integers(0, 256, shape, np.uint8)}
     view = Photograph("a", CAMERA, rng.integers(0, 200, (*shape, 3), np.uint8), **extra)
     image = backend.render(splats, CAMERA, settings).image
-    expected = metrics.score(image, view.target(settings.background), make_backend("cpu"), view.weights())
+    expected = metrics.score(image, view.target(settings.background), training, view.weights())
     assert score_view(backend, splats, view, settings) == pytest.approx(expected, abs=2e-4)
 
 
@@ -43,7 +44,7 @@ def test_the_loss_that_another_trainer_is_given_is_ours() -> None:
     leaf = torch.tensor(image, device="cuda", requires_grad=True)
     loss = Loss(CAMERA, KernelStore())(leaf, torch.from_numpy(pixels).cuda())
     (2 * loss).backward()
-    value, gradient = make_backend("cpu").loss(image, (pixels / np.float32(255)).astype(np.float32))
+    value, gradient = training.loss(image, (pixels / np.float32(255)).astype(np.float32))
     assert loss.item() == pytest.approx(value, rel=1e-3)
     assert leaf.grad is not None
     np.testing.assert_allclose(leaf.grad.cpu().numpy() / 2, gradient, atol=1e-3 * float(np.abs(gradient).max()))

@@ -20,7 +20,6 @@ from splatscope.assets.capture import Capture
 from splatscope.assets.splats.ply import read_ply, write_ply
 from splatscope.kernels.backend import Backend
 from splatscope.kernels.errors import InputError
-from splatscope.training import trainer as trainer_module
 from splatscope.training.config import (
     BudgetConfig,
     CheckpointConfig,
@@ -32,7 +31,7 @@ from splatscope.training.config import (
 )
 from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Densified, Event, Finished, Resumed, Saved, SaveFailed, Stepped
-from splatscope.training.files import saving
+from splatscope.training.files import run_record, saving
 from splatscope.training.files.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
 from splatscope.training.trainer import Beginning, Trainer
 from tests.support.places import ROOT
@@ -252,7 +251,7 @@ def test_a_slow_disk_holds_up_the_run_rather_than_fill_the_memory_and_loses_noth
             alive.add(self)
 
     monkeypatch.setattr(saving, "write_checkpoint", slowly)
-    monkeypatch.setattr(trainer_module, "Snapshot", Counted)
+    monkeypatch.setattr(run_record, "Snapshot", Counted)
     config = replace(SHORT, save_iterations=tuple(range(1, 21)))
     events = list(Trainer(capture, config, backend, tmp_path).run())
     assert [event.iteration for event in of_type(events, Saved)] == [*range(1, 21), 40]

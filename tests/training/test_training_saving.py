@@ -19,15 +19,13 @@ from splatscope.kernels.cuda.backend import CudaBackend
 from splatscope.kernels.cuda.training_step import TrainingStep
 from splatscope.kernels.errors import NoRoomError
 from splatscope.kernels.policy import Policy
-from splatscope.training import trainer as trainer_module
+from splatscope.kernels.types import Gaussians
 from splatscope.training.config import CheckpointConfig, DensifyConfig, McmcConfig, TrainConfig
 from splatscope.training.errors import NoSplatsLeftError, NotFiniteError
 from splatscope.training.events import Stepped
-from splatscope.training.files import saving
+from splatscope.training.files import run_record, saving
 from splatscope.training.files.checkpoint import checkpoint_path, read_checkpoint
 from splatscope.training.files.saving import RunFiles
-from splatscope.training.splats import rows
-from splatscope.training.steps import device
 from splatscope.training.trainer import Trainer
 from tests.support.cuda_on_cpu.run import is_supported
 from tests.support.cuda_pipeline import emulated_renderer
@@ -59,10 +57,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], CudaBackend]:
     if not is_supported():
         pytest.skip("needs Linux and g++")
 
-    def training_step(backend: CudaBackend, state: rows.SplatState, policy: Policy) -> Any:
-        return emulated_step(rows.as_gaussians(state.raw), IN_ORDER)
+    def training_step(backend: CudaBackend, gaussians: Gaussians, *_: Any) -> TrainingStep:
+        return emulated_step(gaussians, IN_ORDER)
 
-    monkeypatch.setattr(device, "_training_step", training_step)
+    monkeypatch.setattr(CudaBackend, "training_step", training_step)
     monkeypatch.setattr(CudaBackend, "warm_up", lambda *_, **__: None)
     return lambda: CudaBackend(emulated_renderer(step_kernels()))
 
@@ -116,7 +114,7 @@ def test_what_a_save_holds_up_is_shown_by_the_step_that_came_late(
             time.sleep(0.2)
             super().__init__(*content, **options)
 
-    monkeypatch.setattr(trainer_module, "Snapshot", Slow)
+    monkeypatch.setattr(run_record, "Snapshot", Slow)
     trainer = Trainer(capture, SAVED, make_backend("cpu"), tmp_path)
     saved = [event.stage_ms["saving"] for event in trainer.run() if isinstance(event, Stepped)]
     assert saved[7] >= 200, "the step after iteration 7"

@@ -1,7 +1,8 @@
-"""First points inside the visual hull of cut-out photographs: where no photograph is transparent.
+"""Draws first points inside the visual hull of cut-out photographs: where no photograph is transparent.
 
 As in Faster-GS: a random point that any photograph shows as empty is dropped, and another is drawn, so that all first
-splats lie where something may be. Its colour is the median of what the photographs show there, whatever hides it.
+splats lie where something may be. The colour of a point is the median of what the photographs show there, whatever
+hides it.
 Read `initial.py` for the points of other captures.
 """
 
@@ -20,14 +21,14 @@ from splatscope.assets.photographs.view_pixels import read_view
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera
 
-VIEWS = 24  # photographs looked at, evenly spaced
-WIDTH = 200  # px they are reduced to; a pixel counts as covered if anything in it is
-ROUNDS = 100  # of drawing, at most; a hull below a thousandth of the cube is not filled
+VIEWS = 24  # photographs used, evenly spaced
+WIDTH = 200  # px that photographs are reduced to; a pixel counts as covered if anything in it is
+ROUNDS = 100  # most rounds of drawing; a hull below a thousandth of the cube is not filled
 
 
 @dataclass(frozen=True, eq=False)
 class Silhouette:
-    """A small cut-out photograph."""
+    """Holds a small cut-out photograph."""
 
     camera: Camera
     covered: NDArray[np.bool_]  # [H, W], one pixel wider than what is opaque
@@ -35,8 +36,8 @@ class Silhouette:
 
 
 def points_in_hull(capture: Capture, half_width: float, count: int, rng: np.random.Generator) -> PointCloud | None:
-    """`count` points uniform in the part of the cube [-half_width, half_width]^3 that no photograph shows as empty;
-    None if the photographs are not cut out, or all of the cube is empty."""
+    """Returns `count` points, uniform in the part of the cube [-half_width, half_width]^3 that no photograph shows as
+    empty; None if the photographs are not cut out, or all of the cube is empty."""
     views = [view for view in capture.views if view.has_alpha]
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs") as pool:
         made = pool.map(_silhouette_or_none, views[:: max(1, len(views) // VIEWS)])
@@ -56,7 +57,7 @@ def points_in_hull(capture: Capture, half_width: float, count: int, rng: np.rand
 
 
 def _silhouette_or_none(view: View) -> Silhouette | None:
-    """None if it is damaged, which is said when all photographs are read."""
+    """Returns the silhouette of a view; None if it is damaged, which is reported when all photographs are read."""
     try:
         return silhouette(view)
     except InputError:
@@ -64,7 +65,7 @@ def _silhouette_or_none(view: View) -> Silhouette | None:
 
 
 def silhouette(view: View) -> Silhouette:
-    """A view reduced to `WIDTH` pixels or its own width."""
+    """Returns a view reduced to `WIDTH` pixels or its own width."""
     pixels = read_view(view).pixels
     width = min(WIDTH, pixels.shape[1])
     camera = view.camera.resized(width, max(1, round(pixels.shape[0] * width / pixels.shape[1])))
@@ -75,7 +76,7 @@ def silhouette(view: View) -> Silhouette:
 
 
 def inside(positions: NDArray[np.float64], silhouettes: list[Silhouette]) -> NDArray[np.float64]:
-    """Those of the positions [P, 3] that every silhouette covers or does not see."""
+    """Returns the positions, of [P, 3], that every silhouette covers or does not see."""
     for s in silhouettes:
         rows, columns, seen = _pixels(positions, s.camera)
         positions = positions[~seen | s.covered[rows, columns]]
@@ -83,7 +84,8 @@ def inside(positions: NDArray[np.float64], silhouettes: list[Silhouette]) -> NDA
 
 
 def median_colors(positions: NDArray[np.float64], silhouettes: list[Silhouette]) -> NDArray[np.uint8]:
-    """Median (the lower one) over the silhouettes that see each position, uint8 [P, 3]; mid-grey where none does."""
+    """Returns the lower median colour over the silhouettes that see each position, uint8 [P, 3]; mid-grey where none
+    does."""
     unseen = 256  # sorts behind all colours
     colors = np.full((len(positions), 3, len(silhouettes)), unseen, np.int16)
     for i, s in enumerate(silhouettes):
@@ -98,7 +100,7 @@ def median_colors(positions: NDArray[np.float64], silhouettes: list[Silhouette])
 def _pixels(
     positions: NDArray[np.float64], camera: Camera
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
-    """(row, column, seen) of each position; row and column are 0 where it is not seen."""
+    """Returns (row, column, seen) of each position; row and column are 0 where it is not seen."""
     view_from_world = camera.matrix.astype(np.float32)
     x, y, z = view_from_world[:3, :3] @ positions.T.astype(np.float32) + view_from_world[:3, 3:]
     depth = np.maximum(z, np.float32(camera.near))

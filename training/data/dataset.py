@@ -1,11 +1,12 @@
-"""The photographs of a run: which are trained on, which are held out, and their pixels in memory.
+"""Holds the photographs of a run: decides which are trained on and which are held out, and keeps their pixels.
 
-Pixels are kept as 8-bit RGB at the training size (a quarter of float32, and converting one view costs a
-fraction of a step). Transparent photographs are composited over the training background before they are
-resized, so that no hidden colour bleeds in at an edge; where the background changes with every step, alpha is
-kept beside them. What a mask leaves out stays in the pixels with weight 0, and nothing of it is mixed into others.
-Reading files is the assets layer's business.
-Read `initial.py` next.
+- Pixels are kept as 8-bit RGB at the training size: a quarter of float32, and converting one view costs a fraction of
+  a step.
+- Transparent photographs are composited over the training background before they are resized, so that no hidden
+  colour bleeds in at an edge. If the background changes with every step, alpha is kept next to the pixels.
+- Pixels that a mask leaves out stay with weight 0, and are not mixed into others.
+
+The assets layer reads the files. Read `initial.py` next.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from splatscope.training.config import DIVISORS, DataConfig
 
 Color = tuple[float, float, float]
 BLACK: Color = (0.0, 0.0, 0.0)
-MEMORY_SHARE = 0.7  # of the machine's memory that decoded photographs may take
+MEMORY_SHARE = 0.7  # share of the machine's memory that decoded photographs may take
 WIDEST = 1600  # px; what -r -1 allows
 
 
 @dataclass(frozen=True, eq=False)
 class Photograph:
-    """One view at the training size."""
+    """Holds one view at the training size."""
 
     name: str
     camera: Camera
@@ -45,21 +46,21 @@ class Photograph:
     coverage: NDArray[np.uint8] | None = None  # [H, W] alpha, where the background is chosen step by step
     weight: NDArray[np.uint8] | None = None  # [H, W] how much each pixel counts, of 255; None: all alike
     is_blank: bool = field(default=False, kw_only=True)  # it is transparent, or masked, everywhere
-    is_masked: bool = field(default=False, kw_only=True)  # a mask beside it is used
-    mask_problem: str = field(default="", kw_only=True)  # why the mask beside it is not, a sentence
+    is_masked: bool = field(default=False, kw_only=True)  # a mask next to it is used
+    mask_problem: str = field(default="", kw_only=True)  # why the mask next to it is not used, a sentence
 
     @property
     def counts(self) -> bool:
-        """Whether any pixel counts: without one there is no score."""
+        """True if any pixel counts: without one there is no score."""
         return self.weight is None or bool(self.weight.any())
 
     @property
     def counted_share(self) -> float:
-        """Of its pixels, in [0, 1]."""
+        """The share of its pixels that count, in [0, 1]."""
         return 1.0 if self.weight is None else float(self.weight.mean(dtype=np.float64)) / 255
 
     def target(self, background: Color = BLACK) -> Float32:
-        """The colours in [0, 1], float32 [H, W, 3]; `background` shows only through `coverage`."""
+        """Returns the colours in [0, 1], float32 [H, W, 3]; `background` shows only through `coverage`."""
         colors = np.multiply(self.pixels, np.float32(1 / 255), dtype=np.float32)
         if self.coverage is not None:
             behind = np.float32(1) - self.coverage[..., None] * np.float32(1 / 255)
@@ -67,11 +68,11 @@ class Photograph:
         return colors
 
     def weights(self) -> Float32 | None:
-        """How much each pixel counts, float32 [H, W, 1] in [0, 1]; None if all count alike."""
+        """Returns how much each pixel counts, float32 [H, W, 1] in [0, 1]; None if all count alike."""
         return None if self.weight is None else self.weight[..., None] * np.float32(1 / 255)
 
     def reduced(self, divisor: int) -> Photograph:
-        """The same view with width and height divided; each pixel is the mean of those it covers."""
+        """Returns the view with width and height divided; each pixel is the mean of the pixels it covers."""
         size = max(1, round(self.camera.width / divisor)), max(1, round(self.camera.height / divisor))
 
         def smaller(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -83,7 +84,7 @@ class Photograph:
 
 
 class Dataset:
-    """The views of a capture, split and, once `load` has run, decoded."""
+    """Holds the views of a capture, split and, once `load` has run, decoded."""
 
     def __init__(self, capture: Capture, config: DataConfig) -> None:
         self.training_views, self.held_out_views = split_views(capture, config)
@@ -98,18 +99,18 @@ class Dataset:
         self._from_one_place = len(cameras) > 2 and depth_from_one_place(cameras, capture.points) is not None
         self.label = "held-out PSNR" if self.held_out_views else "training PSNR"
         self.training: list[Photograph] = []
-        self.tested: list[Photograph] = []  # what scores are computed on
-        self.warnings: tuple[str, ...] = ()  # what was noticed while decoding
-        self.masked = ""  # what masks leave out, a sentence; empty if there are none
+        self.tested: list[Photograph] = []  # the views that scores are computed on
+        self.warnings: tuple[str, ...] = ()  # sentences about what was noticed while decoding
+        self.masked = ""  # a sentence on what masks leave out; empty if there are none
         self._config = config
-        self._reduced: tuple[int, list[Photograph]] = (0, [])  # divisor, training views
-        self._coming: tuple[int, list[Future[Photograph]]] = (0, [])  # the same, being made
+        self._reduced: tuple[int, list[Photograph]] = (0, [])  # divisor, training views at that size
+        self._coming: tuple[int, list[Future[Photograph]]] = (0, [])  # divisor, training views that threads are making
         _check_memory((*self.training_views, *self.held_out_views), config.resolution)
 
     def load(self) -> Iterator[tuple[int, int]]:
         """Decodes every photograph on all cores and yields (done, total) after each; then the lists are full.
 
-        One that cannot be read, or no longer has the size of its camera, is left out and named in `warnings`.
+        A photograph that cannot be read, or no longer has the size of its camera, is left out and named in `warnings`.
         Raises InputError if too few are left.
         """
         views = (*self.training_views, *self.held_out_views)
@@ -154,7 +155,7 @@ class Dataset:
         self.masked = masks_in_words(present, views, self._config)
 
     def training_at(self, divisor: int) -> list[Photograph]:
-        """The training views with sides divided; those of the newest divisor are kept."""
+        """Returns the training views with sides divided, and keeps them until another divisor is asked for."""
         if divisor == 1:
             return self.training
         if self._reduced[0] != divisor:
@@ -163,15 +164,15 @@ class Dataset:
         return self._reduced[1]
 
     def reduce_ahead(self, divisor: int) -> None:
-        """Has threads make what `training_at` will be asked for next, so that it need not wait."""
+        """Has threads make the views that `training_at` will be asked for next, so that it need not wait."""
         if divisor not in (1, self._coming[0]):
             pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs")
             self._coming = divisor, [pool.submit(view.reduced, divisor) for view in self.training]
-            pool.shutdown(wait=False)  # once they are made
+            pool.shutdown(wait=False)  # its threads end once the views are made
 
 
 def _blank(photographs: Sequence[Photograph]) -> str:
-    """The sentence about photographs that show nothing; empty if there are none."""
+    """Returns the sentence about photographs that show nothing; empty if there are none."""
     names, total = [p.name for p in photographs if p.is_blank and not p.is_masked], len(photographs)
     if not names:
         return ""
@@ -183,7 +184,7 @@ def _blank(photographs: Sequence[Photograph]) -> str:
 
 
 def refuse_if_nothing_counts(photographs: Sequence[Photograph], masks: MaskUse) -> None:
-    """Raises InputError if masks, or what is transparent with `alpha` = mask, leave nothing to train on."""
+    """Raises InputError if masks, or transparency with `alpha` = mask, leave nothing to train on."""
     if any(photograph.counts for photograph in photographs):
         return
     every = f"every pixel of {counted(len(photographs), 'photograph')}, so there is nothing to train on"
@@ -201,7 +202,7 @@ def refuse_if_nothing_counts(photographs: Sequence[Photograph], masks: MaskUse) 
 
 
 def mask_warnings(photographs: Sequence[Photograph]) -> Iterator[str]:
-    """Sentences about masks that cannot be read to their end, and those that leave nothing."""
+    """Yields sentences about masks that cannot be read whole, and about masks that leave nothing."""
     problems = [photograph.mask_problem for photograph in photographs if photograph.mask_problem]
     if problems:
         yield f"Trained whole, for lack of their masks: {counted(len(problems), 'photograph')}. {problems[0]}"
@@ -214,7 +215,7 @@ def mask_warnings(photographs: Sequence[Photograph]) -> Iterator[str]:
 
 
 def masks_in_words(photographs: Sequence[Photograph], views: Sequence[View], config: DataConfig) -> str:
-    """What masks leave out, in one sentence; empty if there are none."""
+    """Returns one sentence on what masks leave out; empty if there are none."""
     if config.masks == "ignore":
         count = sum(view.mask is not None for view in views)
         return f"The masks of {counted(count, 'photograph')} are not used (data.masks = ignore)." if count else ""
@@ -232,7 +233,7 @@ def masks_in_words(photographs: Sequence[Photograph], views: Sequence[View], con
 
 
 def fixed_background(capture: Capture, config: DataConfig) -> Color:
-    """What pictures are rendered over, and trained over unless that is random."""
+    """Returns the background that pictures are rendered over, and trained over unless that is random."""
     if config.background:
         red, green, blue = config.background
         return red, green, blue
@@ -241,7 +242,7 @@ def fixed_background(capture: Capture, config: DataConfig) -> Color:
 
 
 def _check_memory(views: tuple[View, ...], resolution: int) -> None:
-    """Raises InputError if the photographs cannot be had at the size asked for, or not all be held in memory."""
+    """Raises InputError if photographs cannot have the size asked for, or do not fit in memory together."""
     sizes = [training_size(view.camera.width, view.camera.height, resolution) for view in views]
     channels = (3 + (view.mask is not None) for view in views)
     wanted = sum(width * height * count for (width, height), count in zip(sizes, channels, strict=True))
@@ -257,7 +258,7 @@ def _check_memory(views: tuple[View, ...], resolution: int) -> None:
 
 
 def split_views(capture: Capture, config: DataConfig) -> tuple[tuple[View, ...], tuple[View, ...]]:
-    """(training, held out): the set's own test split if it has one, else with `eval` every 8th by name."""
+    """Returns (training, held out): the set's own test split if it has one, else with `eval` every 8th by name."""
     views = tuple(sorted(capture.views, key=lambda view: view.name))
     if capture.test_views:
         return views, capture.test_views
@@ -268,7 +269,7 @@ def split_views(capture: Capture, config: DataConfig) -> tuple[tuple[View, ...],
 
 
 def training_size(width: int, height: int, resolution: int) -> tuple[int, int]:
-    """(width, height) in pixels of a photograph under -r, see `DataConfig.resolution`. Raises InputError."""
+    """Returns (width, height) in pixels of a photograph under -r, see `DataConfig.resolution`. Raises InputError."""
     if resolution in DIVISORS:
         return max(1, round(width / resolution)), max(1, round(height / resolution))
     target = min(width, WIDEST) if resolution == -1 else resolution
@@ -307,8 +308,10 @@ def load_photograph(view: View, config: DataConfig, background: Color) -> Photog
 def _resized_seen(
     pixels: NDArray[np.uint8], weight: NDArray[np.uint8] | None, size: tuple[int, int], how: Image.Resampling
 ) -> NDArray[np.uint8]:
-    """[H, W] or [H, W, 3] at `size`, each pixel a mean of those it covers by their `weight` [H, W]; where none has any,
-    of all: that is looked at, but does not count."""
+    """Returns pixels [H, W] or [H, W, 3] at `size`, each a mean of the pixels it covers by their `weight` [H, W].
+
+    A pixel that covers none with a weight is the mean of all it covers: it is shown, but does not count.
+    """
     resized = _resized(pixels, size, how)
     if weight is None or size == (pixels.shape[1], pixels.shape[0]):
         return resized
@@ -322,14 +325,14 @@ def _resized_seen(
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], how: Image.Resampling) -> NDArray[np.uint8]:
-    """uint8 [H, W] or [H, W, 3] at `size` (width, height), contiguous."""
+    """Returns uint8 [H, W] or [H, W, 3] at `size` (width, height), contiguous."""
     if size != (pixels.shape[1], pixels.shape[0]):
         pixels = np.asarray(Image.fromarray(pixels).resize(size, how))
     return np.ascontiguousarray(pixels)
 
 
 def composite(pixels: NDArray[np.uint8], background: Color) -> NDArray[np.uint8]:
-    """uint8 [H, W, 3 or 4] -> [H, W, 3]: colour times alpha plus background times what alpha leaves, rounded."""
+    """Composites uint8 [H, W, 3 or 4] into [H, W, 3]: colour times alpha plus background times (1 - alpha), rounded."""
     if pixels.shape[2] == 3:
         return pixels
     alpha = pixels[..., 3:].astype(np.uint16)
@@ -339,7 +342,7 @@ def composite(pixels: NDArray[np.uint8], background: Color) -> NDArray[np.uint8]
 
 
 def spread(items: list[Photograph], count: int) -> list[Photograph]:
-    """At most `count` items, evenly spaced."""
+    """Returns at most `count` items, evenly spaced."""
     if len(items) <= count:
         return list(items)
     return [items[i * len(items) // count] for i in range(count)]

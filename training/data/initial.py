@@ -1,6 +1,6 @@
-"""The first splats of a run: one a point of the reconstruction, or drawn at random.
+"""Makes the first splats of a run: one for each point of the reconstruction, or drawn at random.
 
-They carry the constant colour only; `ops.raise_sh_degree` adds rows as training goes on.
+They carry the constant colour only; `rows.raise_sh_degree` adds rows during training.
 Read `splats/rows.py` next.
 """
 
@@ -19,7 +19,7 @@ from splatscope.training.data.carve import points_in_hull
 
 NEIGHBOURS = 3
 RANDOM_COUNT, RANDOM_COUNT_CPU = 100_000, 20_000
-# Times the extent: between them a random splat lies in front of its camera. On a phone capture without its
+# The range of depths, in extents, in which a random splat lies in front of its camera. On a phone capture without its
 # points, 1,500 steps gave 28.6 dB with this range, 25.5 up to 3, 22.4 log-uniform, 28.9 with the points.
 DEPTHS = (0.1, 10.0)
 
@@ -32,7 +32,7 @@ def initial_points(
     on_cpu: bool,
     rng: np.random.Generator,
 ) -> PointCloud:
-    """The capture's points, or random ones if it has no more than a handful."""
+    """Returns the capture's points, or random ones if it has fewer than `FEWEST_POINTS`."""
     if capture.points is not None and config.source == "points":
         kept = _usable(capture.points.positions)
         if len(kept) >= FEWEST_POINTS:
@@ -50,8 +50,11 @@ def initial_points(
 
 
 def _usable(positions: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Rows of points that are finite, the first few of those in one place: clouds of depth cameras have all that they
-    could not see at the origin, and a search for neighbours among equal points takes the square of their number."""
+    """Returns the rows of finite points, of points in one place only the first few.
+
+    Clouds of depth cameras have all points that they could not see at the origin, and a search for neighbours among
+    equal points takes the square of their number.
+    """
     finite = np.flatnonzero((np.abs(positions) <= np.finfo(np.float32).max).all(axis=1))  # NaN is not
     order = finite[np.lexsort(positions[finite].T)]  # stable: equal points stay in their order
     same = (positions[order[NEIGHBOURS:]] == positions[order[:-NEIGHBOURS]]).all(axis=1)
@@ -59,7 +62,7 @@ def _usable(positions: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Positions [count, 3] each in front of a random camera: uniform over its picture and in depth."""
+    """Returns positions [count, 3], each in front of a random camera: uniform over its picture and in depth."""
     chosen = rng.integers(len(cameras), size=count)
     share = rng.random((count, 2))
     depth = extent * rng.uniform(*DEPTHS, count)
@@ -75,7 +78,8 @@ def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.ran
 
 
 def splats_from_points(points: PointCloud, extent: float, config: InitialConfig) -> Gaussians:
-    """Round splats, each as wide as the root mean square distance to its 3 nearest neighbours, times a factor."""
+    """Returns round splats, each as wide as the root mean square distance to its 3 nearest neighbours, times a
+    factor."""
     count = len(points.positions)
     least = config.smallest_square * smallness(extent) ** 2
     square = np.maximum(mean_square_to_neighbours(points.positions, extent), least)
@@ -93,7 +97,8 @@ def splats_from_points(points: PointCloud, extent: float, config: InitialConfig)
 
 
 def mean_square_to_neighbours(positions: NDArray[np.float64], extent: float) -> NDArray[np.float64]:
-    """Mean squared distance [N] to the 3 nearest other points; a lone point gets a hundredth of the extent."""
+    """Returns the mean squared distance [N] to the 3 nearest other points; a lone point gets a hundredth of the
+    extent."""
     neighbours = min(NEIGHBOURS, len(positions) - 1)
     if neighbours == 0:
         return np.full(1, (0.01 * extent) ** 2)

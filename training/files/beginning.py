@@ -1,6 +1,6 @@
-"""Where a run begins if not with a reconstruction's points: at a checkpoint, or with splats from a file.
+"""Determines the first splats of a run: from a checkpoint, from a file of splats, or on a reconstruction's points.
 
-What of a checkpoint is not splats the trainer takes over itself (`trainer.py`).
+`run_record.py` takes the rest of a checkpoint into a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splatscope.assets.capture import NO_OFFSET, Offset
+from splatscope.assets.capture import NO_OFFSET, Capture, Offset, PointCloud
 from splatscope.assets.geometry.recentre import rebased
 from splatscope.assets.splats.usable import trainable_rows, unusable_in_words
 from splatscope.kernels.constants import SH_COEFFICIENTS
@@ -21,26 +21,28 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
-from splatscope.training.config import TrainConfig
+from splatscope.training.config import InitialConfig, TrainConfig
 from splatscope.training.data.dataset import Dataset
+from splatscope.training.data.initial import initial_points, splats_from_points
 from splatscope.training.files.checkpoint import Checkpoint
 from splatscope.training.files.folder import newest_iteration, run_of
+from splatscope.training.files.moved_cameras import moved_cameras
 from splatscope.training.splats import rows as ops
 from splatscope.training.splats.rows import SplatState, SplatTensors
 
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """A checkpoint or splats, one of them."""
+    """Holds the checkpoint or the splats that a run begins with, one of both."""
 
     path: Path
     checkpoint: Checkpoint | None = None
     splats: Gaussians | None = None
     iteration: int = 0  # of the splats, if their file says
-    offset: Offset = NO_OFFSET  # that was taken off the splats as they were read
+    offset: Offset = NO_OFFSET  # subtracted from the splats when they were read
     filter: Filter = "plain"  # that the splats were trained with
-    changes: tuple[str, ...] = ()  # what `usable` did to the splats, a sentence each
-    newest: int = field(default=0, kw_only=True)  # of its folder's checkpoints when it was read; itself at least
+    changes: tuple[str, ...] = ()  # the changes that `usable` made to the splats, a sentence each
+    newest: int = field(default=0, kw_only=True)  # iteration of the newest checkpoint in its folder when it was read
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None and not self.newest:
@@ -49,12 +51,12 @@ class Beginning:
             object.__setattr__(self, "newest", max(stored, self.checkpoint.iteration))
 
     def is_of(self, out_dir: Path) -> bool:
-        """Whether it is a checkpoint of the run that writes to that folder."""
+        """True for a checkpoint of the run that writes to that folder."""
         return self.checkpoint is not None and run_of(self.path) == out_dir.absolute()
 
     def usable(self, sh_degree: int) -> Beginning:
-        """The same without splats that no step can use, and without harmonics above the degree. Raises InputError if no
-        splat is left."""
+        """Returns the beginning without splats that no step can use, and without harmonics above the degree. Raises
+        InputError if no splat is left."""
         return self._without_rows()._without_bands((sh_degree + 1) ** 2)
 
     def _without_rows(self) -> Beginning:
@@ -84,7 +86,7 @@ class Beginning:
         return replace(self, checkpoint=replace(self.checkpoint, tensors=tensors), changes=(*self.changes, words))
 
     def _changed(self, change: Callable[[Tensor], Tensor], count: int, words: str) -> Beginning:
-        """With a change to everything that has a row for each of `count` splats."""
+        """Applies a change to everything that has a row for each of `count` splats."""
         changes = (*self.changes, words)
         if self.splats is not None:
             names = [f.name for f in fields(SplatTensors)]
@@ -105,20 +107,20 @@ class Beginning:
         return SplatTensors(**{f.name: torch.from_numpy(getattr(self.splats, f.name)) for f in fields(SplatTensors)})
 
     def state(self, offset: Offset) -> SplatState:
-        """Splats and moments, for a capture that `offset` was taken off."""
+        """Returns splats and moments for a capture whose positions had `offset` subtracted."""
         if self.checkpoint is None:
             assert self.splats is not None
             return ops.from_gaussians(rebased(self.splats, self.offset, offset))
         groups = (SplatTensors(**self.checkpoint.group(name)) for name in ("raw", "first", "second"))
         state, moved = SplatState(*groups), np.subtract(self.checkpoint.info["offset"], offset)
-        if moved.any():  # the capture has changed, and another place was taken for its middle
+        if moved.any():  # the capture has changed, and so has its centre
             means = (state.raw.means + torch.from_numpy(moved)).float()
             state = replace(state, raw=replace(state.raw, means=means))
         return state
 
     def remark(self, lost: str, config: TrainConfig, set_aside: int) -> str:
-        """What a run that goes on from here with `config` is told: what was `lost`, and how many later checkpoints were
-        set aside."""
+        """Returns the remarks on a run that continues from here with `config`: parts of the state that were `lost`,
+        settings that differ, and how many later checkpoints were set aside."""
         missing = "It holds no moments, so Adam begins anew." if self.splats is not None else ""
         other = config.other_filter(self.checkpoint.filter if self.checkpoint else self.filter)
         aside = f"Set aside as .pt.old: {counted(set_aside, 'later checkpoint')}." if set_aside else ""
@@ -126,8 +128,53 @@ class Beginning:
         return " ".join(part for part in (skipped, *self.changes, lost, missing, other, aside) if part)
 
 
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Holds what a run needs to know of its beginning until it is prepared."""
+
+    begin: Beginning | None  # None: on points
+    known: int  # iteration of the newest checkpoint in the run's folder that this run knows of
+    moved: tuple[str, ...]  # the warning about cameras that have moved since `begin` was written
+
+    @classmethod
+    def of(cls, begin: Beginning | None, capture: Capture, config: TrainConfig, out_dir: Path) -> Start:
+        """Looks at a beginning and at the run's folder, before anything is written there. Raises InputError if no splat
+        is left to begin with."""
+        if begin is None:
+            return cls(None, newest_iteration(out_dir), ())
+        begin = begin.usable(config.sh_degree)
+        known = begin.newest if begin.is_of(out_dir) else newest_iteration(out_dir)
+        return cls(begin, known, moved_cameras(begin.path, capture))
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        return None if self.begin is None else self.begin.checkpoint
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that the splats of a file are from; a checkpoint tells its own later."""
+        return 0 if self.begin is None or self.begin.splats is None else self.begin.iteration
+
+
+def first_splats(
+    begin: Beginning | None,
+    capture: Capture,
+    dataset: Dataset,
+    config: InitialConfig,
+    fewer: bool,
+    rng: np.random.Generator,
+) -> tuple[SplatState, PointCloud | None]:
+    """Returns the splats of a checkpoint or file as they are, else splats placed on points, and the points. `fewer`:
+    random points are as few as a CPU can train."""
+    if begin is not None:
+        return begin.state(capture.offset), None
+    cameras = [view.camera for view in dataset.training_views]
+    points = initial_points(capture, cameras, dataset.extent, config, fewer, rng)
+    return ops.from_gaussians(splats_from_points(points, dataset.extent, config)), points
+
+
 def other_views(before: Sequence[str], dataset: Dataset) -> str:
-    """What is told of a run that goes on with other training views than those named `before`, a clause or two."""
+    """Returns a clause or two about a run that continues with other training views than those named `before`."""
     known, held_out = set(before), dataset.held_out_views
     seen = sum(view.name in known for view in held_out)
     words = "the training views are others, so a new epoch begins"
@@ -142,17 +189,17 @@ _BY_ROW = ("raw.", "first.", "second.", "strategy.")  # groups of a checkpoint w
 
 
 def _part(checkpoint: Checkpoint, name: str) -> SplatTensors:
-    """Without a copy."""
+    """Returns one group of a checkpoint's tensors, without a copy."""
     return SplatTensors(**{f.name: checkpoint.tensors[f"{name}.{f.name}"] for f in fields(SplatTensors)})
 
 
 def _as_gaussians(raw: SplatTensors) -> Gaussians:
-    """Without a copy."""
+    """Returns NumPy views on the tensors, without a copy."""
     return Gaussians(**{f.name: getattr(raw, f.name).numpy() for f in fields(raw)})
 
 
 def _usable_rows(raw: SplatTensors, *moments: SplatTensors) -> Tensor:
-    """Mask [N] of splats that steps can change: usable, and no NaN among their moments."""
+    """Returns the mask [N] of splats that steps can change: usable, and without a NaN among their moments."""
     usable = torch.from_numpy(trainable_rows(_as_gaussians(raw)))
     for group in moments:
         for f in fields(group):

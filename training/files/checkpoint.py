@@ -1,8 +1,8 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped, in one file.
+"""Reads and writes checkpoints: everything a run needs to continue as if it had never stopped, in one file.
 
 `checkpoints/iteration_N.pt` is a flat dictionary of tensors, the states of both random generators, and one JSON text
-with the settings; nothing in it is code, and it is read with weights_only. Files appear whole or not at all. Read
-`trainer.py` for what is put in.
+with the settings. Nothing in it is code, and it is read with weights_only. Files appear whole or not at all. Read
+`run_record.py` for what is put in.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _EARLIER = " Use an earlier checkpoint."
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A run after `info["iteration"]` iterations."""
+    """Holds a run after `info["iteration"]` iterations."""
 
     tensors: dict[str, Tensor]  # "raw.means", "first.means", …, "strategy.pull", "random", …
     info: dict[str, Any]  # plain values, ready for JSON
-    path: Path | None = None  # of the file it was read from
-    lacks: tuple[str, ...] = ()  # what an older version did not keep; see `checkpoint_check.EARLIER`
-    passed_over: str = ""  # which newer ones could not be read, and why
+    path: Path | None = None  # the file it was read from
+    lacks: tuple[str, ...] = ()  # parts that an older version did not keep; see `checkpoint_check.EARLIER`
+    passed_over: str = ""  # newer checkpoints that could not be read, and why
 
     @property
     def iteration(self) -> int:
@@ -49,18 +49,18 @@ class Checkpoint:
 
     @property
     def filter(self) -> Filter:
-        """The filter of `ProjectPolicy` that its splats were trained with; plain if an earlier version did not say."""
+        """The filter of `ProjectPolicy` that its splats were trained with; "plain" in files without one."""
         named = self.info["settings"].get("antialiasing")
         return named if named in get_args(Filter) else "plain"
 
     def group(self, prefix: str) -> dict[str, Tensor]:
-        """Copies of the tensors whose name begins with `prefix.`, by the rest of their name."""
+        """Returns copies of the tensors whose name begins with `prefix.`, by the rest of their name."""
         start = f"{prefix}."
         return {name.removeprefix(start): t.clone() for name, t in self.tensors.items() if name.startswith(start)}
 
     def group_like(self, prefix: str, fresh: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        """`group`, which has to have the types and shapes of `fresh`; None if one of its names is not there, as in a
-        file from before it was kept. Raises InputError."""
+        """Returns `group` if it has the names of `fresh`, else None: a file from before the part was kept. Raises
+        InputError if its types or shapes are not those of `fresh`."""
         found = self.group(prefix)
         if not fresh.keys() <= found.keys():
             return None
@@ -69,7 +69,8 @@ class Checkpoint:
         return found
 
     def set_random(self, rng: np.random.Generator, random: torch.Generator) -> bool:
-        """Goes on with the numbers the run would have drawn; False for those of another device. Raises InputError."""
+        """Has both generators continue where the run stopped. False if `random` is of another device, and is left as it
+        is. Raises InputError."""
         try:
             rng.bit_generator.state = self.info["random"]
             if len(self.tensors["random"]) != len(random.get_state()):
@@ -81,12 +82,12 @@ class Checkpoint:
 
 
 def damaged(path: Path | None, mistake: str) -> InputError:
-    """The error about a checkpoint that has `mistake`."""
+    """Returns the error about a checkpoint that has `mistake`."""
     return InputError(f"{path or 'The checkpoint'} is damaged: {mistake}.{_EARLIER}")
 
 
 def checkpoint_path(out_dir: Path, iteration: int) -> Path:
-    """Where the checkpoint of an iteration lies below a run's folder."""
+    """Returns the path of an iteration's checkpoint below a run's folder."""
     return out_dir / FOLDER / f"iteration_{iteration}.pt"
 
 
@@ -106,7 +107,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 class _ErrorKeeper:
-    """A file for torch, which turns a full disk into a RuntimeError of its own: keeps the real one."""
+    """Wraps a file for torch and keeps its OSError: torch turns a full disk into a RuntimeError."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -125,7 +126,7 @@ class _ErrorKeeper:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Reads a file that `write_checkpoint` wrote; never runs code from it. Raises InputError."""
-    if path.exists() and not path.is_file():  # a pipe would never end
+    if path.exists() and not path.is_file():  # a read from a pipe would never end
         raise InputError(f"{path} is not a regular file; give a run's folder or one of its checkpoints/iteration_N.pt.")
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
@@ -168,8 +169,8 @@ def _load(path: Path, file: IO[bytes]) -> Any:
 
 
 def newest_checkpoint(out_dir: Path) -> tuple[Path, Checkpoint]:
-    """The newest checkpoint below a run's folder that can be read; it says which newer ones cannot. Raises InputError
-    if there is none."""
+    """Returns the newest checkpoint below a run's folder that can be read; its `passed_over` names newer ones that
+    cannot. Raises InputError if there is none."""
     stored = checkpoints(out_dir)
     if not stored:
         raise InputError(
@@ -191,21 +192,21 @@ def newest_checkpoint(out_dir: Path) -> tuple[Path, Checkpoint]:
 
 
 def _none_else(count: int) -> str:
-    """The sentence about checkpoints of which the newest cannot be used."""
+    """Returns the sentence about the other checkpoints where the newest cannot be used."""
     others = "the other one" if count == 2 else f"the other {count - 1}"
     return "It is the only one." if count == 1 else f"Nor can {others} be read."
 
 
 def remove_old(out_dir: Path, keep: int) -> None:
-    """Leaves the newest `keep` checkpoints."""
+    """Removes all but the newest `keep` checkpoints."""
     for path in list(checkpoints(out_dir).values())[:-keep]:
         with suppress(OSError):  # next time, then
             path.unlink()
 
 
 def set_aside_later(out_dir: Path, iteration: int) -> int:
-    """Renames checkpoints after that iteration to .pt.old, so that a run that goes on from an earlier one is not taken
-    for them; returns how many. Raises InputError if the folder cannot be written."""
+    """Renames checkpoints after `iteration` to .pt.old, so that a later resume does not take them for those of the run
+    that continues from there. Returns how many. Raises InputError if the folder cannot be written."""
     later = [path for number, path in checkpoints(out_dir).items() if number > iteration]
     for path in later:
         try:
@@ -216,7 +217,7 @@ def set_aside_later(out_dir: Path, iteration: int) -> int:
 
 
 def remove_half_written(out_dir: Path) -> None:
-    """Removes what a killed process left of files it was writing; only while nothing is being written."""
+    """Removes the half-written files of a killed process. To be called only while nothing is being written."""
     for pattern in (".*", f"{FOLDER}/.*", "point_cloud/*/.*"):
         for path in out_dir.glob(pattern):
             if re.fullmatch(r"\..+\.[0-9a-f]{8}(\.\w+)?", path.name):  # as atomic_path names them

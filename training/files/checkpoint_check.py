@@ -1,8 +1,8 @@
-"""Whether a checkpoint holds what a run needs, before anything of it is used.
+"""Checks that a checkpoint holds what a run needs, before anything of it is used.
 
-Nothing the file says is trusted: neither that its bytes are those written, nor a length, a shape, a type or a name.
-What depends on the run (the statistics of its strategy, its views) is compared in `trainer.py`. Read `checkpoint.py`
-for what the parts are.
+Nothing in the file is trusted: neither that its bytes are those written, nor a length, a shape, a type or a name.
+`run_record.py` compares the parts that depend on the run: the statistics of its strategy, its views. Read
+`checkpoint.py` for what the parts are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from splatscope.training.stopwatch import Activity
 
 _SPLATS = {"means": (3,), "log_scales": (3,), "quats": (4,), "logit_opacities": (), "sh": (None, 3)}  # after [N]
 _MOST_ITERATIONS = 10**12
-# What a file from before it was kept is taken to say: parts of the information, and tensors.
+# Values for the parts that a file from an earlier version lacks: parts of the information, and tensors.
 EARLIER: dict[str, Any] = {"offset": [0, 0, 0], "views": [], "moments_since": 0, "random": {}, "scores": []}
 EARLIER |= {"seconds": {}}
 EARLIER_TENSORS = {"epoch": torch.int64, "losses": torch.float32, "random": torch.uint8}  # empty ones
@@ -46,16 +46,16 @@ def archive_is_whole(file: IO[bytes]) -> bool:
 
 
 def complete(tensors: dict[str, Tensor], info: Any) -> tuple[str, ...]:
-    """Fills in what older versions did not keep, and says what: the archive is whole, so nothing was lost. Settings
-    that are not there have their defaults (`config.config_from_dict`)."""
+    """Fills in the parts that older versions did not keep, and returns their names. The archive is whole, so no part
+    was lost. Missing settings get their defaults elsewhere (`config.config_from_dict`)."""
     if not isinstance(info, dict):
         return ()
-    if "training_seconds" in info:  # which earlier versions kept alone
+    if "training_seconds" in info:  # the only seconds that earlier versions kept
         info.setdefault("seconds", {"training": info.pop("training_seconds")})
     filled = {**EARLIER, "settled": info.get("iteration")}
     lacks = [name for name in filled if name not in info]
     info |= {name: filled[name] for name in lacks}
-    if "views" in lacks:  # whose numbers they were is not known
+    if "views" in lacks:  # the epoch's numbers mean nothing without the names of the views
         tensors.pop("epoch", None)
     for name, kind in EARLIER_TENSORS.items():
         if name not in tensors:
@@ -65,7 +65,7 @@ def complete(tensors: dict[str, Tensor], info: Any) -> tuple[str, ...]:
 
 
 def mistake_in(tensors: Mapping[str, Tensor], info: Any) -> str | None:
-    """What is wrong with the content of a checkpoint, in a few words; None if nothing is."""
+    """Returns what is wrong with the content of a checkpoint, in a few words; None if nothing is."""
     return _mistake_in_info(info) or _mistake_in_tensors(tensors, info)
 
 

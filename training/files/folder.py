@@ -1,7 +1,7 @@
-"""The folder of a run: what is in it already, and that no two runs write to it at once.
+"""Looks into the folder of a run, and keeps two runs from writing to it at once.
 
-The lock is the system's own, on the folder itself, so that it leaves no file and ends with its process however that
-ends. Where a system or file system has no such lock, nothing is checked. Read `output.py` for what is written.
+The lock is the system's own, on the folder itself, so it leaves no file and ends with its process, however that ends.
+Where a system or file system has no such lock, nothing is checked. Read `output.py` for what is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = "checkpoints"
 
 
 def checkpoints(out_dir: Path) -> dict[int, Path]:
-    """Iterations and files of a run's checkpoints, lowest first; empty if there are none."""
+    """Returns the files of a run's checkpoints by iteration, lowest first; empty if there are none."""
     found = {}
     for path in (out_dir / FOLDER).glob("iteration_*.pt"):
         number = re.fullmatch(r"iteration_(\d{1,12})", path.stem)
@@ -31,18 +31,18 @@ def checkpoints(out_dir: Path) -> dict[int, Path]:
 
 
 def run_of(checkpoint: Path) -> Path | None:
-    """The folder of the run that a checkpoint lies in; None if it was moved out of it."""
+    """Returns the folder of the run that a checkpoint lies in; None if the file was moved out of it."""
     parent = checkpoint.absolute().parent
     return parent.parent if parent.name == FOLDER else None
 
 
 def newest_iteration(out_dir: Path) -> int:
-    """Of the checkpoints below a run's folder; 0 if there are none."""
+    """Returns the iteration of the newest checkpoint below a run's folder; 0 if there is none."""
     return max(checkpoints(out_dir), default=0)
 
 
 def holdings(folder: Path) -> str:
-    """What another run would be lost among: "a trained model", "checkpoints up to iteration 200", or nothing."""
+    """Names an earlier run's files in a folder: "a trained model", "checkpoints up to iteration 200", or nothing."""
     if iterations(folder):
         return "a trained model"
     newest = newest_iteration(folder)
@@ -50,8 +50,8 @@ def holdings(folder: Path) -> str:
 
 
 def newest_on_disk(out_dir: Path) -> str:
-    """A sentence about the newest state of a run that can be gone on with."""
-    stored = {**iterations(out_dir), **checkpoints(out_dir)}  # of one iteration, the checkpoint
+    """Returns a sentence about the newest state on disk that a run can continue from."""
+    stored = {**iterations(out_dir), **checkpoints(out_dir)}  # the checkpoint where an iteration has both
     if not stored:
         return "Nothing of the run is on disk."
     newest = max(stored)
@@ -59,7 +59,8 @@ def newest_on_disk(out_dir: Path) -> str:
 
 
 def resume_line(path: Path, settings: tuple[str, ...] = ()) -> str:
-    """The command that goes on from a run's folder or one of its files, with other settings (NAME=VALUE) if given."""
+    """Returns the command that continues from a run's folder or one of its files, with other settings (NAME=VALUE) if
+    given."""
     changes = f" --set {' '.join(settings)}" if settings else ""
     return f"splatscope train --resume {shlex.quote(str(path))}{changes}"
 
@@ -70,12 +71,12 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: int | None = None  # the open folder
-        self._is_wanted = False  # it was held once, and not let go of
+        self._is_wanted = False  # it was held once and has not been released
         self._mine = Lock()
 
     def take(self) -> None:
-        """Makes the folder and holds it. Raises InputError if another run does. One that cannot be made or opened is
-        not held; whoever writes there first says why."""
+        """Makes the folder and holds it. Raises InputError if another run holds it. A folder that cannot be made or
+        opened is not held; the first write there reports why."""
         try:
             import fcntl
         except ImportError:  # Windows
@@ -95,7 +96,7 @@ class FolderLock:
             self._held, self._is_wanted = held, True
 
     def renew(self) -> None:
-        """Holds the folder of that name again if the one that was held has been removed. Raises as `take`."""
+        """Holds the folder of that name again if the folder that was held has been removed. Raises as `take`."""
         with self._mine:
             if not self._is_wanted or (self._held is not None and self._is_there(self._held)):
                 return
@@ -103,7 +104,7 @@ class FolderLock:
             self.take()
 
     def release(self) -> None:
-        """Lets others write there."""
+        """Lets other runs write there."""
         with self._mine:
             self._is_wanted = False
             self._close()
@@ -122,7 +123,7 @@ class FolderLock:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[FolderLock]:
-    """Holds the folder meanwhile. Raises InputError if another run does."""
+    """Holds the folder meanwhile. Raises InputError if another run holds it."""
     lock = FolderLock(folder)
     lock.take()
     try:

@@ -1,7 +1,8 @@
-"""Whether a run that goes on looks from where it looked before: its splats fit the cameras they were trained with.
+"""Warns if the cameras of a resumed run have moved: its splats fit only the cameras they were trained with.
 
-Found anew, with masks for example, or aligned otherwise, the same photographs have cameras in another place, at
-another scale. No step says so: the loss just begins high. `output.py` writes what is compared here.
+If cameras are found again, with masks for example, or aligned in another way, the same photographs have cameras in
+another place and at another scale. No step reports that: the loss just begins high. `output.py` writes the cameras.json
+that is compared here.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.wording import counted
 from splatscope.training.files.folder import run_of
 
-_SAME = 1e-3  # of the length over which cameras stand, of a turn's matrix, of a focal length
-_PIXELS = 3  # by which the width of a picture differs when its lens is taken out at another size
+_SAME = 1e-3  # tolerance: of the length that cameras span, of a rotation matrix, of a focal length
+_PIXELS = 3  # px by which the width of a picture differs when it is undistorted at another size
 
 
 def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
-    """The warning about cameras that are not where `cameras.json` of the run has them that wrote `begin`, a checkpoint
-    or PLY; none if they are, or if that is not known."""
+    """Returns the warning about cameras that are not where the `cameras.json` next to `begin`, a checkpoint or PLY, has
+    them. None if all are there, or if that is not known."""
     model = model_of(begin)
     folder = model[0] if model else run_of(begin)
     before = {} if folder is None else _poses(folder / "cameras.json")
@@ -53,7 +54,7 @@ def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Pose:
-    """A camera as `cameras.json` has it."""
+    """Holds a camera as `cameras.json` has it."""
 
     place: NDArray[np.float64]  # [3]
     turn: NDArray[np.float64]  # [3, 3]
@@ -62,11 +63,13 @@ class _Pose:
 
 
 def _poses(path: Path) -> dict[str, _Pose]:
-    """By name, as far as the file can be understood: not the reader of `assets/trained/cameras.py`, which takes no
-    cameras far from the origin, where captures may stand."""
+    """Returns the cameras of a file by name; empty if it cannot be understood.
+
+    The reader in `assets/trained/cameras.py` refuses cameras far from the origin, where captures may be.
+    """
     try:
         entries: Any = read_json(path)
-        names = Counter(str(entry["img_name"]) for entry in entries)  # without folders two may be called the same
+        names = Counter(str(entry["img_name"]) for entry in entries)  # without folders, two may have one name
         return {name: _pose(entry) for entry in entries if names[name := str(entry["img_name"])] == 1}
     except (InputError, ValueError, KeyError, TypeError, ArithmeticError):
         return {}
@@ -80,7 +83,7 @@ def _pose(entry: Any) -> _Pose:
 
 
 def _known_as(view: View, before: dict[str, _Pose]) -> str:
-    """The 2023 release names photographs without their folders and endings."""
+    """Returns the name of a view in `before`, or "". The 2023 release names photographs without folder and ending."""
     return next((name for name in (view.name, Path(view.name).stem) if name in before), "")
 
 

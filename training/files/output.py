@@ -1,11 +1,11 @@
-"""What a run leaves on disk, in the layout of the 2023 release so that other viewers open it.
+"""Writes the files of a run, in the layout of the 2023 release so that other viewers open it.
 
     point_cloud/iteration_N/point_cloud.ply   the splats
-    cfg_args, cameras.json, input.ply         what others look for beside them
+    cfg_args, cameras.json, input.ply         what other viewers look for next to them
     settings.json, metrics.json               our settings and scores
     checkpoints/iteration_N.pt                what `checkpoint.py` writes
 
-Positions are those of the capture's own files: what its reader took off to keep numbers small is added back.
+Positions are those of the capture's own files: the offset that its reader subtracted to keep numbers small is added.
 
 Every file is written under a temporary name and renamed, so a reader never meets half a file; folders are
 made as needed and a failure to write is an InputError. The PLY and camera formats themselves are in the
@@ -33,7 +33,7 @@ from splatscope.training.data.dataset import split_views
 
 
 def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: PointCloud | None) -> None:
-    """Writes everything known before the first step; `points` are the first splats' if they were placed on any."""
+    """Writes everything known before the first step; `points` are the points of the first splats, if any."""
     _write_text(out_dir / "cfg_args", cfg_args(out_dir, capture, config))
     settings = {"source": os.path.realpath(capture.path), "kind": capture.kind, "training": config_to_dict(config)}
     settings["held_out"] = [view.name for view in split_views(capture, config.data)[1]]
@@ -44,8 +44,8 @@ def write_start(out_dir: Path, capture: Capture, config: TrainConfig, points: Po
 
 
 def write_splats(out_dir: Path, capture: Capture, config: TrainConfig, iteration: int, gaussians: Gaussians) -> Path:
-    """Writes the splats of an iteration where the capture's own files have them, with their filter in a comment, and
-    returns the path."""
+    """Writes the splats of an iteration, in the coordinates of the capture's own files and with their filter in a
+    comment, and returns the path."""
     path = out_dir / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply"
     write_ply(path, gaussians, offset=capture.offset, filter=config.antialiasing)
     return path
@@ -57,8 +57,8 @@ def write_metrics(out_dir: Path, metrics: dict[str, Any]) -> None:
 
 
 def cfg_args(out_dir: Path, capture: Capture, config: TrainConfig) -> str:
-    """The text `Namespace(...)` that the 2023 tools parse. They divide sizes by 1, 2, 4 or 8 and take other numbers for
-    widths, so what else divides here becomes a width there."""
+    """Returns the text `Namespace(...)` that the 2023 tools parse. They divide sizes by 1, 2, 4 or 8 and take other
+    numbers for widths, so another divisor is written as a width."""
     resolution = config.data.resolution
     if resolution in DIVISORS and resolution not in (1, 2, 4, 8):
         resolution = max(1, round(capture.views[0].camera.width / resolution))
@@ -76,7 +76,7 @@ def cfg_args(out_dir: Path, capture: Capture, config: TrainConfig) -> str:
 
 
 def write_points(path: Path, points: PointCloud, offset: Offset = NO_OFFSET) -> None:
-    """Coloured points with zero normals, binary PLY; positions are float64 if there is an offset to add to them."""
+    """Writes coloured points with zero normals as binary PLY. Positions are float64 if an offset is added to them."""
     wide = "f4" if offset == NO_OFFSET else "f8"
     names = [("x", wide), ("y", wide), ("z", wide), ("nx", "f4"), ("ny", "f4"), ("nz", "f4")]
     names += [("red", "u1"), ("green", "u1"), ("blue", "u1")]

@@ -1,10 +1,12 @@
-"""Results on their way to disk: a thread fetches and writes what a run was after an iteration, while steps go on.
+"""Saves a run in the background: a thread fetches and writes the state after an iteration, while steps continue.
 
-One save at a time and in order. What could not be written becomes an event, one for a save, not an error: training
-goes on. On a GPU a step waits for no more than the copy that `kernels/cuda/launch/readback.py` makes there; the copy is
-let go of as soon as it is on the host, before a byte is written. On disk there are at most `checkpoint.keep`
-checkpoints and the one being written. The files themselves are those of `output.py` and `checkpoint.py`; read
-`trainer.py` for what is in them.
+- One save at a time, in order.
+- A save that could not be written becomes one event, not an error: training continues.
+- On a GPU a step waits only for the copy that `kernels/cuda/launch/readback.py` makes there. The copy is dropped as
+  soon as it is on the host, before a byte is written.
+- On disk there are at most `checkpoint.keep` checkpoints and the one being written.
+
+`output.py` and `checkpoint.py` write the files; read `run_record.py` for what is in a checkpoint.
 """
 
 from __future__ import annotations
@@ -40,20 +42,22 @@ from splatscope.training.files.folder import FolderLock, newest_iteration, newes
 from splatscope.training.splats import rows
 from splatscope.training.splats.rows import SplatTensors
 
-FIRST_SECONDS = 2.0  # of steps, after which a run has its first checkpoint; the next come when it is twice as old
-STALL_SHARE = 1 / 50  # of a run's time, at most, that steps wait for checkpoints
-Job = Callable[[], Saved | None]  # writes one thing; returns what to report
+FIRST_SECONDS = 2.0  # age of a run at its first checkpoint; each later one comes when the age has doubled
+STALL_SHARE = 1 / 50  # the most of a run's time that steps may wait for checkpoints
+Job = Callable[[], Saved | None]  # writes one thing; returns the event to report
 
 
 class Snapshot:
-    """A run after one iteration. Its tensors may lie on the GPU until they are asked for, by one thread at a time."""
+    """Holds a run after one iteration. Its tensors may lie on the GPU until one thread at a time asks for them."""
 
     def __init__(
         self, tensors: Mapping[str, Tensor], others: dict[str, Any], info: dict[str, Any], is_held: bool
     ) -> None:
-        """`tensors` are copied, `others` and `info` are the caller's to give away; lists become tensors later. If it
-        `is_held`, the next steps may be launched at once; else, and where the GPU has no room for a copy, they wait
-        here until everything is on the host."""
+        """Copies `tensors` and takes over `others` and `info`; lists in `others` become tensors later.
+
+        `is_held`: the copy stays on the GPU, so that the next steps may be launched at once. Otherwise, and if the GPU
+        has no room for a copy, the caller waits here until everything is on the host.
+        """
         self._others, self._info = others, info
         self._held: Held | None = None
         self._copies: dict[str, Tensor] = {}
@@ -62,7 +66,7 @@ class Snapshot:
             try:
                 self._held = Held(tensors)
                 return
-            except NoRoomError:  # a full GPU must not end the run, nor its growth: it is held up instead, and seldom
+            except NoRoomError:  # a full GPU must end neither the run nor its growth; steps wait instead, seldom
                 pass
         self._copies = on_host(tensors)
 
@@ -71,7 +75,7 @@ class Snapshot:
         return int(self._info["iteration"])
 
     def checkpoint(self) -> Checkpoint:
-        """The run on the host: the same object each time."""
+        """Returns the run on the host: the same object each time."""
         if self._made is None:
             copies = self._copies if self._held is None else self._held.to_host()
             others = {name: torch.as_tensor(value) for name, value in self._others.items()}
@@ -80,20 +84,23 @@ class Snapshot:
 
 
 class RunFiles:
-    """What of a run goes to disk, and when. Made and asked by one thread."""
+    """Decides when a run is saved, and writes its files. One thread makes and calls it."""
 
     def __init__(self, capture: Capture, config: TrainConfig, out_dir: Path) -> None:
         self._capture, self.config, self._out_dir = capture, config, out_dir
-        self.lock: FolderLock | None = None  # on the folder, while a run writes there
+        self.lock: FolderLock | None = None  # held on the folder while a run writes there
         self._points: PointCloud | None = None
         self._has_begun = False
         self._writer = BackgroundWriter()
-        self._began = self._newest = -1.0  # time of the first step, and of the newest save; before: not known
+        self._began = self._newest = -1.0  # time of the first step and of the newest save; -1: not known yet
         self._stall = 0.0  # seconds that the newest save held up the steps
 
     def due(self, iteration: int, last: bool) -> tuple[SavedThing, ...]:
-        """What is to be saved after this iteration: splats where asked for and at the end, a checkpoint with them and
-        when its time has come, unless something is being written still: a slow disk is not given a queue."""
+        """Returns what to save after this iteration.
+
+        Splats are due where settings ask for them, and at the end. A checkpoint is due with splats, and when its time
+        has come, unless something is still being written: a slow disk gets no queue.
+        """
         c, now = self.config.checkpoint, time.monotonic()
         if self._began < 0:
             self._began = self._newest = now
@@ -103,16 +110,20 @@ class RunFiles:
         return (("splats",) if with_splats else ()) + (("checkpoint",) if has_checkpoint else ())
 
     def _is_time(self, now: float) -> bool:
-        """A run that is young has little to lose, but may be over soon: it is saved whenever its age has doubled."""
+        """True if a checkpoint is due by the clock. A young run has little to lose but may be over soon, so it is saved
+        whenever its age has doubled."""
         longest, age = self.config.checkpoint.seconds, self._newest - self._began
         least = max(min(longest, max(FIRST_SECONDS, age)), self._stall / STALL_SHARE)
         return longest > 0 and now - self._newest >= least
 
     def begin(self, points: PointCloud | None, iteration: int, known: int) -> int:
-        """Makes the folder ready for a run that goes on from that iteration: writes what is known before the first step
-        (`points` are the first splats' if they were placed on any) and sets later checkpoints aside, whose number it
-        returns. Raises InputError, and then nothing has changed, if there are any after iteration `known`, which
-        another run has written since this one looked."""
+        """Makes the folder ready for a run that continues from `iteration`, and returns how many later checkpoints it
+        set aside.
+
+        Writes the files known before the first step; `points` are the points that the first splats were placed on, if
+        any. Raises InputError, and then nothing has changed, if the folder has a checkpoint after iteration `known`:
+        another run has written it since this run looked.
+        """
         newest = newest_iteration(self._out_dir)
         if newest > max(known, iteration):
             raise InputError(
@@ -126,7 +137,7 @@ class RunFiles:
         return set_aside
 
     def save(self, things: tuple[SavedThing, ...], take: Callable[[], Snapshot], scores: dict[str, Any] | None) -> None:
-        """Hands what `take` returns to the writer, and with it new scores if there are any."""
+        """Hands the snapshot that `take` returns to the writer, and with it new scores if there are any."""
         start = time.monotonic()
         snapshot = take()
         self._writer.submit(snapshot.iteration, self._jobs(things, snapshot.checkpoint, scores))
@@ -135,20 +146,20 @@ class RunFiles:
 
     @property
     def are_awaited(self) -> bool:
-        """True while `finished` has yet to tell of a save."""
+        """True while `finished` has yet to return the events of a save."""
         return self._writer.is_awaited
 
     def finished(self, wait: bool) -> list[Saved | SaveFailed]:
-        """What became of the saves that are over, in order; with `wait` of all, which the end of a run asks for."""
+        """Returns the events of finished saves, in order. With `wait`, as at the end of a run, waits for all saves."""
         return self._writer.finished(wait)
 
     def wait(self) -> None:
-        """Returns once nothing is being written; `finished` tells later what became of it."""
+        """Returns once nothing is being written; `finished` returns the events later."""
         self._writer.wait()
 
     def write(self, checkpoint: Checkpoint, scores: dict[str, Any]) -> Path:
-        """Writes everything now, whatever becomes of one part, and returns the path of the splats. Raises NotSavedError
-        if one cannot be written."""
+        """Writes everything now and returns the path of the splats. A part that fails does not keep the others from
+        being written. Raises NotSavedError if one part failed."""
         things: tuple[SavedThing, ...] = ("splats", "checkpoint") if self.config.checkpoint.enabled else ("splats",)
         told = _saved(checkpoint.iteration, self._jobs(things, lambda: checkpoint, scores))
         path = next((event.path for event in told if isinstance(event, Saved)), None)
@@ -167,7 +178,7 @@ class RunFiles:
     def _jobs(
         self, things: tuple[SavedThing, ...], take: Callable[[], Checkpoint], scores: dict[str, Any] | None
     ) -> dict[SavedThing, Job]:
-        """What writes each of those things, and new scores if there are any."""
+        """Returns a job for each of these things, and for new scores if there are any."""
         jobs: dict[SavedThing, Job] = {}
         if "splats" in things:
             jobs["splats"] = lambda: self._write_splats(take())
@@ -178,12 +189,12 @@ class RunFiles:
         return jobs
 
     def _see_to_folder(self) -> None:
-        """Where the folder was removed meanwhile, holds it again and writes what it began with. Raises InputError if
-        another run writes there."""
+        """Makes the folder whole again if it was removed meanwhile: holds it and writes its first files. Raises
+        InputError if another run writes there."""
         if self.lock is not None:
             self.lock.renew()
         if self._has_begun and not (self._out_dir / "settings.json").exists():
-            with suppress(InputError):  # the disk that refuses that is heard of right afterwards
+            with suppress(InputError):  # a disk that refuses this refuses the next write too, which is reported
                 output.write_start(self._out_dir, self._capture, self.config, self._points)
 
     def write_scores(self, scores: dict[str, Any]) -> None:
@@ -192,7 +203,7 @@ class RunFiles:
         output.write_metrics(self._out_dir, scores)
 
     def _write_splats(self, checkpoint: Checkpoint) -> Saved:
-        """Splats have rows up to the run's full degree."""
+        """Writes the splats, with rows up to the run's full degree."""
         self._see_to_folder()
         raw = SplatTensors(**{f.name: checkpoint.tensors[f"raw.{f.name}"] for f in fields(SplatTensors)})
         full = rows.as_gaussians(raw.with_sh_degree(self.config.sh_degree))
@@ -200,14 +211,14 @@ class RunFiles:
         return Saved(checkpoint.iteration, path)
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """And removes the oldest, once this one is whole."""
+        """Writes the checkpoint, then removes the oldest ones."""
         self._see_to_folder()
         write_checkpoint(checkpoint_path(self._out_dir, checkpoint.iteration), checkpoint)
         remove_old(self._out_dir, self.config.checkpoint.keep)
 
 
 class BackgroundWriter:
-    """A queue of saves. Made and asked by one thread."""
+    """Writes saves in a thread of its own, in order. One thread makes and calls it."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -219,23 +230,23 @@ class BackgroundWriter:
         return any(not future.done() for future in self._waiting)
 
     def submit(self, iteration: int, jobs: Mapping[SavedThing, Job]) -> None:
-        """Queues one save of the state of that iteration; waits if two are being written or waited for already."""
+        """Queues one save of the state of that iteration. Waits if two saves are being written or queued already."""
         wait([future for future in self._waiting if not future.done()][:-1])  # a slow disk must not fill the memory
         if self._pool is None:  # made late: a trainer that is only looked at has no thread
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="saving")
         self._waiting.append(self._pool.submit(_saved, iteration, jobs))
 
     def wait(self) -> None:
-        """Returns once nothing is being written; `finished` tells later what became of it."""
+        """Returns once nothing is being written; `finished` returns the events later."""
         wait(list(self._waiting))
 
     @property
     def is_awaited(self) -> bool:
-        """True while `finished` has yet to tell of a save."""
+        """True while `finished` has yet to return the events of a save."""
         return bool(self._waiting)
 
     def finished(self, wait: bool = False) -> list[Saved | SaveFailed]:
-        """What became of the saves that are over, in order; with `wait` of all, which the end of a run asks for."""
+        """Returns the events of finished saves, in order. With `wait`, as at the end of a run, waits for all saves."""
         events: list[Saved | SaveFailed] = []
         while self._waiting and (wait or self._waiting[0].done()):
             events += self._waiting.popleft().result()
@@ -243,7 +254,7 @@ class BackgroundWriter:
 
 
 def _saved(iteration: int, jobs: Mapping[SavedThing, Job]) -> list[Saved | SaveFailed]:
-    """Writes each, whatever becomes of the others. A full disk refuses all for one reason, which is told once."""
+    """Runs each job, also after one has failed. A full disk refuses all jobs for one reason, which is reported once."""
     events: list[Saved | SaveFailed] = []
     failed: dict[SavedThing, str] = {}
     for what, job in jobs.items():

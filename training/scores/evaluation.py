@@ -5,7 +5,7 @@
     per_view.json                                    the same for each picture
     test/ours_N/protocol.json                        how it was measured, and which photograph is which picture
 
-Which views are scored is decided by the caller; the numbers are computed in `metrics.py` and `perceptual.py`.
+The caller decides which views are scored; `metrics.py` and `perceptual.py` compute the numbers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from splatscope.assets.files.atomic import atomic_path
 from splatscope.assets.files.json_fields import read_json
 from splatscope.assets.photographs.images import write_png
 from splatscope.kernels.backend import Backend
+from splatscope.kernels.backends import host_math
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
@@ -37,7 +38,7 @@ Precision = Literal["8bit", "float"]
 
 @dataclass(frozen=True)
 class ViewScore:
-    """One view against its photograph."""
+    """Holds the scores of one view against its photograph."""
 
     name: str  # of the photograph
     width: int
@@ -60,10 +61,11 @@ def score_views(
 ) -> Iterator[ViewScore]:
     """Renders under `policy` and scores each view, and writes picture and photograph below `folder`.
 
-    Views that a mask leaves nothing of are passed over. With "8bit" the picture is rounded to 8 bits before it is
+    Views that a mask covers whole are skipped. With "8bit" the picture is rounded to 8 bits before it is
     scored, as the 2023 code does by way of its PNGs.
     """
     lpips, _ = find_lpips()
+    host = host_math(backend)
     number = -1
     for view in views:
         photograph = load_photograph(view, data, settings.background)
@@ -77,20 +79,20 @@ def score_views(
             image = np.multiply(rounded, np.float32(1 / 255), dtype=np.float32)
         write_png(folder / "renders" / f"{number:05}.png", rounded)
         write_png(folder / "gt" / f"{number:05}.png", np.round(target * 255).astype(np.uint8))
-        psnr, ssim = metrics.score(image, target, backend, weights)
+        psnr, ssim = metrics.score(image, target, host, weights)
         distance = None if lpips is None else lpips(metrics.weighted(image, weights), metrics.weighted(target, weights))
         width, height = photograph.camera.width, photograph.camera.height
         yield ViewScore(view.name, width, height, psnr, ssim, distance, photograph.counted_share)
 
 
 def mean(scores: Sequence[ViewScore]) -> dict[str, float]:
-    """Means over views, in the names and order of the field's files; LPIPS only where it was computed."""
+    """Returns means over views, in the names and order of the field's files; LPIPS only where it was computed."""
     columns = _columns(scores)
     return {name: float(np.mean(list(values))) for name, values in columns.items()}
 
 
 def write_results(out: Path, method: str, scores: Sequence[ViewScore], protocol: dict[str, Any], folder: Path) -> None:
-    """Writes the three JSON files; entries of other methods in the two shared ones stay. Raises InputError."""
+    """Writes the three JSON files. Entries of other methods in the two shared files stay. Raises InputError."""
     pictures = [f"{number:05}.png" for number in range(len(scores))]
     per_view = {name: dict(zip(pictures, values, strict=True)) for name, values in _columns(scores).items()}
     _merge(out / "results.json", method, mean(scores))

@@ -1,4 +1,4 @@
-"""LPIPS (Zhang et al. 2018), where its weights are installed; nothing is ever downloaded.
+"""Computes LPIPS (Zhang et al. 2018) where its weights are installed. Nothing is ever downloaded.
 
 The field's protocol: the VGG network, fed colours in [0, 1] as they are. The package `lpips` brings the learned
 weights, torchvision the network, and torch's cache the network's weights.
@@ -20,7 +20,8 @@ VGG_WEIGHTS_URL = f"https://download.pytorch.org/models/{VGG_WEIGHTS}"
 
 
 def find_lpips() -> tuple[Callable[[Float32, Float32], float] | None, str]:
-    """(LPIPS of two images [H, W, 3] in [0, 1], "") or (None, one sentence saying what is missing)."""
+    """Returns (a function for LPIPS of two images [H, W, 3] in [0, 1], ""), or (None, one sentence about what is
+    missing)."""
     weights = Path(torch.hub.get_dir()) / "checkpoints" / VGG_WEIGHTS
     try:
         import lpips  # pyright: ignore[reportMissingImports]

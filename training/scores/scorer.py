@@ -1,7 +1,7 @@
-"""The scores of a run: measured on the tested views now and then, kept for metrics.json, judged for a plateau.
+"""Scores a run's splats on the tested views, keeps the scores for metrics.json, and finds a plateau in them.
 
-Held-out views are rendered as they are; a training view through the exposure learned for it. The numbers
-themselves are computed in `metrics.py`.
+Held-out views are rendered as they are; a training view through the exposure learned for it. `metrics.py` computes the
+numbers themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from splatscope.kernels.backend import Backend, LiveBackend
+from splatscope.kernels.backends import host_math
 from splatscope.kernels.cuda.pictures import DeviceFrame
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.types import Gaussians, RenderSettings
@@ -26,11 +27,12 @@ _DEFAULT_POLICY = Policy()
 
 
 class Scores:
-    """All scorings so far."""
+    """Keeps all scorings of a run so far."""
 
     def __init__(self, plateau: PlateauConfig, policy: Policy = _DEFAULT_POLICY) -> None:
-        """`policy`: what pictures are drawn with."""
+        """`policy`: toggles that pictures are drawn with."""
         self.table: list[dict[str, Any]] = []  # one row a scoring, as metrics.json has it
+        self.are_asked = False  # somebody wants scores before the next step
         self._plateau, self._policy = plateau, policy
 
     def measure(
@@ -44,8 +46,11 @@ class Scores:
         training_seconds: float,
         asked: bool = False,
     ) -> Iterator[Evaluating | Evaluated]:
-        """Scores every tested view, one event each and one for the mean. Scores that somebody `asked` for beside those
-        of the recipe end no run, and give way to its own of the same iteration."""
+        """Scores every tested view; yields one event for each and one for the mean.
+
+        Scores that somebody `asked` for, next to those of the recipe, end no run. The recipe's own scores of the same
+        iteration replace them.
+        """
         views = dataset.tested
         indices = {view.name: i for i, view in enumerate(dataset.training)} if dataset.label == "training PSNR" else {}
         scores = []
@@ -66,7 +71,7 @@ class Scores:
         yield Evaluated(iteration, psnr, ssim, dataset.label, len(views))
 
     def plateau(self) -> Plateaued | None:
-        """Set if the newest scorings brought no gain, so many that the run should end."""
+        """Returns the event that ends the run if the newest scorings brought no gain, else None."""
         patience = self._plateau.patience
         best, since = -np.inf, 0
         for row in self.table:
@@ -89,8 +94,9 @@ def score_view(
     policy: Policy = _DEFAULT_POLICY,
     exposed: tuple[Exposures, int] | None = None,
 ) -> tuple[float, float]:
-    """(PSNR, SSIM) of a view, on the GPU if it is drawn there; `exposed`: through the exposure of that number."""
-    if exposed is None and backend.name == "cuda" and isinstance(backend, LiveBackend):
+    """Returns (PSNR in dB, SSIM) of a view, scored on the GPU if it is drawn there. `exposed`: the picture is seen
+    through the exposure of that index."""
+    if exposed is None and isinstance(backend, LiveBackend):
         _, frame = backend.show(gaussians, view.camera, settings, policy)
         if isinstance(frame, DeviceFrame):
             image = frame.tensor("image")
@@ -98,11 +104,11 @@ def score_view(
     image = backend.render(gaussians, view.camera, settings, policy).image
     if exposed is not None:
         image = exposed[0].apply(exposed[1], image)
-    return metrics.score(image, view.target(settings.background), backend, view.weights())
+    return metrics.score(image, view.target(settings.background), host_math(backend), view.weights())
 
 
 def _on(device: torch.device, view: Photograph, settings: RenderSettings) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Colours [H, W, 3] and weights [H, W, 1] of a photograph, in [0, 1] on a device; bytes are sent there."""
+    """Returns colours [H, W, 3] and weights [H, W, 1] of a photograph, in [0, 1], on a device. Sends them as bytes."""
 
     def shares(pixels: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(pixels).to(device).float() / 255

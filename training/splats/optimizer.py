@@ -1,6 +1,6 @@
-"""One Adam step on every parameter, with the recipe's rates.
+"""Takes one Adam step on every parameter, with the recipe's rates, on arrays of the host.
 
-The arithmetic is the backend's; this file only knows which column has which rate. Read `strategies/base.py` next.
+`HostMath` does the arithmetic; this file only knows which column has which rate. Read `strategies/base.py` next.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import math
 
 import numpy as np
 
-from splatscope.kernels.backend import Backend
+from splatscope.kernels.backend import HostMath
 from splatscope.kernels.types import Float32, Gradients
 from splatscope.training.config import RateConfig
 from splatscope.training.splats.rows import SplatState
 
 
 class Optimizer:
-    """Adam with one rate a column; the moments live beside the splats in `SplatState`."""
+    """Runs Adam with one rate a column. `SplatState` holds the moments, next to the splats."""
 
     def __init__(self, rates: RateConfig, extent: float) -> None:
         self._rates = rates
         self._extent = extent
 
     def step(
-        self, backend: Backend, state: SplatState, gradients: Gradients, iteration: int, moments_since: int = 0
+        self, host: HostMath, state: SplatState, gradients: Gradients, iteration: int, moments_since: int = 0
     ) -> None:
-        """Changes the tensors of `state` in place. `iteration` counts from 1 and decides the rates; Adam's bias is
-        that of moments which were zero after the iteration `moments_since`."""
+        """Changes the tensors of `state` in place. `iteration` counts from 1 and decides the rates. Adam's bias is
+        corrected for moments that were zero after the iteration `moments_since`."""
         betas = (self._rates.beta1, self._rates.beta2)
         for name, rates in self.column_rates(iteration, state.raw.sh.shape[1]).items():
             width = rates.size
@@ -34,12 +34,10 @@ class Optimizer:
                 getattr(tensors, name).numpy().reshape(-1, width) for tensors in (state.raw, state.first, state.second)
             )
             gradient = getattr(gradients, name).reshape(-1, width)
-            backend.adam(
-                parameter, gradient, first, second, rates, iteration - moments_since, betas, self._rates.epsilon
-            )
+            host.adam(parameter, gradient, first, second, rates, iteration - moments_since, betas, self._rates.epsilon)
 
     def column_rates(self, iteration: int, sh_rows: int) -> dict[str, Float32]:
-        """Parameter name -> learning rate of each of its columns."""
+        """Returns the learning rate of each column, by parameter name."""
         r, late = self._rates, late_factor(self._rates, iteration)
         sh = np.full((sh_rows, 3), late * r.sh_constant * r.sh_rest_share, np.float32)
         sh[0] = late * r.sh_constant
@@ -53,7 +51,8 @@ class Optimizer:
 
 
 def mean_rate(rates: RateConfig, iteration: int) -> float:
-    """Learning rate of positions for an extent of one: held, then log-linear from start to end, then constant."""
+    """Returns the learning rate of positions for an extent of 1: held, then log-linear from start to end, then
+    constant."""
     held, steps = rates.means_hold, rates.means_steps
     return log_linear(rates.means_start, rates.means_end, iteration - held, steps - held) * late_factor(
         rates, iteration
@@ -61,13 +60,13 @@ def mean_rate(rates: RateConfig, iteration: int) -> float:
 
 
 def late_factor(rates: RateConfig, iteration: int) -> float:
-    """What all rates are multiplied by towards the end of a run."""
+    """Returns the factor on all rates towards the end of a run."""
     if rates.late_after == 0:
         return 1.0
     return log_linear(1.0, rates.late_share, iteration - rates.late_after, rates.means_steps - rates.late_after)
 
 
 def log_linear(start: float, end: float, step: int, steps: int) -> float:
-    """From `start` at step 0 to `end` at `steps` by equal factors, constant beyond."""
+    """Returns a value that goes from `start` at step 0 to `end` at `steps` by equal factors and is constant beyond."""
     share = min(max(step / max(steps, 1), 0.0), 1.0)
     return math.exp((1 - share) * math.log(start) + share * math.log(end))

@@ -1,8 +1,8 @@
-"""Row operations on splats and their optimiser moments: clone, split, replace, share, draw, reset, reorder.
+"""Changes rows of splats and their optimiser moments: clone, split, replace, share, draw, reset, reorder.
 
-Every function returns new tensors, on the device of its arguments, and leaves those alone, so a run can swap its
-state in one assignment and is never half changed. Only the rows of a state that says so change in place: those that lie
-on a GPU, where there is room for more (`steps/device.py`). Which rows are concerned is decided by a strategy; read
+Every function returns new tensors on the device of its arguments and leaves the arguments alone. So a run can swap its
+state in one assignment and is never half changed. The exception is a state with `live` set: its rows lie on a GPU, with
+room for more, and change in place (`steps/device.py`). A strategy decides which rows to change; read
 `strategies/base.py` next.
 """
 
@@ -24,7 +24,7 @@ from splatscope.kernels.types import Gaussians
 
 @dataclass(frozen=True, eq=False)
 class SplatTensors:
-    """`Gaussians` as float32 torch tensors; on the CPU they share memory with NumPy."""
+    """Holds `Gaussians` as float32 torch tensors; on the CPU they share memory with NumPy."""
 
     means: Tensor  # [N, 3] world units
     log_scales: Tensor  # [N, 3]
@@ -37,15 +37,15 @@ class SplatTensors:
         return self.means.shape[0]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SplatTensors:
-        """`change` applied to each tensor."""
+        """Applies `change` to each tensor."""
         return SplatTensors(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
 
     def changed(self, **changes: Tensor) -> SplatTensors:
-        """The same tensors but for these."""
+        """Returns the tensors with some replaced."""
         return replace(self, **changes)
 
     def with_sh_degree(self, degree: int) -> SplatTensors:
-        """SH rows up to `degree` at least; new rows are zero."""
+        """Returns tensors with SH rows up to `degree` at least; new rows are zero."""
         missing = (degree + 1) ** 2 - self.sh.shape[1]
         if missing <= 0:
             return self
@@ -54,12 +54,12 @@ class SplatTensors:
 
 @dataclass(frozen=True, eq=False)
 class SplatState:
-    """Splats with Adam's first and second moments: rows of all three belong together."""
+    """Holds splats with Adam's first and second moments: rows of all three belong together."""
 
     raw: SplatTensors
     first: SplatTensors
     second: SplatTensors
-    live: InPlace | None = field(default=None, kw_only=True)  # whose rows these are, if they change in place
+    live: InPlace | None = field(default=None, kw_only=True)  # the owner of the rows, if they change in place
 
     @property
     def count(self) -> int:
@@ -67,7 +67,7 @@ class SplatState:
 
     @property
     def sh_rows(self) -> int:
-        """Rows of harmonics; moments have as many, and theirs are always at hand."""
+        """The number of SH rows, read from the moments: on a GPU those of the splats may cost a copy."""
         return self.first.sh.shape[1]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SplatState:
@@ -75,8 +75,10 @@ class SplatState:
 
 
 class InPlace(Protocol):
-    """Rows that change where they are. Each method is the function of that name below, of all rows there are; one that
-    fails has changed nothing. The state it returns has other views: those of before are out of date."""
+    """Changes rows where they lie. Each method is the function of that name below, on all rows there are.
+
+    A method that fails has changed nothing. The state it returns has new views; earlier views are out of date.
+    """
 
     def replace_rows(self, kept: Tensor, born: SplatTensors) -> SplatState: ...
     def written_rows(self, rows: Tensor, raw: SplatTensors, with_momentum: bool) -> SplatState: ...
@@ -87,8 +89,8 @@ class InPlace(Protocol):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keeps torch on the calling thread: copying rows is bound by memory, and a second pool of threads would
-    fight the kernels' pool for the cores."""
+    """Keeps torch on the calling thread: copying rows is bound by memory bandwidth, and a second pool of threads would
+    compete with the kernels' pool for the cores."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -101,19 +103,21 @@ def one_thread() -> Iterator[None]:
 
 
 def from_gaussians(gaussians: Gaussians) -> SplatState:
-    """A fresh state: copies of the arrays and zero moments."""
+    """Returns a fresh state: copies of the arrays and zero moments."""
     raw = SplatTensors(**{f.name: torch.from_numpy(np.array(getattr(gaussians, f.name))) for f in fields(SplatTensors)})
     return SplatState(raw, raw.map(torch.zeros_like), raw.map(torch.zeros_like))
 
 
 def as_gaussians(tensors: SplatTensors) -> Gaussians:
-    """NumPy views on CPU tensors, without a copy."""
+    """Returns NumPy views on CPU tensors, without a copy."""
     return Gaussians(**{f.name: getattr(tensors, f.name).numpy() for f in fields(tensors)})
 
 
 def replace_rows(state: SplatState, kept: Tensor, born: SplatTensors) -> SplatState:
-    """The rows where the mask `kept` [N] is true, then `born` with zero moments. Each number is copied once. In place
-    only those that must move do, and the order is another."""
+    """Returns the rows where the mask `kept` [N] is true, then `born` with zero moments. Copies each number once.
+
+    In place, only the rows that must move do, and the order differs.
+    """
     rows = kept.nonzero()[:, 0]
     if state.live is not None and len(rows) + born.count > 0:
         return state.live.replace_rows(kept, born)
@@ -132,18 +136,18 @@ def replace_rows(state: SplatState, kept: Tensor, born: SplatTensors) -> SplatSt
 
 
 def select(raw: SplatTensors, mask: Tensor) -> SplatTensors:
-    """Copies of the rows where `mask` [N] is true."""
+    """Returns copies of the rows where `mask` [N] is true."""
     rows = mask.nonzero()[:, 0]
     return raw.map(lambda tensor: tensor[rows])
 
 
 def joined(a: SplatTensors, b: SplatTensors) -> SplatTensors:
-    """The rows of `a`, then those of `b`."""
+    """Returns the rows of `a`, then the rows of `b`."""
     return SplatTensors(**{f.name: torch.cat((getattr(a, f.name), getattr(b, f.name))) for f in fields(a)})
 
 
 def split_children(raw: SplatTensors, mask: Tensor, noise: Tensor, shrink: float) -> SplatTensors:
-    """Children of the M rows where `mask` is true: positions drawn from the parent, scales divided by `shrink`.
+    """Returns children of the M rows where `mask` is true: positions drawn from the parent, scales divided by `shrink`.
 
     `noise` [C, M, 3] is standard normal; the C M children come generation by generation.
     """
@@ -156,7 +160,7 @@ def split_children(raw: SplatTensors, mask: Tensor, noise: Tensor, shrink: float
 
 
 def rotation_matrices(quats: Tensor) -> Tensor:
-    """[N, 4] (w, x, y, z) of any length -> rotations [N, 3, 3]."""
+    """Returns the rotations [N, 3, 3] of quaternions [N, 4] (w, x, y, z) of any length."""
     w, x, y, z = torch.nn.functional.normalize(quats, dim=1).unbind(1)
     rows = (
         (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
@@ -167,12 +171,12 @@ def rotation_matrices(quats: Tensor) -> Tensor:
 
 
 def largest_scale(raw: SplatTensors) -> Tensor:
-    """The longest half axis of each splat [N], world units."""
+    """Returns the longest half axis of each splat [N], world units."""
     return raw.log_scales.amax(dim=1).exp()
 
 
 def finite_rows(raw: SplatTensors) -> Tensor:
-    """Mask [N] of splats without a NaN or infinite number; an infinite opacity logit is a valid 0 or 1."""
+    """Returns the mask [N] of splats without a NaN or infinite number; an infinite opacity logit is a valid 0 or 1."""
     finite = ~raw.logit_opacities.isnan()
     for tensor in (raw.means, raw.log_scales, raw.quats, raw.sh.flatten(1)):
         finite &= torch.isfinite(tensor.sum(dim=1))
@@ -180,7 +184,8 @@ def finite_rows(raw: SplatTensors) -> Tensor:
 
 
 def written_rows(state: SplatState, rows: Tensor, raw: SplatTensors, with_momentum: bool) -> SplatState:
-    """Other splats in the given rows [M]; a row that is given twice is given the same. Moments stay or are cleared."""
+    """Writes other splats to the given rows [M]; a row given twice has the same splat twice. Moments stay or are
+    cleared."""
     if state.live is not None:
         return state.live.written_rows(rows, raw, with_momentum)
     pairs = {f.name: (getattr(state.raw, f.name), getattr(raw, f.name)) for f in fields(raw)}
@@ -192,16 +197,19 @@ def written_rows(state: SplatState, rows: Tensor, raw: SplatTensors, with_moment
 
 
 def with_room(state: SplatState, count: int) -> SplatState:
-    """The same splats, with room for `count` if their rows change in place. Raises NoRoomError."""
+    """Returns the same splats, with room for `count` if their rows change in place. Raises NoRoomError."""
     return state if state.live is None else state.live.with_room(count)
 
 
 def in_order(state: SplatState, share: float) -> SplatState:
-    """The same splats along a Morton curve, unless no more than `share` of them are out of order: neighbours in space
-    are neighbours in memory then. The order inside of 2^-8 of the box's sides does not count: splats move a little."""
+    """Returns the same splats along a Morton curve, so that neighbours in space are neighbours in memory.
+
+    Changes nothing if no more than `share` of them are out of order. Order within 2^-8 of the box's sides does not
+    count, because splats move a little.
+    """
     codes = morton_codes(state.raw.means)
     cells = codes >> 3 * (MORTON_BITS - 8)
-    # Random order has every other one behind a later one.
+    # In random order, every other splat comes behind one that belongs later.
     if 2 * int((cells[1:] < cells[:-1]).sum()) <= share * state.count:
         return state
     return reordered(state, torch.sort(codes, stable=True).indices)
@@ -211,7 +219,7 @@ MORTON_BITS = 21  # an axis
 
 
 def morton_codes(means: Tensor) -> Tensor:
-    """[N] int64 places along a Morton curve through the box of the means."""
+    """Returns int64 places [N] along a Morton curve through the box of the means."""
     finite = means.nan_to_num(0, 0, 0).double()
     low, high = finite.amin(0), finite.amax(0)
     cells = ((finite - low) / (high - low).clamp(min=1e-30) * (2**MORTON_BITS - 1)).long()  # [N, 3]
@@ -231,12 +239,12 @@ _SPREADS = (
 
 
 def reordered(state: SplatState, order: Tensor) -> SplatState:
-    """The same splats, row i from row order[i]."""
+    """Returns the same splats, row i from row order[i]."""
     return state.map(lambda tensor: tensor[order]) if state.live is None else state.live.reordered(order)
 
 
 def draw_with_replacement(weights: Tensor, count: int, random: torch.Generator) -> Tensor:
-    """Rows [count] drawn in proportion to `weights` [N], as often as they come. Some weight must be positive."""
+    """Draws rows [count] in proportion to `weights` [N], with repetition. Some weight must be positive."""
     # Not torch.multinomial, which takes no more than 2^24 rows.
     heights = weights.double().cumsum(0)
     drawn = torch.rand(count, dtype=torch.float64, generator=random, device=random.device) * heights[-1]
@@ -244,7 +252,7 @@ def draw_with_replacement(weights: Tensor, count: int, random: torch.Generator) 
 
 
 def draw_without_replacement(weights: Tensor, count: int, random: torch.Generator) -> Tensor:
-    """Mask [N] of at most `count` rows drawn in proportion to `weights` [N]; rows of weight zero never.
+    """Draws at most `count` rows in proportion to `weights` [N], as a mask [N]; never rows of weight zero.
 
     The largest of log(u) / weight win (Efraimidis and Spirakis 2006).
     """
@@ -255,8 +263,8 @@ def draw_without_replacement(weights: Tensor, count: int, random: torch.Generato
 
 
 def shared_opacity(raw: SplatTensors, copies: Tensor, smallest: float) -> SplatTensors:
-    """Splats that `copies` [N] equal ones are to stand for, at most 51: fainter and of another extent, so that the
-    copies together blend like the one did (Kheradmand et al. 2024, equation 9). Rows of one copy stay as they are;
+    """Returns splats of which `copies` [N], at most 51, are to replace one: fainter and of another extent, so that the
+    copies together blend like the original (Kheradmand et al. 2024, equation 9). Rows of one copy stay as they are;
     opacities do not fall below `smallest`.
 
     With o' = 1 - (1 - o)^(1/n), the scale is multiplied by o / sum over j = 1..n of C(n, j) (-1)^(j+1) o'^j / sqrt j:
@@ -289,7 +297,7 @@ def _signed_binomials() -> Tensor:
 
 
 def shaken_means(raw: SplatTensors, noise: Tensor, amount: float, centre: float, steepness: float) -> Tensor:
-    """Means [N, 3] after a random step along each splat's covariance, damped where it is opaque.
+    """Returns means [N, 3] after a random step along each splat's covariance, damped where the splat is opaque.
 
     `noise` [N, 3] is standard normal; the step is covariance @ noise times `amount` times
     sigmoid(-steepness (opacity - centre)). A splat whose extent overflows stays where it is.
@@ -302,15 +310,15 @@ def shaken_means(raw: SplatTensors, noise: Tensor, amount: float, centre: float,
 
 
 def penalty_gradients(raw: SplatTensors, opacity_penalty: float, scale_penalty: float) -> tuple[Tensor, Tensor]:
-    """Gradients of opacity_penalty times the mean opacity, with respect to the logits [N], and of scale_penalty times
-    the mean half axis, with respect to the log scales [N, 3]."""
+    """Returns the gradients of opacity_penalty times the mean opacity, with respect to the logits [N], and of
+    scale_penalty times the mean half axis, with respect to the log scales [N, 3]."""
     opacity = torch.sigmoid(raw.logit_opacities)
     by_logit = opacity * (1 - opacity) * (opacity_penalty / max(raw.count, 1))
     return by_logit, raw.log_scales.exp() * (scale_penalty / max(3 * raw.count, 1))
 
 
 def halve_opacity(state: SplatState, floor: float) -> SplatState:
-    """Opacities above `floor` halved, but not below it, and all opacity moments cleared."""
+    """Halves opacities above `floor`, but not below it, and clears all opacity moments."""
     opacity = torch.sigmoid(state.raw.logit_opacities)
     halved = torch.where(opacity > floor, (0.5 * opacity).clamp(min=floor), opacity)
     logits = torch.where(opacity > floor, torch.log(halved / (1 - halved)), state.raw.logit_opacities)
@@ -318,12 +326,12 @@ def halve_opacity(state: SplatState, floor: float) -> SplatState:
 
 
 def lower_opacity(state: SplatState, ceiling: float) -> SplatState:
-    """Opacities above `ceiling` brought down to it, and all opacity moments cleared."""
+    """Lowers opacities above `ceiling` to it, and clears all opacity moments."""
     return _with_fresh_opacity(state, state.raw.logit_opacities.clamp(max=float(np.log(ceiling / (1 - ceiling)))))
 
 
 def _with_fresh_opacity(state: SplatState, logits: Tensor) -> SplatState:
-    """Other opacities [N], whose moments begin at zero."""
+    """Replaces opacities [N]; their moments begin at zero."""
     return SplatState(
         state.raw.changed(logit_opacities=logits),
         state.first.changed(logit_opacities=torch.zeros_like(logits)),
@@ -332,7 +340,8 @@ def _with_fresh_opacity(state: SplatState, logits: Tensor) -> SplatState:
 
 
 def raise_sh_degree(state: SplatState, degree: int) -> SplatState:
-    """SH rows up to `degree`; new rows and their moments are zero. The same object if it has them."""
+    """Returns splats with SH rows up to `degree`; new rows and their moments are zero. The same object if it has
+    them."""
     if state.sh_rows >= (degree + 1) ** 2:
         return state
     if state.live is not None:

@@ -1,4 +1,4 @@
-"""Whether a run's first splats are where its cameras look. If none is, every gradient is zero, and no step says so."""
+"""Checks that cameras look at a run's first splats. If none does, all gradients are zero, and no step reports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST = float(np.sqrt(np.finfo(np.float32).max))  # what kernels can square
 
 
 def none_in_sight(raw: SplatTensors, photographs: Sequence[Photograph]) -> tuple[str, ...]:
-    """The warning about splats of which no camera can see one; none if one does, as the first tells as a rule."""
+    """Returns the warning that no camera can see a splat, or none. Usually the first camera settles it."""
     if any(bool(_may_be_seen(raw, photograph.camera).any()) for photograph in photographs):
         return ()
     cameras = counted(len(photographs), "camera")
@@ -31,8 +31,8 @@ def none_in_sight(raw: SplatTensors, photographs: Sequence[Photograph]) -> tuple
 
 
 def _may_be_seen(raw: SplatTensors, camera: Camera) -> Tensor:
-    """Mask [N]: in front of the camera, and not with the whole sphere around it beside the picture, after Kerbl et al.
-    2023; numbers that overflow in a kernel are not seen."""
+    """Returns the mask [N] of splats that the camera may see, after Kerbl et al. 2023: in front of it, and with part of
+    the sphere around the splat inside the picture. Splats whose numbers overflow in a kernel are not seen."""
     matrix = torch.from_numpy(camera.matrix).to(raw.means.device)
     x, y, depth = (raw.means.double() @ matrix[:3, :3].T + matrix[:3, 3]).unbind(1)
     radius = SPHERE_SIGMAS * rows.largest_scale(raw).double()
@@ -41,7 +41,7 @@ def _may_be_seen(raw: SplatTensors, camera: Camera) -> Tensor:
         (x, camera.fx, camera.cx, camera.width),
         (y, camera.fy, camera.cy, camera.height),
     ):
-        # Against the planes through the camera and the sides of the picture: distances to them, in units of the depth.
+        # Distances to the planes through the camera and the sides of the picture, in units of the depth.
         low, high = centre / focal, (size - centre) / focal
         seen &= along + low * depth > -radius * (1 + low**2) ** 0.5 - _margin(depth, focal)
         seen &= along - high * depth < radius * (1 + high**2) ** 0.5 + _margin(depth, focal)
@@ -49,5 +49,5 @@ def _may_be_seen(raw: SplatTensors, camera: Camera) -> Tensor:
 
 
 def _margin(depth: Tensor, focal: float) -> Tensor:
-    """World units that three pixels, by which small splats are widened, span at a depth."""
+    """Returns the world units that three pixels span at a depth: small splats are widened by so much."""
     return 3 * depth.abs() / focal

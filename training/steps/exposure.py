@@ -1,8 +1,8 @@
-"""An exposure for each training photograph: colour' = colour @ A + b, learned beside the splats.
+"""Learns an exposure for each training photograph, together with the splats: colour' = colour @ A + b.
 
 Photographs of one scene differ in exposure and white balance; without this, splats learn the differences as haze
-or as colours that change with direction. The mean of all transforms is kept at the identity, so that the splats
-keep the colours of the set as a whole and views without a transform, held-out ones, are scored as they are.
+or as colours that change with direction. The mean of all transforms is kept at the identity. So the splats keep the
+colours of the set as a whole, and held-out views, which have no transform, are scored as they are.
 Read `trainer.py` next.
 """
 
@@ -20,29 +20,29 @@ from splatscope.training.splats.optimizer import log_linear
 
 
 class Exposures:
-    """The transforms [V, 4, 3] of V photographs (A above b) and their Adam moments."""
+    """Keeps the transforms [V, 4, 3] of V photographs (A above b) and their Adam moments."""
 
     def __init__(self, config: ExposureConfig, rates: RateConfig, views: int, iterations: int) -> None:
         self._config = config
         self._rates = rates
-        self.iterations = iterations  # of the run, at whose end the rate has fallen
+        self.iterations = iterations  # length of the run, at whose end the rate has fallen
         self.values = torch.eye(4, 3).repeat(views, 1, 1)
         self._first = torch.zeros_like(self.values)
         self._second = torch.zeros_like(self.values)
         self._steps = torch.zeros(views, dtype=torch.int64)  # each photograph has its own clock
 
     def apply(self, index: int, image: Float32) -> Float32:
-        """The picture [H, W, 3] as photograph `index` would show it."""
+        """Returns the picture [H, W, 3] as photograph `index` would show it."""
         matrix = self.values[index].cpu().numpy()
         return image @ matrix[:3] + matrix[3]
 
     def through(self, index: int, gradient: Float32) -> Float32:
-        """dL/d(picture) from dL/d(what `apply` returned), both [H, W, 3]."""
+        """Returns dL/d(picture) for dL/d(result of `apply`), both [H, W, 3]."""
         return np.ascontiguousarray(gradient @ self.values[index, :3].numpy().T)
 
     def step(self, index: int, image: Float32, gradient: Float32, iteration: int) -> None:
-        """One Adam step on the transform of photograph `index`, from the picture `apply` was given and
-        dL/d(what it returned)."""
+        """Takes one Adam step on the transform of photograph `index`, from the picture given to `apply` and
+        dL/d(result of `apply`)."""
         flat, above = image.reshape(-1, 3), gradient.reshape(-1, 3)
         by_matrix = torch.from_numpy(np.concatenate((flat.T @ above, above.sum(axis=0, keepdims=True))))
         r, first, second = self._rates, self._first[index], self._second[index]
@@ -63,15 +63,15 @@ class Exposures:
         return delay * log_linear(c.rate_start, c.rate_end, iteration, self.iterations)
 
     def move_to(self, device: str) -> None:
-        """Keeps everything there from now on, where steps on a GPU change it (kernels/cuda/step/exposure.py)."""
+        """Moves everything to a device, where steps on a GPU change it (kernels/cuda/step/exposure.py)."""
         self.values, self._first, self._second = (t.to(device) for t in (self.values, self._first, self._second))
         self._steps = self._steps.to(device)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps; the live tensors."""
+        """Returns the live tensors that a checkpoint keeps."""
         return {"values": self.values, "first": self._first, "second": self._second, "steps": self._steps}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes on from a checkpoint."""
+        """Continues from a checkpoint."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])

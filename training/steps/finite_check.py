@@ -1,7 +1,7 @@
 """Finds a number that is not finite before it reaches the splats.
 
-The loss and every gradient are looked at in each step, so Adam never writes a NaN and the splats of the last
-iteration are whole. Read `trainer.py` for what happens then.
+Each step checks the loss and every gradient, so Adam never writes a NaN and the splats of the last iteration are
+whole. Read `trainer.py` for what happens then.
 """
 
 from __future__ import annotations

@@ -76,6 +76,12 @@ class Strategy(Protocol):
         """True if the observed means2d gradients have to be sums of absolute values (Ye et al. 2024)."""
         ...
 
+    @property
+    def pulls(self) -> PullStatistics | None:
+        """Statistics of pulls that steps on a device add up in tensors of their own, lent by `restore`; None if it
+        keeps none."""
+        ...
+
     def noise(self, iteration: int, seed: int) -> Noise | None:
         """Returns the random move of all means that ends the step of this iteration."""
         ...
@@ -111,6 +117,10 @@ class PullStatistics:
     @property
     def absolute(self) -> bool:
         return False
+
+    @property
+    def pulls(self) -> PullStatistics | None:
+        return self
 
     def aim(self, photographs: Sequence[Photograph], background: Color) -> None:
         """Does nothing: the settings leave nothing open."""

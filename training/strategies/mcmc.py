@@ -60,6 +60,10 @@ class Mcmc:
     def gathers(self, iteration: int) -> bool:
         return False
 
+    @property
+    def pulls(self) -> None:
+        return None
+
     def noise(self, iteration: int, seed: int) -> Noise | None:
         """Returns noise in proportion to the means' rate, to the end of the run."""
         c = self._config

@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from splatscope.kernels.backends import make_backend
+from splatscope.kernels.cpu import training
 
 
 def main() -> None:
@@ -17,9 +18,9 @@ def main() -> None:
     backend = make_backend("cpu")
     backend.warm_up(training=True)
     image = np.zeros((16, 16, 3), np.float32)
-    backend.loss(image, image)
+    training.loss(image, image)
     rows = [np.zeros((4, 3), np.float32) for _ in range(4)]
-    backend.adam(*rows, rates=np.ones(3, np.float32), step=1)
+    training.adam(*rows, rates=np.ones(3, np.float32), step=1)
     print(perf_counter() - start)
 
 

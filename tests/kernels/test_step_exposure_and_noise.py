@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from splatscope.kernels.cpu import CpuBackend
+from splatscope.kernels.cpu import training as training_math
 from splatscope.kernels.cuda.launch.buffers import Capacity
 from splatscope.kernels.cuda.launch.compiler import ARCHITECTURES, compile_report, nvrtc_path, read_source
 from splatscope.kernels.cuda.step.exposure import EXPOSURE_NAMES, ExposureMaps
@@ -60,7 +61,7 @@ def test_steps_with_exposures_are_those_of_the_host() -> None:
     for iteration, index in enumerate(seen, 1):
         frame, saved = backend.forward(training.splats.gaussians(), CAMERA, SETTINGS)
         target = (photograph(index) / 255).astype(np.float32)
-        wanted_loss, above = backend.loss(exposures.apply(index, frame.image), target, 0.2)
+        wanted_loss, above = training_math.loss(exposures.apply(index, frame.image), target, 0.2)
         wanted = backend.backward(saved, exposures.through(index, above))
         exposures.step(index, frame.image, above, iteration)
         first = training.splats.view("first")["means"].clone()
@@ -146,7 +147,7 @@ def test_the_kernels_compile_without_spills(architecture: int) -> None:
 def test_statistics_may_add_up_what_each_pixel_pulls(policy: Policy) -> None:
     backend, plain, absolute = CpuBackend(), emulated_step(SCENE, policy), emulated_step(SCENE, policy)
     frame, saved = backend.forward(SCENE, CAMERA, SETTINGS)
-    _, upstream = backend.loss(frame.image, (photograph(0) / 255).astype(np.float32), 0.2)
+    _, upstream = training_math.loss(frame.image, (photograph(0) / 255).astype(np.float32), 0.2)
     wanted = backend.backward(saved, upstream, absolute=True)
     pull = np.linalg.norm(wanted.means2d * np.array([0.5 * CAMERA.width, 0.5 * CAMERA.height]), axis=1)
     requests: list[StepRequest] = [request(plain), request(absolute, absolute=True)]

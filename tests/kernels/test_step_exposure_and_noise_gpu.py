@@ -12,6 +12,7 @@ import torch
 
 from splatscope.kernels.backends import gpu_is_present
 from splatscope.kernels.cpu import CpuBackend
+from splatscope.kernels.cpu import training as training_math
 from splatscope.kernels.cuda.step.exposure import ExposureMaps
 from splatscope.kernels.cuda.step.splats import KINDS
 from splatscope.kernels.cuda.training_step import StepRequest, TrainingStep
@@ -46,7 +47,7 @@ def run(training: TrainingStep, count: int, **changes: Any) -> list[Any]:
 def test_absolute_pulls_are_those_of_the_cpu(policy: Policy) -> None:
     backend, plain, absolute = CpuBackend(), training_of(policy), training_of(policy)
     frame, saved = backend.forward(SCENE, CAMERA, SETTINGS)
-    _, upstream = backend.loss(frame.image, (photograph(0) / 255).astype(np.float32), 0.2)
+    _, upstream = training_math.loss(frame.image, (photograph(0) / 255).astype(np.float32), 0.2)
     wanted = backend.backward(saved, upstream, absolute=True).means2d
     pull = np.linalg.norm(wanted * np.array([0.5 * CAMERA.width, 0.5 * CAMERA.height]), axis=1)
     for training, flag in ((plain, False), (absolute, True)):
@@ -67,7 +68,7 @@ def test_exposures_follow_those_of_the_host() -> None:
     training.exposures = ExposureMaps(**{name: tensor.clone().cuda() for name, tensor in host.state().items()})
     for iteration, index in enumerate((3, 0, 3, 39), 1):
         frame, _ = backend.forward(training.splats.gaussians(), CAMERA, SETTINGS)
-        loss, above = backend.loss(
+        loss, above = training_math.loss(
             host.apply(index, frame.image), (photograph(index % 2) / 255).astype(np.float32), 0.2
         )
         host.step(index, frame.image, above, iteration)

@@ -1,11 +1,10 @@
-"""What a recipe may vary: size of the pictures, background, masks, exposure, an early end."""
+"""Tests what a recipe may vary: size of the pictures, background, masks, exposure, an early end."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from splatscope.training.events import Evaluated, Finished, Plateaued, Prepared,
 from splatscope.training.recipes import PRESETS, preset, with_settings
 from splatscope.training.scores.scorer import Scores
 from splatscope.training.splats.optimizer import Optimizer
-from splatscope.training.steps.device import DeviceStep
+from splatscope.training.steps.device import adam_rates
 from splatscope.training.steps.exposure import Exposures
 from splatscope.training.trainer import Trainer
 from tests.support.small_capture import SHORT, make_capture
@@ -69,13 +68,13 @@ def test_every_recipe_is_valid_survives_json_and_scales_to_any_length(name: str)
 
 def test_late_in_a_run_all_rates_fall_together_on_the_host_and_on_the_gpu() -> None:
     rates = RateConfig(means_end=1.6e-4, means_steps=100, late_after=50, late_share=0.1)
-    optimizer, config = Optimizer(rates, 2.0), TrainConfig(rates=rates)
+    optimizer = Optimizer(rates, 2.0)
     before = optimizer.column_rates(50, 4)
     for iteration, share in ((75, 0.1**0.5), (100, 0.1), (200, 0.1)):
         now = optimizer.column_rates(iteration, 4)
         for name, columns in before.items():
             np.testing.assert_allclose(now[name], share * columns, rtol=1e-5)
-        on_gpu = DeviceStep._rates(SimpleNamespace(_config=config, _extent=2.0), iteration)  # pyright: ignore
+        on_gpu = adam_rates(rates, 2.0, iteration)
         found = [on_gpu.means, on_gpu.log_scales, on_gpu.quats, on_gpu.logit_opacities, on_gpu.sh_constant]
         expected = [now[name].flat[0] for name in ("means", "log_scales", "quats", "logit_opacities", "sh")]
         np.testing.assert_allclose([*found, on_gpu.sh_rest], [*expected, now["sh"][-1]], rtol=1e-5)

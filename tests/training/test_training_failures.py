@@ -1,4 +1,4 @@
-"""What ends a run badly ends it in a sentence and costs nothing that was there: no state, no file, no word of why."""
+"""Tests that a failure ends a run in one sentence and loses neither state nor file nor the reason."""
 
 from __future__ import annotations
 

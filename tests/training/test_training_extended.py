@@ -1,4 +1,4 @@
-"""A run in the window beyond what its recipe foresaw: made longer, scored when asked, left unsaved; what it says."""
+"""Tests a run that is made longer than its recipe, scored on request, or left unsaved, and the status it shows."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_finished_run_can_be_scored_after_its_own_last_scores_are_gone_and_sti
     for _ in Trainer(capture, config, backend, tmp_path).run():
         pass
     session = session_of(Trainer(capture, config, backend, tmp_path, Beginning(*newest_checkpoint(tmp_path))))
-    session.trainer._scores.table.clear()
+    session.trainer.state.scores.table.clear()
     session.progress.evaluated = None
     session.state = "finished"
     session.score()
