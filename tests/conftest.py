@@ -27,7 +27,7 @@ FIRST = (
     "test_window_panels", "test_window_toggles", "test_window_ends", "test_window_real", "test_schedule_panel",
     "test_cuda_forward", "test_blend_choice", "test_training_step", "test_lasting", "test_command_line",
     "test_bench_window", "test_bench_train", "test_benchmark_scenes", "test_sfm", "test_training_harmonics",
-    "test_step_options", "test_cuda_schedule", "test_cuda_show", "test_window_files", "test_demo_scene",
+    "test_step_exposure_and_noise", "test_cuda_schedule", "test_cuda_show", "test_window_files", "test_demo_scene",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(measure.__name__)
         return in_a_process(measure, *arguments) if len(made) == 1 else measure(*arguments)
 
-    monkeypatch.setattr("splatscope.app.bench.measure.process.in_a_process", measured)
+    monkeypatch.setattr("splatscope.app.bench.train.in_a_process", measured)
     monkeypatch.setattr("splatscope.app.bench.train.WARM_UP", 4)
     return made
 
