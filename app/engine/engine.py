@@ -113,8 +113,7 @@ class Engine:
     def status(self) -> EngineStatus:
         """Returns the newest snapshot; while kernels compile it says so."""
         status, backend = self._mailbox.status(), self._backend
-        is_compiling = backend is not None and backend.compiling
-        return replace(status, busy="compiling…") if is_compiling else status
+        return replace(status, busy="compiling…") if backend is not None and backend.compiling else status
 
     def wait_for_news(self, seconds: float) -> None:
         """Sleeps until a picture, a status or a log line is there, at most that long."""

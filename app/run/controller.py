@@ -71,10 +71,8 @@ class RunController:
     def __init__(
         self, trainer: Trainer, log: Callable[[str, str], None], make_trainer: TrainerFactory | None = None
     ) -> None:
-        """`make_trainer` made `trainer` and makes the next ones; a `RunPlan` also has a recipe that can change.
-
-        `log` takes a level and a line for the user.
-        """
+        """`make_trainer` made `trainer` and makes the next ones; a `RunPlan` also has a recipe that can change. `log`
+        takes a level and a line for the user."""
         self._log = log
         self._use(make_trainer)
         self._take_over(trainer)
