@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -311,10 +312,15 @@ def _format_by_name(path: Path) -> FileFormat | None:
 def _can_open(child: Path) -> bool:
     try:
         if child.is_dir():
-            return _recognised(child) is not None or any(is_splat_file(file) for file in child.glob("*.ply"))
+            return _recognised(child) is not None or any(map(is_splat_file, _splat_files(child)))
     except OSError:  # a folder without read permission does not stop the search
         return False
     return is_splat_file(child)
+
+
+def _splat_files(folder: Path) -> Iterator[Path]:
+    """Yields the files of a folder whose name ends as that of a format that opens."""
+    return chain.from_iterable(folder.glob(f"*{f.suffix}") for f in FILE_FORMATS if f.read is not None)
 
 
 def is_splat_file(file: Path) -> bool:

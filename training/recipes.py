@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Literal
 
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import (
@@ -105,6 +106,7 @@ def _at(share: float, steps: int) -> int:
     return max(1, round(share * steps))
 
 
+PresetName = Literal["inria", "inria2023", "absgrad", "mcmc", "fast", "fast_mcmc"]
 PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
     "inria": _inria,
     "inria2023": _inria2023,

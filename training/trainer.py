@@ -5,6 +5,7 @@ pulls the next. Between two events the state is whole, so pausing is not pulling
 
 Read next:
 - `run_state.py` for everything that a run consists of;
+- `steps/__init__.py` for the files that one step passes;
 - `steps/protocol.py` for a step on the splats, `growth.py` for what happens between two;
 - `files/run_record.py` for how a run is saved and resumed.
 """

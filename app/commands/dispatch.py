@@ -1,6 +1,8 @@
 """Carries out a parsed command line: one module a subcommand, imported when it is asked for.
 
-Each module has `run(options)`. The table keeps `--help` fast and rendering free of torch and of the window.
+`app/options/NAME.py` declares the options of a subcommand; `run(options)` in `app/commands/NAME.py` carries it out. The
+benchmark NAME is `run(options)` in `app/bench/NAME.py`. Only the module asked for is imported, which keeps `--help`
+fast and rendering free of torch and of the window.
 """
 
 from __future__ import annotations
@@ -10,13 +12,11 @@ from importlib import import_module
 from splatscope.app.options import bench, subcommands
 
 MODULES: dict[type, str] = {
-    subcommands.ViewOptions: "commands.view",
-    subcommands.TrainOptions: "commands.train",
-    subcommands.RenderOptions: "commands.render",
-    subcommands.EvalOptions: "commands.evaluate",
-    subcommands.ConvertOptions: "commands.convert",
-    subcommands.DoctorOptions: "commands.doctor",
-    subcommands.DemoOptions: "commands.demo",
+    **{
+        options: f"commands.{options.__module__.rpartition('.')[2]}"
+        for options in subcommands.SUBCOMMANDS.values()
+        if options is not bench.BenchOptions  # `bench` alone names no benchmark
+    },
     **{options: f"bench.{name}" for name, options in bench.SUBCOMMANDS.items()},
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -23,6 +23,7 @@ from splatscope.app.options.fields import (
     repeated,
 )
 from splatscope.training.config import TrainConfig
+from splatscope.training.recipes import PresetName
 from splatscope.training.setting import Option, SettingRow, setting_table
 
 
@@ -63,10 +64,7 @@ class _RunOptions:
     A .ply holds no moments and no iteration: the run begins at N if the folder is named iteration_N, else at 0, with
     growth, opacity resets and high rates as at the start; --set densify.enabled=false leaves out growth and resets."""
     activated: ActivatedChoice = "auto"
-    preset: Annotated[
-        Literal["inria", "inria2023", "absgrad", "mcmc", "fast", "fast_mcmc"] | None,
-        optional("{inria,inria2023,absgrad,mcmc,fast,fast_mcmc}"),
-    ] = None
+    preset: Annotated[PresetName | None, optional(f"{{{','.join(get_args(PresetName))}}}")] = None
     """Recipe, inria unless given.
     inria: as published. inria2023: with the first release's opacity rate (0.05).
     absgrad: sums how hard each pixel pulls at a splat without sign, to find where detail is missing.

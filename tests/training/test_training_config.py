@@ -26,7 +26,7 @@ from splatscope.training.config import (
 )
 from splatscope.training.data.dataset import training_size
 from splatscope.training.files.output import cfg_args
-from splatscope.training.recipes import PRESETS, preset, with_settings
+from splatscope.training.recipes import PRESETS, PresetName, preset, with_settings
 from splatscope.training.setting import setting_table
 from splatscope.training.settings_page import settings_page
 from splatscope.training.steps.exposure import Exposures
@@ -160,6 +160,13 @@ def test_every_option_of_a_setting_reaches_it_from_the_command_line() -> None:
     assert given_settings(TrainOptions()) == {}, "an option that is left out sets nothing"
     halved = given_settings(TrainOptions(num_downscales=2))
     assert halved == {"resolution": {"num_downscales": 2, "schedule": "halving"}}
+
+
+def test_every_preset_has_its_name_in_the_list_and_a_sentence_in_the_help_of_train() -> None:
+    assert set(get_args(PresetName)) == set(PRESETS), "PresetName and PRESETS of training/recipes.py differ"
+    text = (ROOT / "app/options/train.py").read_text(encoding="utf-8")
+    missing = [name for name in PRESETS if f"{name}: " not in text]
+    assert not missing, "say in the text below `preset` of app/options/train.py what the recipe does"
 
 
 def test_presets_differ_in_the_opacity_rate() -> None:

@@ -33,6 +33,7 @@ from splatscope.training.errors import NotFiniteError
 from splatscope.training.events import Densified, Event, Finished, Resumed, Saved, SaveFailed, Stepped
 from splatscope.training.files import run_record, saving
 from splatscope.training.files.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
+from splatscope.training.strategies.factory import STRATEGIES
 from splatscope.training.trainer import Beginning, Trainer
 from tests.support.places import ROOT
 from tests.support.small_capture import KILLED, SHORT, Poisoned
@@ -88,6 +89,11 @@ RECIPES = {
         LONG, strategy="budget", budget=BudgetConfig(start=5, stop=50, interval=10, max_splats=250, halving_interval=20)
     ),
 }
+
+
+def test_a_run_of_every_strategy_is_resumed_here() -> None:
+    missing = set(STRATEGIES) - {config.strategy for config in RECIPES.values()}
+    assert not missing, "add a run of 60 iterations with at least four refines to RECIPES for each"
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, getcontext
 from pathlib import Path
@@ -28,8 +27,7 @@ from splatscope.training.setting import setting_table, strategy_groups
 from splatscope.training.splats import rows
 from splatscope.training.strategies.base import Strategy
 from splatscope.training.strategies.budget import BudgetedGrowth
-from splatscope.training.strategies.factory import STRATEGIES as TABLE
-from splatscope.training.strategies.factory import make_strategy
+from splatscope.training.strategies.factory import STRATEGIES, make_strategy
 from splatscope.training.strategies.mcmc import Mcmc
 from splatscope.training.strategies.pixel_budget import covered_pixels
 from tests.support.small_capture import make_capture
@@ -115,19 +113,27 @@ def test_draws_follow_the_weights() -> None:
 # ------------------------------------------------------------------------------------------ purity
 
 
-STRATEGIES: dict[str, Callable[[int], Strategy]] = {
-    "adaptive": lambda n: make_strategy(TrainConfig(densify=DensifyConfig(reset_interval=600)), n, 1.0, False),
-    "mcmc": lambda n: make_strategy(TrainConfig(strategy="mcmc", mcmc=McmcConfig(dead_opacity=0.3)), n, 1.0, False),
-    "budget": lambda n: make_strategy(
-        TrainConfig(strategy="budget", budget=BudgetConfig(halving_interval=600, max_splats=900)), n, 1.0, False
-    ),
+BUSY: dict[str, dict[str, object]] = {  # settings with which a refine does more; a strategy may have none here
+    "adaptive": {"densify": DensifyConfig(reset_interval=600)},
+    "mcmc": {"mcmc": McmcConfig(dead_opacity=0.3)},
+    "budget": {"budget": BudgetConfig(halving_interval=600, max_splats=900)},
 }
 
 
+def busy_config(name: str) -> TrainConfig:
+    return replace(TrainConfig(), strategy=name, **BUSY.get(name, {}))  # pyright: ignore[reportArgumentType]
+
+
+def busy_strategy(name: str, count: int) -> Strategy:
+    return make_strategy(busy_config(name), count, 1.0, False)
+
+
 def test_every_strategy_has_a_name_a_group_of_settings_and_a_row_in_the_table() -> None:
-    assert set(get_args(StrategyName)) == set(strategy_groups(TrainConfig)) == set(TABLE) == set(STRATEGIES)
+    assert set(get_args(StrategyName)) == set(STRATEGIES), "STRATEGIES of factory.py needs a row for each StrategyName"
+    groups = set(strategy_groups(TrainConfig))
+    assert groups == set(STRATEGIES), "TrainConfig needs one group(..., strategy=NAME) for each strategy"
     names = {row.name for row in setting_table(TrainConfig)}
-    for kind in TABLE.values():
+    for kind in STRATEGIES.values():
         if rules := kind.removals:
             assert {rules.smallest_opacity, *rules.fading, *rules.swelling} <= names
             assert {rules.large_share, rules.large_after} - {""} <= names
@@ -135,15 +141,19 @@ def test_every_strategy_has_a_name_a_group_of_settings_and_a_row_in_the_table() 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_strategy_changes_splats_at_the_iterations_its_settings_say(name: str) -> None:
-    strategy = STRATEGIES[name](10)
-    group = {"adaptive": DensifyConfig(), "mcmc": McmcConfig(), "budget": BudgetConfig()}[name]
-    assert set(group.refines()) <= {iteration for iteration in range(1, 26_000) if strategy.due(iteration)}
-    assert list(group.refines())[-1] == {"adaptive": 14_900, "mcmc": 24_900, "budget": 15_000}[name]
+    strategy = busy_strategy(name, 10)
+    refines = busy_config(name).strategy_settings.refines()
+    assert set(refines) <= {iteration for iteration in range(1, refines.stop + 1_000) if strategy.due(iteration)}
+
+
+def test_the_last_refine_comes_before_the_iteration_that_ends_growth_or_at_it() -> None:
+    lasts = {name: busy_config(name).strategy_settings.refines()[-1] for name in BUSY}
+    assert lasts == {"adaptive": 14_900, "mcmc": 24_900, "budget": 15_000}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_refine_leaves_the_state_it_was_given_untouched(name: str) -> None:
-    state, strategy = state_of(200, None), STRATEGIES[name](200)
+    state, strategy = state_of(200, None), busy_strategy(name, 200)
     strategy.observe(pulls(np.linspace(0, 4e-4, 200)), CAMERA)
     before = [t.clone() for part in (state.raw, state.first, state.second) for t in vars(part).values()]
     after, report = strategy.after_step(state, 600, random())
@@ -156,8 +166,8 @@ def test_a_refine_leaves_the_state_it_was_given_untouched(name: str) -> None:
 
 
 def test_with_density_control_off_no_strategy_touches_anything() -> None:
-    for name in ("adaptive", "mcmc", "budget"):
-        config = TrainConfig(strategy=name, densify=DensifyConfig(enabled=False))  # pyright: ignore[reportArgumentType]
+    for name in STRATEGIES:
+        config = TrainConfig(strategy=name, densify=DensifyConfig(enabled=False))
         state = state_of(10)
         assert make_strategy(config, 10, 1.0, True).after_step(state, 600, random()) == (state, None)
 

@@ -1,7 +1,7 @@
 """Makes the table of schedules for documents, from results of `splatscope bench schedule`.
 
 One row a set of frames, speed-ups of blending over the grid; below it what was to be reached and is not. Other tables:
-`documents.py`.
+`publish.py`.
 """
 
 from __future__ import annotations
