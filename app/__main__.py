@@ -1,4 +1,4 @@
-"""python -m splatscope.app: the same as the `splatscope` command."""
+"""Runs the command `splatscope` as `python -m splatscope.app`."""
 
 from splatscope.app.main import main
 

@@ -1,4 +1,4 @@
-"""Output that nobody takes must not end a run: the terminal is closed, the disk is full, `| head` has read enough.
+"""Keeps a run alive when nobody takes its output: the terminal is closed, the disk is full, `| head` has read enough.
 
 Streams here take whatever is written to them, and lose it once the system has refused some of it. What has to be done
 about that is decided once, at the end of the program (`main.py`).
@@ -19,10 +19,10 @@ from splatscope.kernels.wording import printable
 
 
 class LastingOutput(io.RawIOBase):
-    """A stream's file that takes everything; `trouble` is why it has lost some of it."""
+    """Replaces a stream's file and takes everything; `trouble` is why some of it was lost."""
 
     def __init__(self, raw: io.RawIOBase | None) -> None:
-        """`raw`: where it goes, None if that was closed before the program began."""
+        """Wraps `raw`, where output goes; None if it was closed before the program began."""
         self._raw = raw
         self.trouble = OSError(errno.EBADF, "it is closed") if raw is None else None
 
@@ -58,7 +58,7 @@ def keep_output() -> LastingOutput:
 
 
 def _lasting(stream: Any) -> tuple[io.TextIOWrapper, LastingOutput]:
-    """`stream` is one of sys, None if its file was closed."""
+    """Returns a stream that lasts. `stream` is one of sys, None if its file was closed."""
     file = LastingOutput(None if stream is None else getattr(stream.buffer, "raw", stream.buffer))  # -u has no buffer
     encoding = "utf-8" if stream is None else stream.encoding
     buffered = io.BufferedWriter(file)

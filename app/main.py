@@ -64,7 +64,7 @@ def _program(arguments: Sequence[str]) -> int:
 
 
 def _only_prints(arguments: Sequence[str]) -> bool:
-    """True if printing is the only purpose of a command line."""
+    """Returns True if printing is the only purpose of a command line."""
     return arguments[:1] == ["doctor"] or not {"--version", "--help", "-h"}.isdisjoint(arguments)
 
 

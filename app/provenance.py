@@ -13,7 +13,7 @@ from splatscope.assets.trained.model_folder import model_of
 
 @dataclass(frozen=True)
 class Provenance:
-    """The scene, the iteration of the run that made its splats if that is known, and what drew them."""
+    """Holds the scene, the iteration of the run that made its splats if that is known, and what drew them."""
 
     scene: Path
     iteration: int | None
@@ -22,19 +22,21 @@ class Provenance:
 
     @property
     def name(self) -> str:
-        """The scene's name: that of its model's folder, if it is one, since all their splats have the same name."""
+        """Returns the scene's name: that of its model's folder, if it is one, since all their splats have the same
+        name.
+        """
         model = model_of(self.scene)
         return (model[0] if model else self.scene).name or "scene"
 
     @property
     def caption(self) -> str:
-        """One line for a picture: "garden, iteration 7,000, cuda, NVIDIA H200"."""
+        """Returns one line for a picture: "garden, iteration 7,000, cuda, NVIDIA H200"."""
         at = [] if self.iteration is None else [f"iteration {self.iteration:,}"]
         return ", ".join([self.name, *at, self.backend, self.device])
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The same for a JSON file."""
+        """Returns the same for a JSON file."""
         return {
             "scene": str(self.scene),
             "iteration": self.iteration,

@@ -1,4 +1,4 @@
-"""Which commit this source is: asked of git, or written in here by `git archive` (see .gitattributes)."""
+"""Finds the commit of this source: from git, or as written here by `git archive` (see .gitattributes)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _ARCHIVED = "$Format:%h$"  # the commit's name in an archive
 
 
 def revision() -> str | None:
-    """The commit, with a plus where the source was edited or, in an archive, may have been; None if not known."""
+    """Returns the commit, with a plus where the source was edited or, in an archive, may have been; None if
+    not known.
+    """
     root = Path(__file__).resolve().parents[1]
     with suppress(OSError, subprocess.CalledProcessError):
         if Path(_git(root, "rev-parse", "--show-toplevel")) == root:

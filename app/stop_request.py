@@ -25,7 +25,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 def leave_when_asked(status: int = STOPPED) -> None:
-    """From now on a request to stop ends the process at once with this status; nothing is cleared away."""
+    """Lets a request to stop end the process at once with this status; nothing is cleared away."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         try:
@@ -38,18 +38,18 @@ def leave_when_asked(status: int = STOPPED) -> None:
 
 
 def raise_when_asked() -> None:
-    """From now on a request to stop raises KeyboardInterrupt in the main thread, and the next one ends the process."""
+    """Lets a request to stop raise KeyboardInterrupt in the main thread, and the next one end the process."""
     _answer(_raise)
     sys.unraisablehook = _raise_again
 
 
 def ignore_requests() -> None:
-    """From now on requests to stop do nothing."""
+    """Lets requests to stop do nothing."""
     _answer(signal.SIG_IGN)
 
 
 def was_asked() -> bool:
-    """True once KeyboardInterrupt has been raised, whatever became of it."""
+    """Returns True once KeyboardInterrupt has been raised, whatever became of it."""
     return _asked.is_set()
 
 
@@ -70,7 +70,9 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _ignore_hang_up(number: int) -> None:
-    """The shell says it and the kernel says it again: the second must not cut short what the first began."""
+    """Ignores further hang-ups. The shell sends one and the kernel another, which must not cut short what the first
+    began.
+    """
     if sys.platform != "win32" and number == signal.SIGHUP:
         signal.signal(number, signal.SIG_IGN)
 
@@ -86,7 +88,7 @@ def _answer(answer: Answer | signal.Handlers) -> dict[int, Any]:
 
 
 class StopRequest:
-    """`asked` says whether to stop. Whoever presses Ctrl-C again means now: that raises KeyboardInterrupt."""
+    """Notes a request to stop in `asked`. A second Ctrl-C raises KeyboardInterrupt, to stop at once."""
 
     def __init__(self) -> None:
         self.asked = False

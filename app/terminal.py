@@ -16,10 +16,10 @@ from splatscope.kernels.wording import printable
 
 
 class Terminal(Console):
-    """A console for plain lines, whole however narrow the terminal is: brackets and colons in names mean nothing."""
+    """Prints plain lines, whole however narrow the terminal is: brackets and colons in names mean nothing."""
 
     def __init__(self, width: int | None = None) -> None:
-        """`width`: in characters; that of the terminal unless given."""
+        """Makes a console of `width` characters; the terminal's width unless given."""
         super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -28,7 +28,7 @@ class Terminal(Console):
 
 
 def column(template: str) -> TextColumn:
-    """A column of a progress bar, likewise plain."""
+    """Returns a column of a progress bar, likewise plain."""
     return TextColumn(template, markup=False)
 
 

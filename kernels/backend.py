@@ -23,7 +23,7 @@ class Backend(Protocol):
 
     @property
     def compiling(self) -> bool:
-        """True while a call waits for kernels to compile; read from any thread."""
+        """Returns True while a call waits for kernels to compile; read from any thread."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class PendingShow(Protocol):
 
     @property
     def ready(self) -> bool:
-        """True if `finish` does not wait."""
+        """Returns True if `finish` does not wait."""
         ...
 
     def finish(self) -> tuple[NDArray[np.uint8], Frame]:

@@ -12,7 +12,7 @@ from splatscope.kernels.errors import InputError
 
 
 def gpu_is_present() -> bool:
-    """True if the NVIDIA driver lists a GPU. Asks NVML, so neither torch nor CUDA is loaded."""
+    """Returns True if the NVIDIA driver lists a GPU. Asks NVML, so neither torch nor CUDA is loaded."""
     try:
         import pynvml
 

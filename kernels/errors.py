@@ -12,7 +12,7 @@ from splatscope.kernels.wording import printable
 
 
 class InputError(Exception):
-    """An input that cannot be used. The message says what, where and what to do.
+    """Tells that an input cannot be used. The message says what, where and what to do.
 
     As text it is one line, whatever names and values from files it quotes.
     """
@@ -22,8 +22,8 @@ class InputError(Exception):
 
 
 class NoRoomError(InputError):
-    """A device has no memory left. A caller that can do without the allocation may continue."""
+    """Tells that a device has no memory left. A caller that can do without the allocation may continue."""
 
 
 class Remark(UserWarning):
-    """A warning that something works differently than expected; the command line prints it."""
+    """Warns that something works differently than expected; the command line prints it."""

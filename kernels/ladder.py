@@ -15,7 +15,7 @@ from splatscope.kernels.toggles import in_present_names
 
 @dataclass(frozen=True)
 class Rung:
-    """A named policy."""
+    """Names a policy."""
 
     name: str
     sentence: str

@@ -22,7 +22,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Noise:
-    """Settings of a random step of every mean.
+    """Holds the settings of a random step of every mean.
 
     The step is covariance times a normal triple, times `amount`, times sigmoid(-steepness (opacity - centre)).
     """

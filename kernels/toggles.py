@@ -87,7 +87,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Toggle:
-    """A row of the table: a toggle's place in the policy, and its declaration."""
+    """Holds a row of the table: a toggle's place in the policy, and its declaration."""
 
     stage: str  # field of Policy
     name: str  # field of the stage's policy
@@ -113,12 +113,12 @@ class Toggle:
 
     @property
     def is_switch(self) -> bool:
-        """True if its values are off and on, for a checkbox."""
+        """Returns True if its values are off and on, for a checkbox."""
         return self.values == get_args(Switch)
 
     @property
     def is_ablation(self) -> bool:
-        """True if only benchmarks set it: its results are wrong, and no table lists it."""
+        """Returns True if only benchmarks set it: its results are wrong, and no table lists it."""
         return self.step == "ablation"
 
     def spelled(self, value: str) -> str:

@@ -25,7 +25,7 @@ Matrix4 = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Splats as raw (pre-activation) parameters, a structure of C-contiguous float32 arrays.
+    """Holds splats as raw (pre-activation) parameters, a structure of C-contiguous float32 arrays.
 
     Raw and activated values never share a name: scale = exp(log_scales), opacity =
     sigmoid(logit_opacities), rotation = quats / |quats|, colour = 0.5 + SH(direction), clamped at 0.
@@ -56,7 +56,7 @@ class Gaussians:
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole camera, OpenCV axes (x right, y down, z forward), pixel centres at +0.5.
+    """Describes a pinhole camera: OpenCV axes (x right, y down, z forward), pixel centres at +0.5.
 
     A world point p is seen at u = fx * x / z + cx with (x, y, z) = view_from_world @ p. Rows of the
     4x4 matrix are kept as tuples so that cameras compare and hash by value: equality is the redraw test.
@@ -106,7 +106,7 @@ class Camera:
 
 @dataclass(frozen=True)
 class RenderSettings:
-    """Settings of a picture that do not change the scene."""
+    """Holds the settings of a picture that do not change the scene."""
 
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # RGB in [0, 1]
     sh_degree: int = 3  # highest degree evaluated, if the scene has it
@@ -114,7 +114,7 @@ class RenderSettings:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The result of one forward pass. Arrays belong to the caller."""
+    """Holds the result of one forward pass. Arrays belong to the caller."""
 
     image: Float32  # [H, W, 3] RGB over the background, not clamped
     depth: Float32  # [H, W] sum(w z) / sum(w), camera z in world units, NaN where nothing was blended
@@ -129,7 +129,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """dL/d(raw parameter) for every splat; rows of splats that were not seen are zero."""
+    """Holds dL/d(raw parameter) for every splat; rows of splats that were not seen are zero."""
 
     means: Float32  # [N, 3]
     log_scales: Float32  # [N, 3]

@@ -1,1 +1,1 @@
-"""The training loop, its data, its densification policies and its metrics."""
+"""Holds the training loop, its data, its densification policies and its metrics."""

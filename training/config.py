@@ -367,12 +367,12 @@ class TrainConfig:
 
     @property
     def policy(self) -> Policy:
-        """The toggles that steps and scores of this run are drawn with."""
+        """Returns the toggles that steps and scores of this run are drawn with."""
         return Policy().with_value("project", "filter", self.antialiasing)
 
     @property
     def strategy_settings(self) -> StrategySettings:
-        """The settings of the run's own strategy."""
+        """Returns the settings of the run's own strategy."""
         return getattr(self, strategy_groups(TrainConfig)[self.strategy])
 
     def refines(self) -> range:

@@ -8,14 +8,16 @@ from splatscope.kernels.errors import InputError
 
 
 class StandstillError(InputError):
-    """A run cannot continue as it is. Its splats are whole: those of iteration `reached`. They can be saved."""
+    """Tells that a run cannot continue as it is. Its splats, of iteration `reached`, are whole and can be saved."""
 
     reached: int
     remedy: tuple[str, ...] = ()  # settings (NAME=VALUE) with which it can continue from there
 
 
 class NotFiniteError(StandstillError):
-    """A step was not taken, because a number in it is NaN or infinite. The splats are those of the iteration before."""
+    """Tells that a step was not taken, because a number in it is NaN or infinite. The splats are those of the iteration
+    before.
+    """
 
     def __init__(self, tensor: str, view: str, iteration: int, detail: str = "") -> None:
         super().__init__(
@@ -28,7 +30,7 @@ class NotFiniteError(StandstillError):
 
 
 class NoSplatsLeftError(StandstillError):
-    """A refine would have removed every splat, so it was not carried out."""
+    """Tells that a refine would have removed every splat, so it was not carried out."""
 
     def __init__(self, sentence: str, iteration: int, remedy: tuple[str, ...]) -> None:
         super().__init__(sentence)
@@ -36,9 +38,9 @@ class NoSplatsLeftError(StandstillError):
 
 
 class NotSavedError(InputError):
-    """Part of a state could not be written; every other part was written."""
+    """Tells that part of a state could not be written; every other part was written."""
 
     def __init__(self, sentence: str, what: tuple[str, ...], path: Path | None) -> None:
-        """`what` is not on disk; `path` has the splats unless they are part of that."""
+        """Names `what` is not on disk, and in `path` the splats unless they are part of that."""
         super().__init__(sentence)
         self.what, self.path = what, path

@@ -15,7 +15,7 @@ SavedThing = Literal["splats", "checkpoint", "scores"]
 
 @dataclass(frozen=True)
 class Loading:
-    """Photographs decoded so far."""
+    """Counts the photographs decoded so far."""
 
     done: int
     total: int
@@ -23,7 +23,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything is in memory; the first step comes next."""
+    """Tells that everything is in memory; the first step comes next."""
 
     training_views: int
     held_out_views: int
@@ -39,7 +39,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Forecast:
-    """On the CPU, before the first step: how long the run will take."""
+    """Tells how long the run will take; only on the CPU, before the first step."""
 
     seconds: float
     step_ms: float  # of a step with the first splats
@@ -48,7 +48,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One iteration is done."""
+    """Tells that one iteration is done."""
 
     iteration: int
     loss: float
@@ -58,7 +58,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Densified:
-    """Splats were added and removed."""
+    """Tells that splats were added and removed."""
 
     iteration: int
     cloned: int
@@ -70,7 +70,7 @@ class Densified:
 
 @dataclass(frozen=True)
 class GrowthStopped:
-    """There was no memory for more splats; training goes on with those there are."""
+    """Tells that there was no memory for more splats; training continues with the present ones."""
 
     iteration: int
     count: int
@@ -79,7 +79,7 @@ class GrowthStopped:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """Between two scored views, so that a window need not wait for all of them."""
+    """Comes between two scored views, so that a window need not wait for all of them."""
 
     done: int
     total: int
@@ -98,7 +98,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Saved:
-    """A result is on disk."""
+    """Tells that a result is on disk."""
 
     iteration: int
     path: Path
@@ -106,7 +106,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class SaveFailed:
-    """Some or all of a save could not be written; training goes on unless it is over."""
+    """Tells that some or all of a save could not be written; training continues unless it is over."""
 
     iteration: int
     what: tuple[SavedThing, ...]
@@ -116,7 +116,7 @@ class SaveFailed:
 
 @dataclass(frozen=True)
 class Resumed:
-    """The run goes on from where an earlier one was."""
+    """Tells that the run continues an earlier run."""
 
     iteration: int
     path: Path
@@ -125,7 +125,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Plateaued:
-    """The scores no longer rise, so the run ends here."""
+    """Tells that the scores no longer rise, so the run ends here."""
 
     iteration: int
     best: float  # dB
@@ -134,7 +134,7 @@ class Plateaued:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last event of a complete run."""
+    """Ends a complete run; no event follows."""
 
     iteration: int
 

@@ -77,23 +77,25 @@ class SettingRow:
 
     @property
     def label(self) -> str:
-        """The label in the window: the declared one, or the name in words ("Split count" for densify.split_count)."""
+        """Returns the label in the window: the declared one, or the name in words ("Split count" for
+        densify.split_count).
+        """
         text = " ".join(_ACRONYMS.get(word, word) for word in self.name.rpartition(".")[2].split("_"))
         return self.declared.label or text[:1].upper() + text[1:]
 
     @property
     def rank(self) -> Rank:
-        """How prominently the form shows the setting."""
+        """Returns the setting's prominence in the form."""
         return "main" if self.declared.main else "often" if self.declared.often else "rest"
 
     @property
     def may_be_none(self) -> bool:
-        """True if None is a value of the setting."""
+        """Returns True if None is a value of the setting."""
         return types.NoneType in get_args(self.hint)
 
     @property
     def kind(self) -> Any:
-        """The type of the field without its None."""
+        """Returns the type of the field without its None."""
         return next(c for c in get_args(self.hint) if c is not types.NoneType) if self.may_be_none else self.hint
 
     def value_in(self, config: Any) -> Any:

@@ -87,54 +87,54 @@ class Trainer:
 
     @property
     def iteration(self) -> int:
-        """The iteration that was taken last."""
+        """Returns the iteration that was taken last."""
         return self.state.iteration
 
     @property
     def gaussians(self) -> Gaussians:
-        """The splats as they are: views on the live tensors, valid until the next event."""
+        """Returns the splats as they are: views on the live tensors, valid until the next event."""
         return self.stepper.gaussians(self.state.splats)
 
     @property
     def sh_degree(self) -> int:
-        """The degree trained by now; the splats have rows up to it and no more."""
+        """Returns the degree trained by now; the splats have rows up to it and no more."""
         return SH_COEFFICIENTS[self.state.splats.sh_rows]
 
     @property
     def sh_dtype(self) -> str:
-        """The type in which harmonics are kept (kernels/cuda/step/harmonics.py)."""
+        """Returns the type in which harmonics are kept (kernels/cuda/step/harmonics.py)."""
         return self.stepper.sh_dtype
 
     @property
     def pairs(self) -> int:
-        """About the most (splat, tile) pairs that a view has listed so far; 0 if not known."""
+        """Returns about the most (splat, tile) pairs that a view has listed so far; 0 if not known."""
         return self.stepper.pairs
 
     @property
     def settings(self) -> RenderSettings:
-        """The settings that pictures of the run are rendered with."""
+        """Returns the settings that pictures of the run are rendered with."""
         return RenderSettings(self.dataset.background, self.sh_degree)
 
     @property
     def history(self) -> tuple[list[float], list[events.Evaluated]]:
-        """The loss of each iteration so far, the newest last, and all scorings."""
+        """Returns the loss of each iteration so far, the newest last, and all scorings."""
         views = len(self.dataset.held_out_views) or self.config.data.training_views_tested
         rows = [(row["iteration"], row["psnr"], row["ssim"]) for row in self.state.scores.table]
         return self.state.losses, [events.Evaluated(*row, self.dataset.label, views) for row in rows]
 
     @property
     def scores(self) -> list[dict[str, Any]]:
-        """All scorings so far, as metrics.json has them."""
+        """Returns all scorings so far, as metrics.json has them."""
         return list(self.state.scores.table)
 
     @property
     def seconds(self) -> dict[Activity, float]:
-        """Seconds that the run has spent on each activity, including those before it was resumed."""
+        """Returns the seconds that the run has spent on each activity, including those before it was resumed."""
         return dict(self.state.watch.seconds)
 
     @property
     def divisor(self) -> int:
-        """The number that the next step divides the sides of photographs by; 1 until they are read."""
+        """Returns the number that the next step divides the sides of photographs by; 1 until they are read."""
         return 1 if self._views is None else self._views.divisor(self.iteration + 1)
 
     def ask_for_scores(self) -> None:

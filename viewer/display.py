@@ -35,7 +35,7 @@ class Display:
 
     @property
     def scale(self) -> float:
-        """Scale at which to draw text and controls, in steps of a quarter."""
+        """Returns the scale at which to draw text and controls, in steps of a quarter."""
         if self.dpi > 0.0:
             return min(max(round(4.0 * self.dpi / STANDARD_DPI) / 4.0, 1.0), 4.0)
         return 2.0 if self.height >= SHARP_HEIGHT else 1.0

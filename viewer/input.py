@@ -158,7 +158,7 @@ class Input:
 
     @property
     def awake(self) -> bool:
-        """True while somebody uses the window."""
+        """Returns True while somebody uses the window."""
         return time.perf_counter() < self._awake_until
 
     def stay_awake(self) -> None:

@@ -84,6 +84,6 @@ def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
 
 
 def _is_ours(name: str) -> bool:
-    """True for a property of splats, and for the normals, which are always written."""
+    """Returns True for a property of splats, and for the normals, which are always written."""
     stem = name.rstrip("0123456789")
     return name in ("x", "y", "z", "nx", "ny", "nz", "opacity") or stem in ("f_dc_", "f_rest_", "scale_", "rot_")

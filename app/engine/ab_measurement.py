@@ -43,11 +43,13 @@ class Measurement:
 
     @property
     def active(self) -> bool:
-        """True while `advance` has something to do."""
+        """Returns True while `advance` has something to do."""
         return self.result.done < self.wanted.pairs and not self.result.problem
 
     def wait(self, backend: LiveBackend) -> bool:
-        """True while kernels of either policy are being compiled. Raises InputError if they cannot be compiled."""
+        """Returns True while kernels of either policy are being compiled. Raises InputError if they cannot
+        be compiled.
+        """
         camera = self.wanted.request.camera
         waiting = [stage for policy in self._policies for stage in backend.waiting_for(camera, policy)]
         self.result = replace(self.result, waiting=tuple(dict.fromkeys(waiting)))

@@ -268,7 +268,7 @@ class Engine:
     # ---- Pictures, measurements and training -------------------------------------------------------
 
     def _picture_is_due(self) -> bool:
-        """True if a picture is to be begun or finished."""
+        """Returns True if a picture is to be begun or finished."""
         if self._frames.busy:
             return self._frames.ready or not self._opened.is_training
         request, policy = self._mailbox.request, self._policy.current

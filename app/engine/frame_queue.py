@@ -31,7 +31,7 @@ SAME_LENS = 0.01  # relative difference of the angle of view that rounding to wh
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A picture of a backend that draws at once, in the form of one that is pending."""
+    """Holds a picture of a backend that draws at once, in the form of a pending picture."""
 
     frame: Frame
     ready: bool = True
@@ -42,7 +42,7 @@ class _Drawn:
 
 @dataclass(frozen=True, eq=False)
 class _Begun:
-    """A picture that a backend works on."""
+    """Holds a picture that a backend works on."""
 
     pending: PendingShow
     backend: Backend
@@ -73,12 +73,12 @@ class FrameQueue:
 
     @property
     def busy(self) -> bool:
-        """True while a picture is on its way."""
+        """Returns True while a picture is on its way."""
         return self._begun is not None
 
     @property
     def ready(self) -> bool:
-        """True if `finish` does not wait for the GPU."""
+        """Returns True if `finish` does not wait for the GPU."""
         return self._begun is not None and self._begun.pending.ready
 
     def forget_shown(self) -> None:
@@ -86,9 +86,9 @@ class FrameQueue:
         self._shown = None
 
     def is_due(self, opened: Opened, request: ViewRequest, policy: Policy, is_recording: bool) -> bool:
-        """True if a picture is to be begun, asked while none is on its way.
+        """Returns True if a picture is to be begun, asked while none is on its way.
 
-        The budget bounds pictures that training waits for. While what runs when `is_recording`, nothing bounds them
+        The budget bounds pictures that training waits for. While `is_recording`, nothing bounds them
         and a view that is shown already is drawn again.
         """
         is_bounded = opened.is_training and not is_recording
@@ -99,7 +99,7 @@ class FrameQueue:
         return is_recording or self._shown != _dependencies(opened, request, policy)
 
     def is_new(self, opened: Opened, request: ViewRequest) -> bool:
-        """True if `request` shows a different view from the newest picture.
+        """Returns True if `request` shows a different view from the newest picture.
 
         A change of resolution alone does not count, except in the first second after the camera stops: dynamic
         resolution must not cause extra pictures.
@@ -154,7 +154,7 @@ def _dependencies(opened: Opened, request: ViewRequest, policy: Policy) -> objec
 
 
 def _is_another_view(asked: Asked, before: Asked | None) -> bool:
-    """True if the two differ in more than the number of pixels."""
+    """Returns True if the two differ in more than the number of pixels."""
     if before is None or asked[1] != before[1]:
         return True
     request, other = asked[0], before[0]

@@ -66,12 +66,12 @@ class Mailbox:
 
     @property
     def closing(self) -> bool:
-        """True once the engine is to end."""
+        """Returns True once the engine is to end."""
         return self._closing
 
     @property
     def request(self) -> ViewRequest | None:
-        """The wanted picture; None until there is one."""
+        """Returns the wanted picture; None until there is one."""
         return self._request
 
     def take_command(self) -> Command | None:

@@ -30,7 +30,7 @@ class Measurements:
     """Keeps the newest measurement, the newest recorded frame and the trace that is being recorded."""
 
     def __init__(self, note: Note) -> None:
-        """`note` takes a level and a line for the user."""
+        """Prepares without measuring. `note` takes a level and a line for the user."""
         self._note = note
         self._measurement: Measurement | None = None
         self._recorder: TraceRecorder | None = None
@@ -67,17 +67,17 @@ class Measurements:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The newest comparison, finished or not."""
+        """Returns the newest comparison, finished or not."""
         return self._measurement.result if self._measurement else None
 
     @property
     def measuring(self) -> bool:
-        """True while splats must stay as they are."""
+        """Returns True while splats must stay as they are."""
         return self._measurement is not None and self._measurement.active
 
     @property
     def waiting(self) -> bool:
-        """True while a measurement waits for the compiler."""
+        """Returns True while a measurement waits for the compiler."""
         return self.measuring and bool(self._measurement and self._measurement.result.waiting)
 
     def drop_comparison(self) -> None:
@@ -111,7 +111,7 @@ class Measurements:
 
     @property
     def recording(self) -> bool:
-        """True while pictures are to be drawn without a rest."""
+        """Returns True while pictures are to be drawn without a rest."""
         return self._recorder is not None
 
     def _record(self, wanted: RecordTrace, backend: Backend, about: Provenance) -> None:

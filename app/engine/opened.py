@@ -49,7 +49,7 @@ class Opened:
 
     @property
     def gaussians(self) -> Gaussians | None:
-        """The splats as they are now; None if there are none."""
+        """Returns the splats as they are now; None if there are none."""
         return None
 
     def splats_to_view(self) -> Gaussians:
@@ -83,7 +83,7 @@ class Opened:
 
     @property
     def photographs(self) -> PhotographCache | None:
-        """The photographs; None if there are none."""
+        """Returns the photographs; None if there are none."""
         return None
 
     def load_thumbnails(self, indices: tuple[int, ...]) -> None:
@@ -95,19 +95,19 @@ class Opened:
 
     @property
     def is_surveyed(self) -> bool:
-        """True while views are being measured and the splats have to stay as they are."""
+        """Returns True while views are being measured and the splats have to stay as they are."""
         return self.survey is not None and self.survey.active
 
     # ---- The run -----------------------------------------------------------------------------------
 
     @property
     def run(self) -> RunController | None:
-        """The run; None if nothing can be trained."""
+        """Returns the run; None if nothing can be trained."""
         return None
 
     @property
     def is_training(self) -> bool:
-        """True while the run has something to do."""
+        """Returns True while the run has something to do."""
         return self.run is not None and self.run.active
 
     def obey(self, command: Command) -> None:
@@ -177,7 +177,8 @@ class OpenCapture(OpenSplats):
         log: Callable[[str, str], None],
         on_photograph: Callable[[], None],
     ) -> None:
-        """`log` takes a level and a line for the user; the thread that reads photographs calls `on_photograph`.
+        """Opens the capture for training. `log` takes a level and a line for the user; the thread that reads
+        photographs calls `on_photograph`.
 
         Raises InputError if nothing can be trained on.
         """

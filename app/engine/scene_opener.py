@@ -25,7 +25,8 @@ class SceneOpener:
         log: Callable[[str, str], None],
         on_photograph: Callable[[], None],
     ) -> None:
-        """`make_trainer` makes the run of the first capture, and with a `RunPlan` like it those of later ones.
+        """Prepares; opens nothing yet. `make_trainer` makes the run of the first capture, and with a `RunPlan` like it
+        those of later ones.
 
         `log` takes a level and a line for the user; the thread that reads photographs calls `on_photograph`.
         """
@@ -55,12 +56,12 @@ class SceneOpener:
 
     @property
     def is_searching(self) -> bool:
-        """True while a search for cameras runs, or is over and waits for `take_found`."""
+        """Returns True while a search for cameras runs, or is over and waits for `take_found`."""
         return self._search is not None
 
     @property
     def searching(self) -> SearchStatus | None:
-        """How far the search for cameras is; None if there is none."""
+        """Returns the progress of the search for cameras; None if there is no search."""
         return self._search.status if self._search else None
 
     def take_found(self) -> OpenScene | None:

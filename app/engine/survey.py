@@ -43,7 +43,9 @@ class ViewSurvey:
         gaussians: Gaussians,
         request: ViewRequest,
     ) -> None:
-        """`views` are the photographs that the cameras took, in the same order; empty if there are none."""
+        """Begins a survey. `views` are the photographs that the cameras took, in the same order; empty if there are
+        none.
+        """
         self._cameras, self._views = cameras, views
         self._alpha: AlphaUse = alpha
         self._masks: MaskUse = masks
@@ -53,7 +55,7 @@ class ViewSurvey:
 
     @property
     def active(self) -> bool:
-        """True until every view has been drawn."""
+        """Returns True until every view has been drawn."""
         return len(self.figures) < len(self._cameras)
 
     def step(self, backend: Backend) -> None:

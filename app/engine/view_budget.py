@@ -27,7 +27,9 @@ class ViewBudget:
     _pictures: deque[tuple[float, float]] = field(default_factory=deque)  # when they began and how long they took
 
     def is_due(self, now: float, is_new: bool) -> bool:
-        """True if training may wait for another picture; `is_new` if it shows another view than the one before."""
+        """Returns True if training may wait for another picture; `is_new` if it shows another view than the
+        one before.
+        """
         if not self._pictures:
             return True
         share = max(self.moving_share if is_new else 0.0, self.share)

@@ -77,14 +77,14 @@ class CameraHunt:
 
     @property
     def status(self) -> SearchStatus:
-        """The progress of the search."""
+        """Returns the progress of the search."""
         progress = self._search.poll()
         share = progress.done / progress.total if progress.total else 0.0
         return SearchStatus(self._folder, progress.sentence(), share)
 
     @property
     def over(self) -> bool:
-        """True once `finish` does not wait."""
+        """Returns True once `finish` does not wait."""
         return self._search.over
 
     def finish(self) -> str:

@@ -30,23 +30,23 @@ class PolicyChoice:
 
     @property
     def is_default(self) -> bool:
-        """True if nothing was asked for."""
+        """Returns True if nothing was asked for."""
         return self.step == DEFAULT and not self.given
 
     @property
     def keeps_filter(self) -> bool:
-        """True if the filter was asked for, so that it replaces the scene's own."""
+        """Returns True if the filter was asked for, so that it replaces the scene's own."""
         return any(key == "project.filter" for key, _ in self.given)
 
     @property
     def options(self) -> list[str]:
-        """The options of a command line that ask for the same."""
+        """Returns the options of a command line that ask for the same."""
         words = ["--step", self.step] if self.step != DEFAULT else []
         return [*words, OPTION, *(f"{key}={value}" for key, value in self.given)] if self.given else words
 
     @property
     def row(self) -> str:
-        """The name in benchmark tables: "best, blend.compaction = off (also cmask = off)"."""
+        """Returns the name in benchmark tables: "best, blend.compaction = off (also cmask = off)"."""
         also = f" (also {', '.join(self.followed)})" if self.followed else ""
         return ", ".join([self.step, *(f"{key} = {value}" for key, value in self.given)]) + also
 

@@ -50,7 +50,7 @@ _SettingOptions: Any = make_dataclass("_SettingOptions", _fields(), frozen=True)
 
 @dataclass(frozen=True)
 class _RunOptions:
-    """What to train, and where."""
+    """Names what to train, and the folder to write to."""
 
     dataset: Annotated[Path | None, Positional, optional("CAPTURE")] = None
     """The capture: a COLMAP folder, one with transforms.json or transforms_train.json, or photographs alone."""

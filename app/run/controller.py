@@ -99,22 +99,22 @@ class RunController:
 
     @property
     def _state_at_rest(self) -> TrainingState:
-        """The state of a run of which nothing has been asked yet."""
+        """Returns the state of a run of which nothing has been asked yet."""
         return "finished" if self.trainer.iteration >= self.trainer.config.iterations else "ready"
 
     @property
     def active(self) -> bool:
-        """True while `advance` has something to do."""
+        """Returns True while `advance` has something to do."""
         return self.state in ("running", "stopping") or self._scores_wanted
 
     @property
     def has_begun(self) -> bool:
-        """True once anything was asked of the run; until then its recipe can change."""
+        """Returns True once anything was asked of the run; until then its recipe can change."""
         return self.state != "ready" or self.trainer.iteration > 0
 
     @property
     def open_recipe(self) -> Recipe | None:
-        """The recipe while it can be changed."""
+        """Returns the recipe while it can be changed."""
         return None if self.has_begun else self.recipe
 
     def _set_state(self, state: TrainingState) -> None:

@@ -58,7 +58,7 @@ def _place(row: SettingRow) -> tuple[bool, int, int]:
 
 
 def _counts(row: SettingRow, strategy: str) -> bool:
-    """True if a run of `strategy` reads the setting."""
+    """Returns True if a run of `strategy` reads the setting."""
     return row.declared.for_all or row.group.strategy in ("", strategy)
 
 

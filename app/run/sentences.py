@@ -58,7 +58,7 @@ def sentence(event: events.Event) -> str | None:
 
 
 def is_drastic(event: events.Event) -> bool:
-    """True for a refine that left less than a quarter of the splats."""
+    """Returns True for a refine that left less than a quarter of the splats."""
     return isinstance(event, events.Densified) and event.pruned > 3 * event.count
 
 

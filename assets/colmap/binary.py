@@ -134,7 +134,7 @@ def _point_ends(content: bytes, count: int) -> array[int]:
 
 
 class _EndOfFile(Exception):
-    """The next record would end beyond the last byte."""
+    """Tells that the next record would end beyond the last byte."""
 
 
 class _Walk:

@@ -31,7 +31,7 @@ def _scaled(color, factor):
 
 @device
 def _wood(along, across, height):
-    """Grain: noise drawn out along one direction, with fine dark lines."""
+    """Returns grain: noise drawn out along one direction, with fine dark lines."""
     grain = clouds(2.5 * along, 26.0 * across, 9.0 * height)
     line = 0.5 + 0.5 * math.sin(60.0 * across + 9.0 * grain)
     return _scaled(_blended((0.21, 0.085, 0.032), (0.42, 0.20, 0.075), grain), 0.82 + 0.18 * line)
@@ -44,7 +44,7 @@ def _checker(i, j):
 
 @device
 def _table(x, y, z):
-    """Inlay in rings: a star, brass lines, planks like slices of a cake, a checkered border."""
+    """Returns inlay in rings: a star, brass lines, planks like slices of a cake, a checkered border."""
     radius, angle = length(x, y), math.atan2(y, x)
     slices = 12.0 * angle / (2.0 * math.pi)
     if radius > 0.94 or z < -0.02:
@@ -64,14 +64,14 @@ def _table(x, y, z):
 
 @device
 def _marble_stone(x, y, z):
-    """Dark green stone with pale veins."""
+    """Returns dark green stone with pale veins."""
     vein = abs(math.sin(5.0 * z + 3.0 * x + 7.0 * clouds(3.0 * x, 3.0 * y, 3.0 * z)))
     return _blended((0.42, 0.50, 0.38), (0.012, 0.055, 0.045), smoothstep(0.0, 0.18, vein))
 
 
 @device
 def _die(x, y, z):
-    """Cream pips on teal; opposite faces add up to seven."""
+    """Returns cream pips on teal; opposite faces add up to seven."""
     x, y, z = s.die_axes(x, y, z)
     ax, ay, az = abs(x), abs(y), abs(z)
     if az >= ax and az >= ay:
@@ -89,7 +89,7 @@ def _die(x, y, z):
 
 @device
 def _knot(x, y, z):
-    """Cream bands around a coral strand."""
+    """Returns cream bands around a coral strand."""
     x, y = turn(x - s.KNOT_CENTER[0], y - s.KNOT_CENTER[1], 2.45)
     angle = math.atan2(z - s.KNOT_CENTER[2], y)
     band = math.sin(18.0 * angle)
@@ -108,7 +108,7 @@ def _planet(x, y, z):
 
 @device
 def _pot(x, y, z):
-    """Terracotta with a painted zigzag."""
+    """Returns terracotta with a painted zigzag."""
     angle = math.atan2(y - s.POT_CENTER[1], x - s.POT_CENTER[0]) / (2.0 * math.pi)
     if length(x - s.POT_CENTER[0], y - s.POT_CENTER[1]) < 0.15 and z > 0.18:
         return (0.06, 0.035, 0.02)  # soil
@@ -120,7 +120,7 @@ def _pot(x, y, z):
 
 @device
 def _cactus(x, y, z):
-    """Light ribs with pale thorn dots."""
+    """Returns light ribs with pale thorn dots."""
     x, y = turn(x - s.POT_CENTER[0], y - s.POT_CENTER[1], 0.7)
     turns = 11.0 * math.atan2(y, x) / (2.0 * math.pi)
     off_rib = abs(turns - math.floor(turns + 0.5))
@@ -132,7 +132,7 @@ def _cactus(x, y, z):
 
 @device
 def _marbles(x, y, z):
-    """Three glass marbles: blue, amber and green swirls in milk."""
+    """Returns three glass marbles: blue, amber and green swirls in milk."""
     swirl = math.sin(20.0 * z + 9.0 * clouds(9.0 * x, 9.0 * y, 9.0 * z) + 30.0 * x)
     milk = smoothstep(-0.2, 0.7, swirl)
     if x > 0.115:

@@ -68,7 +68,7 @@ def ball(x, y, z, radius):
 
 @device
 def ring(x, y, z, radius, thickness):
-    """A torus around z; `thickness` is the radius of its tube."""
+    """Defines a torus around z; `thickness` is the radius of its tube."""
     return length(length(x, y) - radius, z) - thickness
 
 
@@ -81,13 +81,13 @@ def rounded(across, along, rounding):
 
 @device
 def disc(x, y, z, radius, low, high, rounding):
-    """An upright cylinder from z = low to high with rounded edges."""
+    """Defines an upright cylinder from z = low to high with rounded edges."""
     return rounded(length(x, y) - radius, abs(z - 0.5 * (low + high)) - 0.5 * (high - low), rounding)
 
 
 @device
 def cube(x, y, z, half, rounding):
-    """A cube of half side `half`, rounding included."""
+    """Defines a cube of half side `half`, rounding included."""
     u, v, w = abs(x) - half + rounding, abs(y) - half + rounding, abs(z) - half + rounding
     outside = math.sqrt(max(u, 0.0) ** 2 + max(v, 0.0) ** 2 + max(w, 0.0) ** 2)
     return min(max(u, v, w), 0.0) + outside - rounding
@@ -95,7 +95,7 @@ def cube(x, y, z, half, rounding):
 
 @device
 def rod(x, y, z, ax, ay, az, bx, by, bz, radius):
-    """A capsule from a to b."""
+    """Defines a capsule from a to b."""
     px, py, pz = x - ax, y - ay, z - az
     dx, dy, dz = bx - ax, by - ay, bz - az
     t = clamp((px * dx + py * dy + pz * dz) / (dx * dx + dy * dy + dz * dz), 0.0, 1.0)

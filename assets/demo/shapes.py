@@ -37,7 +37,7 @@ WIRE_BALL_RADIUS = 0.155
 
 @device
 def _column(x, y, z):
-    """Twenty flutes and a slight waist; its slope is up to 1.25, hence the factor."""
+    """Defines twenty flutes and a slight waist; its slope is up to 1.25, hence the factor."""
     angle = math.atan2(y, x)
     waist = 0.33 + 0.45 * (z + 0.36) * (z + 0.36)
     across = length(x, y) - waist - 0.010 * math.cos(20.0 * angle)
@@ -53,7 +53,7 @@ def _hexagon(x, y):
 
 @device
 def _lantern_wires(x, y, z):
-    """Six posts, three hexagons and a cross of thin wires on each face."""
+    """Defines six posts, three hexagons and a cross of thin wires on each face."""
     u, v = _hexagon(x, y)  # from a post at (0.25, 0) to the middle of the face
     post = rod(u, v, z, 0.25, 0.0, 0.03, 0.25, 0.0, 0.60, 0.013)
     level = min(abs(z - 0.045), abs(z - 0.325), abs(z - 0.595))
@@ -65,7 +65,7 @@ def _lantern_wires(x, y, z):
 
 @device
 def _lantern_roof(x, y, z):
-    """A hexagonal pyramid over an eave, and a base plate."""
+    """Defines a hexagonal pyramid over an eave, and a base plate."""
     u, v = _hexagon(x, y)
     across = COS_30 * u + 0.5 * v  # distance from the axis to the face
     plate = rounded(across - 0.255, abs(z - 0.016) - 0.016, 0.008)
@@ -82,7 +82,7 @@ def _lantern_handle(x, y, z):
 
 @device
 def _knot(x, y, z):
-    """A trefoil standing upright: a strand that turns one and a half times around its circle, twice."""
+    """Defines a trefoil standing upright: a strand that turns one and a half times around its circle, twice."""
     x, y = turn(x - KNOT_CENTER[0], y - KNOT_CENTER[1], 2.45)
     z -= KNOT_CENTER[2]
     x, y, z = y, z, x  # the circle lies in the plane of y and z
@@ -104,7 +104,7 @@ def die_axes(x, y, z):
 
 @device
 def _armillary_rings(x, y, z):
-    """Three rings, each in its own plane, and the planet's axis."""
+    """Defines three rings, each in its own plane, and the planet's axis."""
     x, y, z = x - ARMILLARY_CENTER[0], y - ARMILLARY_CENTER[1], z - ARMILLARY_CENTER[2]
     horizon = ring(x, y, z, 0.235, 0.011)
     u, v = turn(x, y, 0.5)
@@ -124,7 +124,7 @@ def _armillary_stand(x, y, z):
 
 @device
 def _pot(x, y, z):
-    """A cone with a lip; wider at the top by one in five."""
+    """Defines a cone with a lip; wider at the top by one in five."""
     radius = length(x - POT_CENTER[0], y - POT_CENTER[1])
     cone = 0.97 * rounded(radius - 0.115 - 0.2 * z, abs(z - 0.09) - 0.09, 0.01)
     lip = rounded(radius - 0.168, abs(z - 0.18) - 0.025, 0.01)
@@ -133,7 +133,7 @@ def _pot(x, y, z):
 
 @device
 def _cactus(x, y, z):
-    """A ribbed stem with two arms."""
+    """Defines a ribbed stem with two arms."""
     x, y = turn(x - POT_CENTER[0], y - POT_CENTER[1], 0.7)
     ribs = 0.008 * math.cos(11.0 * math.atan2(y, x))
     stem = rod(x, y, z, 0.0, 0.0, 0.18, 0.0, 0.0, 0.47, 0.092 + ribs)
@@ -149,7 +149,7 @@ def _cactus(x, y, z):
 
 @device
 def _flower(x, y, z):
-    """Five petals around a dome."""
+    """Defines five petals around a dome."""
     x, y, z = x - POT_CENTER[0], y - POT_CENTER[1], z - 0.575
     outside = ball(x, y, z, 0.09)
     if outside > 0.02:
@@ -172,7 +172,7 @@ def _marbles(x, y, z):
 
 @device
 def _wire_ball(x, y, z):
-    """A cage of six hoops through the poles and three around."""
+    """Defines a cage of six hoops through the poles and three around."""
     x, y, z = x - WIRE_BALL_CENTER[0], y - WIRE_BALL_CENTER[1], z - WIRE_BALL_CENTER[2]
     y, z = turn(y, z, 0.5)
     u, v = mirror(abs(x), abs(y), SIN_45, SIN_45)  # into the sixth of 90 degrees next to +x

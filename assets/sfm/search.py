@@ -44,7 +44,7 @@ Stage = Literal["reading", "features", "matching", "placing"]
 
 
 class NoCamerasError(InputError):
-    """A folder of photographs whose cameras nobody has searched for yet; `CameraSearch` finds them."""
+    """Tells that nobody has searched for the cameras of these photographs yet; `CameraSearch` finds them."""
 
     def __init__(self, path: Path, folder: Path, count: int, masks: MaskUse = "use") -> None:
         super().__init__(

@@ -49,7 +49,7 @@ class Showing:
 
     @property
     def ready(self) -> bool:
-        """True once the GPU has finished the picture."""
+        """Returns True once the GPU has finished the picture."""
         return self._copies.ready
 
     def finish(self) -> tuple[NDArray[np.uint8], Frame]:
@@ -84,7 +84,7 @@ class CudaBackend:
 
     @property
     def compiling(self) -> bool:
-        """True while a picture or a training step waits for the compiler; any thread may ask."""
+        """Returns True while a picture or a training step waits for the compiler; any thread may ask."""
         return self.renderer.kernels.is_awaited
 
     def warm_up(self, training: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`KernelStore`: compiled and loaded kernels of one GPU. Compiling happens on other threads, loading on the owner's.
+"""Keeps the compiled and loaded kernels of one GPU. Compiling happens on other threads, loading on the owner's.
 
 Read `launch/compiler.py` next.
 """

@@ -1,4 +1,4 @@
-"""`Renderer`: draws and differentiates on a GPU, tensors in and out, without ever waiting.
+"""Draws and differentiates on a GPU, tensors in and out, without ever waiting.
 
 `forward` is a frame: make room, find the plan or make it, write the frame record, run. There is one plan for each
 (scene, image size, policy), and a second one where frames have a choice of blend kernels (`blend_choice.py`). How plans

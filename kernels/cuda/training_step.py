@@ -1,4 +1,4 @@
-"""`TrainingStep`: one step of training on a GPU, as one captured graph, the host never waiting.
+"""Runs one step of training on a GPU, as one captured graph; the host never waits.
 
 `_prepare` is a step from top to bottom: forward -> loss -> blend_backward -> project_backward -> Adam and statistics.
 A step commits on the device or does nothing (cuda/source/step.cuh):

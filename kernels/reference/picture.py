@@ -49,7 +49,7 @@ DEFAULT_SETTINGS, DEFAULT_POLICY = RenderSettings(), Policy()
 
 
 class StageClock:
-    """Milliseconds from lap to lap."""
+    """Counts milliseconds from lap to lap."""
 
     def __init__(self) -> None:
         self.stage_ms: dict[str, float] = {}

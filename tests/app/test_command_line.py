@@ -171,7 +171,7 @@ def test_a_process_ends_with_the_same_sentence_and_status_whatever_bytes_it_is_g
 
 
 def check_refused(result: Ended, words: list[str]) -> None:
-    """A command line was refused with status 2, in one line that has these words in it."""
+    """Checks that a command line was refused with status 2, in one line that has these words in it."""
     assert result.returncode == 2, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.startswith("splatscope: ")

@@ -32,7 +32,7 @@ def fact(checkup: Checkup, topic: str) -> str:
 
 
 def sound_capture(folder: Path, count: int = 24) -> Capture:
-    """Photographs of noise round a ball of points; there is nothing odd about it."""
+    """Returns photographs of noise round a ball of points; there is nothing odd about it."""
     rng = np.random.default_rng(0)
     views = []
     for i, angle in enumerate(np.linspace(0, 2 * np.pi, count, endpoint=False)):

@@ -45,12 +45,12 @@ def looking(angle: float, width: int = 64, height: int = 48) -> Camera:
 
 @pytest.fixture
 def capture_folder(tmp_path: Path) -> Path:
-    """The capture of `write_capture`."""
+    """Returns the capture of `write_capture`."""
     return write_capture(tmp_path / "ball capture")
 
 
 def write_capture(folder: Path) -> Path:
-    """A capture in NeRF-synthetic layout: pictures of `ball` from eight sides, two held out."""
+    """Returns a capture in NeRF-synthetic layout: pictures of `ball` from eight sides, two held out."""
     backend = make_backend("cpu")
     for split, indices in (("train", range(6)), ("test", range(6, 8))):
         frames = []

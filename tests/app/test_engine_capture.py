@@ -39,7 +39,7 @@ def engine(folder: Path, tmp_path: Path) -> Iterator[Engine]:
 
 
 def shown(engine: Engine, request: ViewRequest) -> PhotographShown | None:
-    """The photograph that came with the newest picture, once it belongs to that request and is read."""
+    """Returns the photograph that came with the newest picture, once it belongs to that request and is read."""
     picture = engine.picture()
     if picture is None or picture.request != replace(request, policy=picture.request.policy):
         return None

@@ -36,7 +36,7 @@ def splatscope(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of 60 iterations on a small set with its own test views."""
+    """Returns a finished run of 60 iterations on a small set with its own test views."""
     folder = tmp_path_factory.mktemp("set")
     write_blender_set(folder / "small set")
     options = ("--iterations", 60, "--init", "random", "--set", "initial.random_count=200", "--backend", "cpu")

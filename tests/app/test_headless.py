@@ -30,7 +30,7 @@ EVERY_FIFTH = replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0))
 
 
 class Interrupted(Trainer):
-    """Ctrl-C comes after iteration 12."""
+    """Presses Ctrl-C after iteration 12."""
 
     def run(self) -> Iterator[Event]:
         for event in super().run():
@@ -40,7 +40,7 @@ class Interrupted(Trainer):
 
 
 class Impatient(Interrupted):
-    """And once more while the run is saved."""
+    """Presses Ctrl-C once more while the run is saved."""
 
     def save(self) -> Path:
         self.wait_for_files()

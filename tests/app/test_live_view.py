@@ -47,7 +47,7 @@ BROKEN = BEST.with_value("blend", "exp", "expf")
 
 @dataclass
 class Shown:
-    """A picture that is made, and ready when its maker says so."""
+    """Holds a picture that is made, and ready when its maker says so."""
 
     made: tuple[NDArray[np.uint8], Frame]
     by: PretendedGpu
@@ -342,7 +342,7 @@ def test_a_change_is_within_noise_where_drawing_the_pairs_again_gives_both_signs
 
 
 def tracks_of(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """track name -> its spans, which nest: each begins and ends inside the one around it."""
+    """Returns track name -> its spans, which nest: each begins and ends inside the one around it."""
     events = json.loads(path.read_text())["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     tracks: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}

@@ -41,7 +41,7 @@ from tests.support.small_capture import SHORT, Poisoned, write_blender_set
 
 @contextmanager
 def small_disk() -> Iterator[None]:
-    """No file may grow past 20 kB, as on a full disk."""
+    """Lets no file grow past 20 kB, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
@@ -56,7 +56,7 @@ def run_of(trainer: Trainer) -> tuple[RunController, list[tuple[str, str]]]:
 
 
 def run_by(plan: RunPlan, capture: Capture, backend: Backend) -> RunController:
-    """A run that its plan can make again."""
+    """Returns a run that its plan can make again."""
     return RunController(plan(capture, backend), lambda *_: None, plan)
 
 
@@ -121,7 +121,7 @@ def test_without_a_checkpoint_the_way_back_is_the_beginning_and_going_on_ends_th
 
 @dataclass(frozen=True)
 class Watched(RunPlan):
-    """A plan that knows whether the run before is still there when it makes another, and may be unable to."""
+    """Notes whether the earlier run still exists when the plan makes another, and may fail to make it."""
 
     before: list[weakref.ref[Any]] = field(default_factory=list)
     held: list[bool] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Watched(RunPlan):
 
 
 def run_in_trouble(capture: Capture, backend: Backend, out: Path) -> tuple[RunController, Watched]:
-    """A run paused at iteration 8, because the gradient of the ninth is not finite; a checkpoint is at 5."""
+    """Returns a run paused at iteration 8, because the gradient of the ninth is not finite; a checkpoint is at 5."""
     poisoned: Any = Poisoned(backend, 6 + 9, "sh", (5, 0, 1), np.nan)
     plan = Watched(replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0)), out)
     run = run_by(plan, capture, poisoned)

@@ -30,7 +30,7 @@ CONFIG = TrainConfig(
 
 
 def leave_run(capture: Path, out: Path, reached: int = 25) -> Path:
-    """A run that has saved splats at iteration 10 and whose newest checkpoint is of iteration `reached`."""
+    """Returns a run that has saved splats at iteration 10 and whose newest checkpoint is of iteration `reached`."""
     trainer = Trainer(open_capture(capture), CONFIG, make_backend("cpu"), out)
     for _ in trainer.run():
         if trainer.iteration == reached:
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[[Path], Engine]]:
-    """An engine of a window that was opened without a run, once a path is open in it."""
+    """Yields an engine of a window that was opened without a run, once a path is open in it."""
     engine = Engine(EngineConfig(backend="cpu"), RunPlan(TrainConfig()))
     engine.start()
 

@@ -22,7 +22,7 @@ from tests.app.test_engine import ball, looking
 def pictures(
     budget: ViewBudget, takes: Iterator[float], moving: bool = False, length: float = 10.0, step: float = 1e-3
 ) -> list[float]:
-    """What the pictures of ten seconds took if they are looked for between steps."""
+    """Returns the time that pictures of ten seconds took if they are looked for between steps."""
     drawn, now = [], 0.0
     while now < length:
         if budget.is_due(now, moving):
@@ -101,7 +101,7 @@ def test_a_view_that_changed_once_is_no_dearer_than_the_two_pictures_it_brings()
 
 
 class Ball(Opened):
-    """Splats while training runs, and a number of photographs that have been read."""
+    """Stands for splats while training runs, and a number of photographs that have been read."""
 
     photographs_so_far = 0
 

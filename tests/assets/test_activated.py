@@ -24,7 +24,7 @@ COUNT = 120
 
 
 def raw_splats(count: int = COUNT) -> Gaussians:
-    """Splats as training leaves them, in a scene of a few units."""
+    """Returns splats as training leaves them, in a scene of a few units."""
     rng = np.random.default_rng(1)
     means, quats = rng.normal(0, 2, (count, 3)), rng.normal(size=(count, 4))
     values = (means, rng.normal(-4, 1, (count, 3)), quats, rng.normal(0, 3, count), rng.normal(size=(count, 1, 3)))
@@ -32,7 +32,7 @@ def raw_splats(count: int = COUNT) -> Gaussians:
 
 
 def activated(splats: Gaussians, which: str = "both") -> Gaussians:
-    """The same splats as they are stored without logarithms or logits."""
+    """Returns the same splats as they are stored without logarithms or logits."""
     if which in ("both", "scales"):
         splats = replace(splats, log_scales=np.exp(splats.log_scales))
     if which in ("both", "opacities"):

@@ -348,7 +348,7 @@ ODD_WORDS = (*map(str, ODD_NUMBERS), "1e400", "-nan(ind)", "abc", "", "#", "9" *
 
 
 def damaged(content: bytes, is_text: bool, random: np.random.Generator) -> bytes:
-    """The content with a bit turned, a part gone, or a number or word in place of another."""
+    """Returns the content with a bit turned, a part gone, or a number or word in place of another."""
     place, other = sorted(random.integers(len(content), size=2))
     kind = random.integers(3)
     if kind == 0:
@@ -430,7 +430,7 @@ def test_real_captures_open_and_their_points_land_in_their_photographs(
 
 
 def lands_inside(points: np.ndarray, camera: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels [P, 2] and which of them lie inside the photograph, in front of the camera."""
+    """Returns pixels [P, 2] and which of them lie inside the photograph, in front of the camera."""
     in_view = points @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
     depth = in_view[:, 2]
     safe = np.where(depth > camera.near, depth, 1)

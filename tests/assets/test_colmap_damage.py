@@ -29,7 +29,7 @@ Edit = Callable[[str], str]
 
 
 def make_three(folder: Path, binary: bool = False) -> Path:
-    """A model of a.jpg, b.jpg and c.jpg, each with a camera of its own; the cameras are lines 2 to 4."""
+    """Returns a model of a.jpg, b.jpg and c.jpg, each with a camera of its own; the cameras are lines 2 to 4."""
     make_colmap(folder)
     model = folder / MODEL
     (model / "cameras.txt").write_text("# c\n" + "".join(f"{i} PINHOLE 40 30 50 51 19 16\n" for i in (1, 2, 3)))

@@ -25,13 +25,13 @@ def poses(capture: Capture) -> dict[str, list[float]]:
 
 
 def text_images(file: Path) -> list[tuple[str, str]]:
-    """(line of the photograph, line of its 2D points) of a file that COLMAP wrote."""
+    """Returns (line of the photograph, line of its 2D points) of a file that COLMAP wrote."""
     lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
     return list(zip(lines[::2], lines[1::2], strict=True))
 
 
 def binary_images(file: Path) -> list[tuple[bytes, bytes]]:
-    """(head and name, 2D points) of a file that COLMAP wrote."""
+    """Returns (head and name, 2D points) of a file that COLMAP wrote."""
     content, place, images = file.read_bytes(), 8, []
     for _ in range(struct.unpack_from("<Q", content)[0]):
         name_end = content.index(b"\0", place + HEAD) + 1

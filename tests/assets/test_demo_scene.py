@@ -31,7 +31,7 @@ TINY = DemoSize(train_views=2, test_views=1, width=16, height=12, points=20)
 
 @entry
 def nearest_surface(points):
-    """Distance from each point [P, 3] to the nearest of all shapes, without the grid."""
+    """Returns the distance from each point [P, 3] to the nearest of all shapes, without the grid."""
     result = np.empty(len(points))
     for n in range(len(points)):
         least = 10.0

@@ -90,7 +90,7 @@ def test_only_very_small_scenes_are_seen_from_closer(tmp_path: Path) -> None:
 
 
 def in_units_of(capture: Capture, size: float) -> Capture:
-    """The capture as a reader gives it where its unit is that many of the usual ones."""
+    """Returns the capture as a reader gives it where its unit is that many of the usual ones."""
     views = []
     for view in capture.views:
         matrix = view.camera.matrix.copy()

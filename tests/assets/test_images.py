@@ -184,7 +184,7 @@ def jpeg(**options: object) -> bytes:
 
 
 def claiming(content: bytes, width: int, height: int) -> bytes:
-    """A JPEG or PNG whose header says another size."""
+    """Returns a JPEG or PNG whose header says another size."""
     if content.startswith(b"\x89PNG"):
         header = content[12:16] + struct.pack(">II", width, height) + content[24:29]
         return content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:]

@@ -44,7 +44,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of undistorted photographs for each test."""
+    """Returns an empty cache of undistorted photographs for each test."""
     folder = tmp_path / "cache"
     folder.mkdir()
     monkeypatch.setattr(undistort, "_cache_folder", lambda: folder)

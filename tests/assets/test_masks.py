@@ -41,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def left_half(size: tuple[int, int] = SIZE) -> np.ndarray:
-    """uint8 [H, W], white on the left."""
+    """Returns uint8 [H, W], white on the left."""
     pixels = np.zeros(size[::-1], np.uint8)
     pixels[:, : size[0] // 2] = 255
     return pixels

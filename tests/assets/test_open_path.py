@@ -43,7 +43,7 @@ def test_a_new_splat_format_is_one_row_of_the_table(tmp_path: Path, monkeypatch:
 
 
 def make_model(folder: Path, cfg: str = "Namespace(sh_degree=3, source_path='/gone', white_background=True)") -> Path:
-    """A model folder with iterations 7 (three splats) and 30 (four)."""
+    """Returns a model folder with iterations 7 (three splats) and 30 (four)."""
     for iteration, count in ((7, 3), (30, 4)):
         write_ply(folder / f"point_cloud/iteration_{iteration}/point_cloud.ply", splats(count))
     (folder / "point_cloud/iteration_100").mkdir()  # begun, not yet written

@@ -27,7 +27,7 @@ def picture(path: Path) -> None:
 
 
 def make_polycam(folder: Path, kinds: tuple[str, ...] = ("", "corrected_"), count: int = 3) -> Path:
-    """Polycam's raw data; cameras that are not corrected have another focal length."""
+    """Writes Polycam's raw data; cameras that are not corrected have another focal length."""
     picture(folder / "thumbnail.jpg")
     (folder / "mesh_info.json").write_text('{"alignmentTransform": [1, 0, 0, 0]}')
     for kind in kinds:
@@ -42,7 +42,7 @@ def make_polycam(folder: Path, kinds: tuple[str, ...] = ("", "corrected_"), coun
 
 
 def make_record3d(folder: Path, metadata: str, images: str, **changes: Any) -> Path:
-    """Three photographs, the third a hundred units away; K stands in columns."""
+    """Returns three photographs, the third a hundred units away; K stands in columns."""
     for number in range(3):
         picture(folder / f"{images}/{number}.jpg")
     poses = [[*ABOUT_X, x, -5, 2] for x in (3, 4, 100)]

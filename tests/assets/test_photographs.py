@@ -27,7 +27,7 @@ def camera(width: int, height: int, focal: float = 90.0) -> Camera:
 
 
 def slope(width: int, height: int) -> np.ndarray:
-    """Values that grow by the same from pixel to pixel: resampling keeps them."""
+    """Returns values that grow by the same from pixel to pixel: resampling keeps them."""
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     return np.stack([20 + 200 * x / width, 20 + 200 * y / height, 128 + 0 * x], axis=2).round().astype(np.uint8)
 
@@ -74,7 +74,7 @@ def test_differences_are_measured_and_coloured() -> None:
 
 
 def cache_of(folder: Path, count: int) -> tuple[PhotographCache, list[View], threading.Event]:
-    """`count` plain photographs, the last one damaged."""
+    """Returns a cache of `count` plain photographs, the last one damaged."""
     views = []
     for k in range(count):
         write_png(folder / f"{k}.png", np.full((30, 40, 3), 10 * k, np.uint8))

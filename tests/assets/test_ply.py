@@ -37,7 +37,7 @@ def same_bits(a: Gaussians, b: Gaussians) -> bool:
 
 
 def random_bits(count: int, degree: int, finite: bool = False) -> Gaussians:
-    """Splats of arbitrary bit patterns: NaN payloads, infinities and denormals among them."""
+    """Returns splats of arbitrary bit patterns: NaN payloads, infinities and denormals among them."""
     random = np.random.default_rng(degree)
 
     def draw(*shape: int) -> np.ndarray:
@@ -49,7 +49,7 @@ def random_bits(count: int, degree: int, finite: bool = False) -> Gaussians:
 
 
 def as_columns(g: Gaussians) -> dict[str, np.ndarray]:
-    """Named columns, spelled out here from the published layout rather than from the reader."""
+    """Returns named columns, spelled out here from the published layout rather than from the reader."""
     bands = g.sh.shape[1] - 1
     columns = {axis: g.means[:, i] for i, axis in enumerate("xyz")}
     columns |= {f"f_dc_{c}": g.sh[:, 0, c] for c in range(3)}
@@ -248,7 +248,7 @@ def with_header(content: bytes, change: Callable[[bytes], bytes], body: bytes | 
 
 
 def before(content: bytes, elements: str, body: bytes) -> bytes:
-    """With more elements, and their rows, in front of the vertices."""
+    """Returns the file with more elements, and their rows, in front of the vertices."""
     content = content.replace(b"element vertex", elements.encode() + b"\nelement vertex")
     return content.replace(b"end_header\n", b"end_header\n" + body)
 

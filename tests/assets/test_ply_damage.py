@@ -155,7 +155,7 @@ def test_names_from_a_file_are_shown_short_and_without_control_characters(tmp_pa
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """The content with one thing wrong, as damaged disks and odd writers make it."""
+    """Returns the content with one thing wrong, as damaged disks and odd writers make it."""
     header, _, body = content.partition(b"end_header\n")
     place = rng.randrange(len(header))
     kind = rng.randrange(7)

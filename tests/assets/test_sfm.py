@@ -43,7 +43,7 @@ DEGREES, SHARE = 2.0, 0.02  # that found cameras may be turned, and off, as a sh
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What is found is kept here rather than in the user's cache."""
+    """Keeps results in a test's folder rather than in the user's cache."""
     folder = tmp_path_factory.mktemp("cameras")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sfm, "_cache", lambda: folder)
@@ -52,7 +52,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photographs of the fox under names of all kinds, and nothing else."""
+    """Returns photographs of the fox under names of all kinds, and nothing else."""
     folder = tmp_path_factory.mktemp("photographs") / "der Fuchs ü"
     (folder / "more").mkdir(parents=True)
     for k, path in enumerate(sorted((FOX / "images").glob("*.jpg"))[: 2 * PHOTOGRAPHS : 2]):
@@ -70,7 +70,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(bare: Path) -> tuple[Capture, list[SearchStatus], list[str]]:
-    """The folder opened through the engine, as the window does it: capture, what was told meanwhile, and logged."""
+    """Returns the folder opened through the engine, as the window does it: capture, what was told meanwhile, and
+    logged.
+    """
     config = TrainConfig(data=DataConfig(resolution=8))
     engine = Engine(EngineConfig(backend="cpu"), RunPlan(config, bare.parent / "run"))
     told: list[SearchStatus] = []
@@ -123,7 +125,9 @@ def test_found_cameras_stand_where_the_photographs_were_taken(
 
 
 def pose_errors(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees and shares of the spread that world_from_view matrices [V, 4, 4] differ by after the best similarity."""
+    """Returns degrees and shares of the spread that world_from_view matrices [V, 4, 4] differ by after the best
+    similarity.
+    """
     a, b = found[:, :3, 3], wanted[:, :3, 3]
     a, b = a - a.mean(0), b - b.mean(0)
     u, s, vt = np.linalg.svd(b.T @ a)

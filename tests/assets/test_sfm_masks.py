@@ -47,7 +47,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Searched:
-    """A capture whose cameras were found with its masks."""
+    """Holds a capture whose cameras were found with its masks."""
 
     folder: Path
     cameras: NDArray[np.float64]  # view_from_world [COUNT, 4, 4] that it was made with

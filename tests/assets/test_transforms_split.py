@@ -27,7 +27,7 @@ def make_split(folder: Path, **lists: Any) -> Path:
 
 
 def split_of(capture: Capture) -> tuple[str, str]:
-    """The numbers of the photographs to train on and to test with."""
+    """Returns the numbers of the photographs to train on and to test with."""
     training, test = ("".join(view.name[-5] for view in views) for views in (capture.views, capture.test_views))
     return training, test
 

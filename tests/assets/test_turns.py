@@ -35,13 +35,13 @@ Taken = tuple[str, tuple[int, int], int]  # name, size of the upright picture, t
 
 
 def upright_picture(size: tuple[int, int]) -> Image.Image:
-    """Every turn and mirror of it is another picture."""
+    """Returns a picture that every turn and mirror changes."""
     coarse = np.random.default_rng(7).integers(0, 255, (5, 5, 3), np.uint8)
     return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
 
 
 def save(folder: Path, taken: list[Taken]) -> dict[str, Image.Image]:
-    """Photographs, and beside them instant-ngp's mask of each: its first channel as it is stored, untagged."""
+    """Writes photographs, and instant-ngp's mask of each: the photograph's first channel as stored, untagged."""
     stored = {}
     for name, size, tag in taken:
         tags = Image.Exif()

@@ -21,7 +21,7 @@ CAMERA = Camera.from_matrix(np.eye(4), 64, 48, 60, 60, 32, 24)
 
 
 def seen_splats() -> Gaussians:
-    """Twenty splats of degree 1 in front of the camera."""
+    """Returns twenty splats of degree 1 in front of the camera."""
     rng = np.random.default_rng(4)
     shapes = {"means": (3,), "log_scales": (3,), "quats": (4,), "logit_opacities": (), "sh": (4, 3)}
     values = {name: rng.uniform(-0.5, 0.5, (ROWS, *shape)).astype(np.float32) for name, shape in shapes.items()}

@@ -39,7 +39,7 @@ def results() -> dict:
 
 
 def tiny_capture(folder: Path) -> Path:
-    """Three 32x24 photographs of noise around the origin."""
+    """Returns three 32x24 photographs of noise around the origin."""
     frames = []
     rng = np.random.default_rng(0)
     for index in range(3):

@@ -25,7 +25,7 @@ MS_A_SPLAT = 3e-5
 
 
 class Modelled:
-    """A GPU as the simulator has it: 20 multiprocessors of 6 blocks, saturated by 2 and a half."""
+    """Stands for a GPU as the simulator has it: 20 multiprocessors of 6 blocks, saturated by 2 and a half."""
 
     multiprocessors, workers, warps = 20, 120, 8
     machine = Machine(20, 6, 2.5)

@@ -211,7 +211,7 @@ def test_the_visit_to_a_gpu_refuses_a_part_it_does_not_have(tmp_path: Path) -> N
 
 
 class HostPair:
-    """EventPair by the host's clock."""
+    """Times as EventPair does, by the host's clock."""
 
     def __init__(self) -> None:
         self._start = perf_counter()
@@ -221,7 +221,7 @@ class HostPair:
 
 
 class Twin:
-    """A peer that is our own renderer, except that its picture is a little brighter."""
+    """Draws as a peer with our own renderer, except that its picture is a little brighter."""
 
     name, version = "twin", "1.0"
 
@@ -249,7 +249,7 @@ class Twin:
 
 @pytest.fixture
 def emulation(monkeypatch: pytest.MonkeyPatch) -> Kernels:
-    """Kernels of `best` on this processor, and a clock that needs no GPU."""
+    """Runs kernels of `best` on this processor, with a clock that needs no GPU."""
     if not is_supported():
         pytest.skip("needs Linux and g++")
     monkeypatch.setattr(gpu, "EventPair", HostPair)

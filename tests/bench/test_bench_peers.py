@@ -27,13 +27,13 @@ def given() -> PeerInput:
 
 
 def picture(*parameters: Any) -> Any:
-    """[24, 40, 3] that depends on every number of every parameter."""
+    """Returns an image [24, 40, 3] that depends on every number of every parameter."""
     total = sum((p.reshape(-1) * torch.arange(1, p.numel() + 1).double() * 0.01).sin().sum() for p in parameters)
     return total * torch.linspace(0, 1, 24 * 40 * 3).double().reshape(24, 40, 3)
 
 
 def fake_gsplat() -> ModuleType:
-    """A module with gsplat's entry, which notes what it is called with."""
+    """Returns a module with gsplat's entry, which notes what it is called with."""
     module: Any = ModuleType("gsplat")
     module.__version__ = "9.9"
     module.calls = []
@@ -50,7 +50,7 @@ def fake_gsplat() -> ModuleType:
 
 
 def fake_inria(fields: str) -> ModuleType:
-    """A module with the 2023 rasteriser's entry; newer ones have more settings."""
+    """Returns a module with the 2023 rasteriser's entry; newer ones have more settings."""
     module: Any = ModuleType("diff_gaussian_rasterization")
     module.__version__ = "0"
     module.GaussianRasterizationSettings = namedtuple("Settings", fields)
@@ -70,7 +70,7 @@ def fake_inria(fields: str) -> ModuleType:
 
 
 class Planes(torch.autograd.Function):
-    """An image [H, W, 3] as planes, whose gradient is read as memory lies: what Faster-GS does."""
+    """Holds an image [H, W, 3] as planes; its gradient is read in memory order, as by Faster-GS."""
 
     @staticmethod
     def forward(ctx: Any, image: Any) -> Any:  # pyright: ignore
@@ -123,7 +123,7 @@ FAKES = {
 
 
 def wanted_gradients(upstream: Any) -> dict[str, Any]:
-    """Of the raw parameters, by autograd through their activations."""
+    """Returns the gradients of the raw parameters, by autograd through their activations."""
     raw = [getattr(given(), name).requires_grad_() for name in PARAMETERS]
     means, log_scales, quats, logits, sh = raw
     unit = torch.nn.functional.normalize(quats, dim=-1)

@@ -22,7 +22,7 @@ OLD, NEW = "2026-11-29T10:00:00+00:00", "2026-11-30T10:00:00+00:00"
 
 
 def rows(table: str) -> dict[str, list[str]]:
-    """First cell -> the others."""
+    """Returns the first cell of each row -> its other cells."""
     lines = [line for line in table.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {first: rest for first, *rest in cells}

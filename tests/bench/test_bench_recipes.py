@@ -87,7 +87,7 @@ def test_a_trainer_that_is_not_installed_is_left_out_before_anything_runs(
 
 
 def row_of(recipe: str, psnr: float, seed: int = 0, trainer: str = "splatscope", **other: Any) -> dict[str, Any]:
-    """A run that rises by 1 dB a second until it is at `psnr` after 10 s."""
+    """Returns a run that rises by 1 dB a second until it is at `psnr` after 10 s."""
     curve = [[1000 * i, float(i), psnr - 10 + i, 0.9, 100 * i] for i in range(1, 11)]
     named = {"trainer": trainer, "recipe": recipe, "settings": [], "seed": seed, "capture": "lego", "width": 800}
     scores = {"height": 800, "iterations": 10_000, "splats": 1000, "psnr": psnr, "ssim": 0.9, "training_seconds": 10.0}

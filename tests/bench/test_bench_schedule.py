@@ -37,7 +37,7 @@ STILL_LIFE = ROOT / "assets" / "demo" / "still_life.ply"
 
 
 def measured() -> dict[str, Any]:
-    """Two frames as the benchmark keeps them."""
+    """Returns two frames as the benchmark keeps them."""
     frames = []
     for ratio, lpt, fixed, policy in ((2.0, 0.9, 0.8, 0.6), (20.0, 0.95, 0.2, 0.25)):
         times = {"grid": 1.0, "lpt": lpt, "h = 4, k = 4": fixed, "h = 16, k = 4": 0.5, "policy": policy, "CaT-GS": 0.1}
@@ -62,7 +62,7 @@ def test_the_table_names_every_variant_and_its_worst_picture(capsys: pytest.Capt
 
 
 def results_of(*scenes: dict[str, Any]) -> dict[str, Any]:
-    """As they stand in JSON."""
+    """Returns the results as JSON has them."""
     run = {"format": FORMAT, "command": "splatscope bench", "date": "2026-01-01T00:00:00+00:00", "revision": "abc"}
     return {"run": run, "machine": {"gpu": "a GPU", "driver": "1", "workers": 264}, "scenes": list(scenes)}
 
@@ -166,7 +166,7 @@ def test_figures_are_drawn_from_results_alone(tmp_path: Path) -> None:
 
 
 def simulated_recording(seed: int) -> Recording:
-    """A frame that ran as the simulator has it; half of each list is gone through."""
+    """Returns a frame that ran as the simulator has it; half of each list is gone through."""
     listed = np.random.default_rng(seed).integers(0, 900, 60)
     timeline, zero = simulate(listed, Machine(4, 2)), np.zeros(60, np.int64)
     unit, durations = np.arange(60), timeline.end - timeline.start

@@ -29,7 +29,7 @@ def run_program(display: str, *words: object) -> subprocess.CompletedProcess[str
 
 
 def check(results: dict[str, Any]) -> None:
-    """That the figures of a run agree with each other."""
+    """Checks that the figures of a run agree with each other."""
     assert list(results) == ["run", "machine", *FACTS, "phases"]
     assert results["run"]["format"] == "splatscope window cost 1"
     phases = results["phases"]

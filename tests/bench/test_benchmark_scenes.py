@@ -20,7 +20,7 @@ ARRAYS = ("means", "log_scales", "quats", "logit_opacities", "sh")
 
 
 def wide_vectors() -> bool:
-    """True where NumPy's exp and log round as they did when the checksums were taken."""
+    """Returns True where NumPy's exp and log round as they did when the checksums were taken."""
     from numpy._core._multiarray_umath import __cpu_features__
 
     return bool(__cpu_features__.get("X86_V3") or __cpu_features__.get("AVX2"))

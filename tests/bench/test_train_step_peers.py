@@ -43,7 +43,7 @@ UPSTREAM = torch.from_numpy(np.random.default_rng(5).standard_normal((24, 40, 3)
 
 
 def loss_of(image: Any, pixels: Any) -> tuple[Any, Any]:
-    """A loss whose gradient is known; rasterisers that draw planes must give rows."""
+    """Returns a loss whose gradient is known; rasterisers that draw planes must give rows."""
     assert image.is_contiguous()
     assert pixels.dtype == torch.uint8
     return (image * UPSTREAM).sum(), UPSTREAM
@@ -53,7 +53,9 @@ LOSS = GradientLoss(loss_of)
 
 
 def fake_fused_ssim() -> ModuleType:
-    """A module with the entry of fused_ssim: how alike planes are, as a smooth function of where they differ."""
+    """Returns a module with the entry of fused_ssim: how alike planes are, as a smooth function of where
+    they differ.
+    """
     module: Any = ModuleType("fused_ssim")
     module.__version__ = "7"
 
@@ -75,7 +77,7 @@ def likeness(difference: Any) -> Any:
 
 
 def fake_fused() -> ModuleType:
-    """Faster-GS fused: its backward pass makes the step, of rate 1 along the gradient, and counts."""
+    """Imitates Faster-GS fused: its backward pass makes the step, of rate 1 along the gradient, and counts."""
     module: Any = ModuleType("FasterGSFusedCudaBackend")
     module.__version__ = "0"
     settings = f"{FASTER_GS} far_plane current_mean_lr adam_step_count"

@@ -24,7 +24,7 @@ Graph = Mapping[str, set[str]]
 
 
 def imported_names(source: str) -> set[str]:
-    """Everything below `splatscope` that a module imports, wherever in the file."""
+    """Returns everything below `splatscope` that a module imports, wherever in the file."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -37,7 +37,7 @@ def imported_names(source: str) -> set[str]:
 
 @cache
 def module_graph() -> Graph:
-    """Dotted name of each module below the layers -> the modules it imports."""
+    """Returns the dotted name of each module below the layers -> the modules it imports."""
     paths = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for layer in MAY_IMPORT
@@ -50,12 +50,12 @@ def module_graph() -> Graph:
 
 
 def module_of(name: str, modules: Iterable[str]) -> str | None:
-    """The module that `name` is, or is in."""
+    """Returns the module that `name` is, or is in."""
     return next((part for part in (name, name.rpartition(".")[0]) if part in modules), None)
 
 
 def siblings(graph: Graph, folder: str) -> Graph:
-    """The same imports between what lies directly in `folder`: its files, and its folders as one each."""
+    """Returns the same imports between what lies directly in `folder`: its files, and its folders as one each."""
 
     def child(module: str) -> str | None:
         inside = module.removeprefix(f"{folder}.") if folder else module
@@ -70,7 +70,7 @@ def siblings(graph: Graph, folder: str) -> Graph:
 
 
 def circle(graph: Graph) -> list[str]:
-    """The names along one circle of imports, or none."""
+    """Returns the names along one circle of imports, or none."""
     done: set[str] = set()
 
     def walk(name: str, way: list[str]) -> list[str]:
@@ -86,7 +86,7 @@ def circle(graph: Graph) -> list[str]:
 
 
 def folders() -> list[str]:
-    """Dotted names of all folders with modules, and "" for the house itself."""
+    """Returns the dotted names of all folders with modules, and "" for the house itself."""
     inside = {name.rpartition(".")[0] for name in module_graph()}
     return sorted({*inside, *(name for folder in inside for name in [folder.rpartition(".")[0]]), ""})
 

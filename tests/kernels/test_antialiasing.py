@@ -117,7 +117,7 @@ def small_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(small_set: Path) -> dict[str, Path]:
-    """The folder of a short run with each filter."""
+    """Returns the folder of a short run with each filter."""
     folders = {name: small_set.parent / name for name in FILTERS}
     options = ("--iterations", 30, "--init", "random", "--set", "initial.random_count=200", "--backend", "cpu")
     for name, folder in folders.items():

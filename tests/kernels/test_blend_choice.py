@@ -64,7 +64,7 @@ EVEN_COUNTS, UNEVEN_COUNTS = {"heaviest": 15, "instances": 10_000}, {"heaviest":
 
 @cache
 def scene(name: str) -> Gaussians:
-    """`even`: small splats all over the picture; `crowded`: most of them in one tile."""
+    """Returns a scene. `even`: small splats all over the picture; `crowded`: most of them in one tile."""
     gaussians = random_scene(CAMERA, 2500, seed=4, degree=1)
     rng = np.random.default_rng(1)
     depth = rng.uniform(1.5, 4.0, (2500, 1))
@@ -78,7 +78,7 @@ def scene(name: str) -> Gaussians:
 
 
 def either(policy: Policy, training: bool) -> tuple[Pass, Pass]:
-    """The pass of 8 x 4 pixels and that of 8 x 8."""
+    """Returns the pass of 8 x 4 pixels and the pass of 8 x 8."""
     narrow = pass_for(policy, CAMERA, training, wants_depth=True)
     return narrow, replace(narrow, is_wide=True)
 
@@ -89,14 +89,14 @@ def kernels() -> Kernels:
 
 
 def blend_launch(plan: Plan) -> Launch:
-    """The last launch of blending."""
+    """Returns the last launch of blending."""
     launch = [step for step in plan.forward if step.stage == "blend"][-1]
     assert isinstance(launch, Launch)
     return launch
 
 
 def blends_wide(renderer: Renderer) -> bool:
-    """By the threads of a block."""
+    """Returns True if blocks have the threads of the wide pass."""
     return blend_launch(renderer.newest_plan).block == (128,)
 
 
@@ -150,7 +150,7 @@ def test_a_choice_needs_the_kernels_of_both_maps_and_no_others() -> None:
 
 
 def run(name: str, splats: str, made_for: Pass, seed: int) -> tuple[Result, dict[str, int], Plan]:
-    """A frame, what its plan decided, and the plan."""
+    """Returns a frame, what its plan decided, and the plan."""
     emulated = Emulated(kernels(), scene(splats), seed)
     plan = emulated.plan(CAMERA, made_for, ROOM)
     upstream = np.random.default_rng(0).standard_normal((CAMERA.height, CAMERA.width, 3)).astype(np.float32)

@@ -49,7 +49,7 @@ def random() -> tuple[Gaussians, Camera]:
 
 
 def chooses(renderer: Renderer, is_wide: bool) -> None:
-    """From now on, and whatever frames tell."""
+    """Fixes the choice, whatever frames tell."""
     renderer.map_choice = MapChoice(ALWAYS if is_wide else NEVER)
     renderer.map_choice.note({"heaviest": 1, "instances": 1})
 

@@ -29,12 +29,12 @@ BACKEND = ReferenceBackend()
 
 
 def policy(rule: str) -> Policy:
-    """The default with one rule."""
+    """Returns the default with one rule."""
     return changed(Policy(), dict(zip(("blend.alpha_cap", "blend.stop"), RULES[rule], strict=True)))
 
 
 def opaque_scene(camera: Camera, count: int, seed: int) -> Gaussians:
-    """Random splats, a third of which are as good as opaque."""
+    """Returns random splats, a third of which are as good as opaque."""
     gaussians = random_scene(camera, count, seed=seed)
     gaussians.logit_opacities[::3] = np.random.default_rng(seed).uniform(4, 12, len(gaussians.logit_opacities[::3]))
     return gaussians

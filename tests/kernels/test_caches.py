@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system h
 
 @pytest.fixture
 def careless() -> Iterator[None]:
-    """A user whose files all may write."""
+    """Yields a user whose files all may write."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -27,7 +27,7 @@ def careless() -> Iterator[None]:
 
 @pytest.fixture
 def somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that is there or made belongs to this user."""
+    """Pretends that no file belongs to this user."""
     user = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: user)
 
@@ -79,7 +79,7 @@ def test_a_link_changes_nothing_where_it_leads_and_what_others_could_replace_is_
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go; the cache of compiled kernels is in the way of itself."""
+    """Returns the folder of temporary files; a file blocks the place of the cache of compiled kernels."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     (tmp_path / "file").touch()

@@ -45,7 +45,7 @@ def assert_same_as_reference(
     relative: float = 1e-4,
     settled_share: float = 0.97,
 ) -> None:
-    """Picture, depth, transmittance, lists, counts and every gradient of one view."""
+    """Compares picture, depth, transmittance, lists, counts and every gradient of one view."""
     expected, saved_reference = REFERENCE.forward(gaussians, camera, settings, chosen)
     frame, saved = cpu.forward(gaussians, camera, settings, chosen)
     settled = settled_pixels(saved_reference.stages, camera)
@@ -71,7 +71,7 @@ def assert_same_as_reference(
 
 
 def assert_same_lists(frame: Frame, expected: Frame, share: float = 1e-3) -> None:
-    """Tile counts agree but for the few pairs where rounding moves a bound across a tile edge."""
+    """Checks that tile counts agree but for the few pairs where rounding moves a bound across a tile edge."""
     assert (frame.tile_counts >= 0).all()
     assert frame.instances == frame.tile_counts.sum()
     assert np.abs(frame.tile_counts - expected.tile_counts).sum() <= np.ceil(share * expected.instances)
@@ -297,7 +297,7 @@ def test_arrays_of_a_frame_are_not_touched_by_the_next(cpu: Backend) -> None:
 def needles(
     camera: Camera, count: int, seed: int, long: tuple[float, float] = (400.0, 2000.0), thin: float = 1e-3
 ) -> Gaussians:
-    """Splats of standard deviation `long` px along one axis and `thin` px across, at any angle."""
+    """Returns splats of standard deviation `long` px along one axis and `thin` px across, at any angle."""
     rng = np.random.default_rng(seed)
     gaussians = random_scene(camera, count, seed, degree=0)
     depth = (gaussians.means @ camera.matrix[2, :3] + camera.matrix[2, 3])[:, None]
@@ -324,7 +324,7 @@ def stages_of(gaussians: Gaussians, camera: Camera) -> Stages:
 
 
 def touched_tiles(stages: Stages, position: int, camera: Camera) -> np.ndarray:
-    """[Ty, Tx] tiles in which a pixel centre has alpha of at least 1/255, whatever lies before the splat."""
+    """Returns [Ty, Tx] tiles in which a pixel centre has alpha of at least 1/255, whatever lies before the splat."""
     p = stages.projected
     record = torch.cat((p.mean_px, p.covariance, p.determinant[:, None], p.opacity[:, None]), 1)[
         position : position + 1

@@ -111,7 +111,7 @@ def test_rearrangements_are_what_they_say() -> None:
 
 
 def projected_depths(depths: np.ndarray, per_chunk: int) -> Projected:
-    """Visible splats of the given depths, `per_chunk` of each chunk of the scene, and nothing else."""
+    """Returns visible splats of the given depths, `per_chunk` of each chunk of the scene, and nothing else."""
     chunks = -(-depths.size // per_chunk)
     visible = np.full(chunks, per_chunk, np.int64)
     visible[-1] = depths.size - per_chunk * (chunks - 1)
@@ -146,7 +146,7 @@ def test_the_depth_sort_is_right_and_stable(kind: str, threads: int) -> None:
 
 
 def scene_of_all_sizes(camera: Camera, count: int, seed: int) -> Gaussians:
-    """Splats from far below a pixel to far beyond the image."""
+    """Returns splats from far below a pixel to far beyond the image."""
     splats = random_scene(camera, count, seed)
     rng = np.random.default_rng(seed)
     return replace(splats, log_scales=rng.uniform(-9, 3, splats.log_scales.shape).astype("f4"))

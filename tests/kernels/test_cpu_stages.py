@@ -27,7 +27,7 @@ SCENES = ("hand made", "random", "several chunks")
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The same view by both backends."""
+    """Holds the same view by both backends."""
 
     projected: Projected
     lists: Lists

@@ -63,7 +63,7 @@ needs_nvrtc = pytest.mark.skipif(nvrtc_path() is None, reason="needs NVRTC: pip 
 
 @dataclass(frozen=True, eq=False)
 class TileWeights:
-    """Who blends where in one tile."""
+    """Tells which splats blend at which pixels of one tile."""
 
     weights: NDArray[np.float64]  # [n, rows, columns]
     y: int
@@ -91,7 +91,7 @@ def tile_weights(case: Case) -> list[TileWeights]:
 
 
 def warp_of(policy: dict[str, Any], y: NDArray[np.int64], x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which warp of the backward pass owns pixel (y, x) of a tile."""
+    """Returns the warp of the backward pass that owns pixel (y, x) of a tile."""
     return y // (4 if policy["map"] == "columns_8x4" else 8) * 2 + x // 8
 
 
@@ -224,7 +224,7 @@ def test_forward_and_backward_agree_on_every_hit(name: str) -> None:
 
 @cache
 def borderline_case() -> Case:
-    """Round splats whose alpha is 1/255 at a ring of pixels, as exactly as single precision has it."""
+    """Returns round splats whose alpha is 1/255 at a ring of pixels, as exactly as single precision has it."""
     camera = Camera.from_matrix(np.eye(4), width=32, height=32, fx=32.0, fy=32.0, cx=16.0, cy=16.0)
     rng, count = np.random.default_rng(8), 120
     pixel = rng.integers(4, 28, (count, 2)) + 0.5
@@ -324,7 +324,7 @@ def test_half_precision_harmonics_round_their_gradient_to_nearest_even() -> None
 
 
 def in_order(case: Case, **changes: Any) -> Gradients:
-    """Gradients that are the same bits in every run."""
+    """Returns gradients that are the same bits in every run."""
     gradients = run(case, step(VARIANTS["s06 in order"], **changes), upstream_of(case)).gradients
     assert gradients is not None
     return gradients

@@ -219,7 +219,7 @@ def test_occupancy_follows_the_scarcest_resource() -> None:
 
 @dataclass
 class FakeEvent:
-    """An event on a clock that the test moves by hand."""
+    """Marks a time on a clock that the test moves by hand."""
 
     clock: list[float]
     time: float | None = None

@@ -26,7 +26,7 @@ LOG2_E, LOG2_ALPHA_MIN = np.float32(np.log2(np.e)), np.float32(np.log2(constants
 
 
 class Expected:
-    """The definition up to the tile lists."""
+    """Holds the definition's results up to the tile lists."""
 
     def __init__(self, gaussians: Gaussians, camera: Camera, bounds: str = "row_span", degree: int = 3) -> None:
         parameters = picture.Parameters.of(gaussians)
@@ -181,7 +181,7 @@ def test_records_are_those_of_the_definition(variant: str, degree: int) -> None:
 
 
 def lanes_of(lists: Lists) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Lanes of each 32 splats that are visible, and those that have a slot."""
+    """Returns lanes of each 32 splats that are visible, and those that have a slot."""
     return lists.warp_slots[:, 0], lists.slot_lanes
 
 

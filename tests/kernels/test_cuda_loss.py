@@ -25,7 +25,7 @@ def float32(array: NDArray[Any]) -> Float32:
 
 
 def photograph(height: int, width: int) -> tuple[Float32, NDArray[np.uint8], Float32]:
-    """(image, target in 8 bits, the same as floats)."""
+    """Returns (image, target in 8 bits, the same as floats)."""
     image, target = pair(height, width)
     pixels = np.round(255 * target).astype(np.uint8)
     return image, pixels, (pixels / 255).astype(np.float32)

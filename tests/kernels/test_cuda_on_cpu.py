@@ -65,7 +65,7 @@ def broken() -> dict[str, Kernel]:
 
 
 def wrong_seeds(attempt: Callable[[int], bool]) -> int:
-    """For how many seeds the kernel failed or gave a wrong result."""
+    """Returns the number of seeds with which the kernel failed or gave a wrong result."""
     wrong = 0
     for seed in SEEDS:
         try:

@@ -78,14 +78,14 @@ KERNELS = Kernels(
 
 @cache
 def expected(bounds: str) -> Any:
-    """(frame, what backward needs, settled pixels) by the definition."""
+    """Returns (frame, what backward needs, settled pixels) by the definition."""
     policy = Policy().with_value("bin", "bounds", bounds)
     frame, saved = ReferenceBackend().forward(SCENE, CAMERA, SETTINGS, policy)
     return frame, saved, settled_pixels(saved.stages, CAMERA)
 
 
 def upstream_of(bounds: str) -> Float32:
-    """dL/d(image): random, zero where rounding decides."""
+    """Returns dL/d(image): random, zero where rounding decides."""
     frame, _, settled = expected(bounds)
     upstream = np.random.default_rng(0).standard_normal(frame.image.shape).astype(np.float32)
     upstream[~settled] = 0

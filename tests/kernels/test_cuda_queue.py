@@ -110,7 +110,9 @@ def scene(name: str) -> tuple[Gaussians, Camera]:
 
 
 def ends_late() -> tuple[Gaussians, Camera]:
-    """Splats as wide as the picture: 64 leave 0.009 of it, one of 0.99 would leave less than 1e-4 and so ends it."""
+    """Returns splats as wide as the picture: 64 leave 0.009 of it, one of 0.99 would leave less than 1e-4 and so ends
+    it.
+    """
     camera = Camera.from_matrix(np.eye(4), 16, 16, 16.0, 16.0, 8.0, 8.0)
     opacity = np.full(128, 1 - 0.009 ** (1 / 64))
     opacity[64] = 0.9999
@@ -138,7 +140,7 @@ def kernels() -> Kernels:
 
 @cache
 def upstream(name: str) -> Float32:
-    """dL/d(image): random, zero where rounding decides."""
+    """Returns dL/d(image): random, zero where rounding decides."""
     gaussians, camera = scene(name)
     frame, saved = ReferenceBackend().forward(gaussians, camera, SETTINGS, Policy())
     gradient = np.random.default_rng(0).standard_normal(frame.image.shape).astype(np.float32)

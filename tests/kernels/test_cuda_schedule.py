@@ -54,7 +54,7 @@ def kernels() -> dict[str, Kernel]:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """What the kernel left."""
+    """Holds the kernel's results."""
 
     schedule: Any
     tile_order: NDArray[np.uint32]  # [whole tiles]; for lpt the keys of all
@@ -134,7 +134,7 @@ def plan(
 
 
 def assert_is_split(planned: Planned, counts: NDArray[np.int64], split: Split) -> None:
-    """The tiles of `split` and no others, each in its chunks, first chunks first."""
+    """Checks that only the tiles of `split` are split, each into its chunks, first chunks first."""
     wanted = split.chunks.copy()
     for tile in np.flatnonzero(wanted > 1):
         wanted[tile] = -(-counts[tile] // chunk_length(int(counts[tile]), int(wanted[tile])))

@@ -170,7 +170,9 @@ class Compiler:
         self.calls += [(source.name, name.partition("<")[0]) for name in names]
 
     def drained(self) -> list[tuple[str, str]]:
-        """What was compiled since; kernels that take units of a plan go by the stage they belong to."""
+        """Returns the kernels compiled since the last call; kernels that take units of a plan go by the stage they
+        belong to.
+        """
         calls, self.calls = self.calls, []
         return [(file, kernel.removesuffix("_queue").removesuffix("_chunks")) for file, kernel in calls]
 
@@ -269,7 +271,7 @@ def test_compiled_kernels_unused_for_long_or_beyond_the_limit_are_removed(
 
 
 class Event:
-    """An event on a clock that advances by 1 ms with each record."""
+    """Marks a time on a clock that advances by 1 ms with each record."""
 
     now = 0.0
 

@@ -32,7 +32,7 @@ def new_stages(seed: int = 0, blocks_in_flight: int = 4) -> Stages:
 
 
 def begin(stages: Stages, count: int) -> int:
-    """Another frame, which sorts `count` pairs: the address of that number."""
+    """Begins another frame, which sorts `count` pairs; returns the address of that number."""
     record = stages.frame.copy()
     record["visible"], record["tickets"], record["epoch"] = count, 0, record["epoch"] + 1
     stages.begin_frame(record)
@@ -41,7 +41,7 @@ def begin(stages: Stages, count: int) -> int:
 
 
 def order_of(stages: Stages, keys: NDArray[np.uint32], room: int, near: bool = True) -> NDArray[np.uint32]:
-    """One frame that finds the order of the keys, of depths or of any, in buffers of `room`."""
+    """Returns the order of the keys, of depths or of any, found in one frame with buffers of `room`."""
     count = begin(stages, len(keys))
     buffer = stages.device.empty("keys", (room,), np.uint32)
     buffer[: len(keys)] = keys
@@ -53,7 +53,7 @@ def order_of(stages: Stages, keys: NDArray[np.uint32], room: int, near: bool = T
 
 
 def assert_sorts_pairs(stages: Stages, keys: NDArray[Any], bits: int, room: int) -> None:
-    """One frame that sorts (key, payload) pairs, their digits counted before, in buffers of `room`."""
+    """Checks that one frame sorts (key, payload) pairs with digits counted before, in buffers of `room`."""
     size, (passes, digit_bits) = len(keys), bits_of_passes(bits, 8)
     assert passes * digit_bits >= bits
     count = begin(stages, size)
@@ -71,7 +71,7 @@ def assert_sorts_pairs(stages: Stages, keys: NDArray[Any], bits: int, room: int)
 
 
 def depth_keys(random: np.random.Generator, count: int, far: float) -> NDArray[np.uint32]:
-    """Bits of depths from the near plane to `far`, in octaves."""
+    """Returns bits of depths from the near plane to `far`, in octaves."""
     depths = np.float32(NEAR) * np.exp2(random.uniform(1e-6, far, count)).astype(np.float32)
     return depths.view(np.uint32)
 

@@ -11,7 +11,7 @@ from splatscope.kernels.reference import training
 
 
 def pair(height: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A target with flat, smooth and noisy regions and an image near it that leaves [0, 1] here and there."""
+    """Returns a target with flat, smooth and noisy regions and an image near it that leaves [0, 1] here and there."""
     rng = np.random.default_rng(seed)
     target = np.zeros((height, width, 3), np.float32)
     target[:, width // 3 :] = np.linspace(0, 1, width - width // 3)[None, :, None]

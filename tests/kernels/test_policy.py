@@ -66,7 +66,7 @@ def test_no_two_toggles_of_kernels_share_a_name() -> None:
 
 
 def asserted(file: str, aggregate: str) -> list[str]:
-    """What a kernel's source asserts where it compares toggles with each other, as Python has it."""
+    """Returns the assertions of a kernel's source that compare toggles with each other, as Python expressions."""
     text = re.sub(r"//[^\n]*", "", (CUDA_FOLDER / file).read_text())
     blocks = "\n".join(re.findall(rf"template <{aggregate} P.*?\n}}", text, re.DOTALL))
     found = []

@@ -8,7 +8,7 @@ from splatscope.kernels.cuda.queue_depth import FIRST, LEAST, MOST, QUEUED_SECON
 
 
 def learn(depth: QueueDepth, seconds: float, steps: int = 200, start: float = 0.0, at_once: int = 1) -> float:
-    """Steps of one length, heard of `at_once` at a time; returns the time after them."""
+    """Runs steps of one length, reported `at_once` at a time; returns the time after them."""
     for number in range(1, steps + 1):
         depth.finished(start + seconds * (-(-number // at_once) * at_once))
     return start + seconds * steps

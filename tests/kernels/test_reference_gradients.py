@@ -36,12 +36,12 @@ def analytic(scene: NamedScene) -> Parameters:
 
 
 def value(parameters: Parameters, scene: NamedScene) -> torch.Tensor:
-    """A random linear function of the picture: every pixel and channel counts."""
+    """Returns a random linear function of the picture: every pixel and channel counts."""
     return (render(parameters, scene.camera, SETTINGS, Policy()).blended.image * UPSTREAM).sum()
 
 
 def slope(scene: NamedScene, name: str, direction: torch.Tensor) -> float:
-    """Central difference of `value` along `direction`, which has the shape of the parameter."""
+    """Returns the central difference of `value` along `direction`, which has the shape of the parameter."""
     start = Parameters.of(scene.gaussians)
     base = getattr(start, name)
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_a_pass_can_be_differentiated_twice_and_linearly(scene: NamedScene) -> N
 
 
 def scalar_ssim(a: np.ndarray, b: np.ndarray) -> float:
-    """SSIM window by window, weights from the formula, zeros outside."""
+    """Returns SSIM window by window, weights from the formula, zeros outside."""
     offsets = np.arange(-5, 6)
     weights = np.exp(-(offsets[:, None] ** 2 + offsets[None] ** 2) / (2 * 1.5**2))
     weights /= weights.sum()

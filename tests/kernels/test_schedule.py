@@ -43,7 +43,7 @@ def random_counts(rng: np.random.Generator, tiles: int = 400) -> NDArray[np.int6
 
 
 def skewed_counts() -> NDArray[np.int64]:
-    """As many tiles and splats as S3 has, and its six heaviest tiles."""
+    """Returns counts with as many tiles and splats as S3 has, and its six heaviest tiles."""
     heavy = [130_391, 90_000, 60_000, 45_000, 30_000, 26_000]
     tiles, total = 5600, 2_310_978
     rest = np.random.default_rng(0).exponential(1.0, tiles - len(heavy))
@@ -54,7 +54,7 @@ def skewed_counts() -> NDArray[np.int64]:
 
 
 def optimum(work: list[float], machines: int) -> float:
-    """The shortest makespan, by trying every assignment."""
+    """Returns the shortest makespan, by trying every assignment."""
     best = float("inf")
     for rest in itertools.product(range(machines), repeat=len(work) - 1):
         loads = [0.0] * machines

@@ -46,7 +46,7 @@ TRAINED = ("grid", "split")
 def recorded(
     rng: np.random.Generator, machine: Machine, units: int = 400, step_ns: int = 32, ghz: float = 1.755
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(clocks, stamps, true times) [2, U], of a simulated frame each multiprocessor with its own clock."""
+    """Returns (clocks, stamps, true times) [2, U], of a simulated frame each multiprocessor with its own clock."""
     timeline = simulate(rng.exponential(4000.0, units) + 200, machine)
     true = np.stack([timeline.start, timeline.end])
     offsets = rng.integers(0, 1 << 45, machine.multiprocessors)
@@ -71,7 +71,7 @@ def test_clocks_of_their_own_come_to_one_time(step_ns: int, within: float) -> No
 
 
 def by_hand() -> Recording:
-    """Two multiprocessors of two blocks; tile 1 is two chunks, multiprocessor 1 is done at 40 of 100."""
+    """Returns two multiprocessors of two blocks; tile 1 is two chunks, multiprocessor 1 is done at 40 of 100."""
     records, chunks = np.zeros(5 + 3, unit_dtype()), np.zeros(3, chunk_dtype())
     chunks["tile"], chunks["number"], chunks["parts"] = 1, np.arange(3), 2
     rows = {  # place: (multiprocessor, start, end, listed, walked, again)
@@ -177,7 +177,7 @@ def kernels() -> Kernels:
 
 
 def run(name: str, record: bool) -> tuple[Result, Recording | None]:
-    """The second frame of a dense scene: in its buffers are the records of the first."""
+    """Returns the second frame of a dense scene: in its buffers are the records of the first."""
     camera = random_camera(61, 45)
     gaussians = random_scene(camera, 2000, seed=4, degree=1)
     gaussians.logit_opacities[:] = -2.5

@@ -27,7 +27,7 @@ def backend() -> CudaBackend:
 
 
 def render(backend: CudaBackend, policy: Policy) -> Frame:
-    """The third frame: launched from a graph, in buffers that hold older records."""
+    """Returns the third frame: launched from a graph, in buffers that hold older records."""
     camera = random_camera(1280, 720)
     gaussians = random_scene(camera, 60_000, seed=3, degree=1)
     return [backend.render(gaussians, camera, policy=policy) for _ in range(3)][-1]
@@ -49,7 +49,9 @@ def test_every_unit_is_recorded_once_and_the_picture_stays(backend: CudaBackend,
 
 
 def check_clocks(backend: CudaBackend, recording: Recording, frame: Frame) -> None:
-    """No multiprocessor has more blocks than fit, durations are positive, all of it is about as long as the stage."""
+    """Checks that no multiprocessor has more blocks than fit, durations are positive, all of it is about as long as the
+    stage.
+    """
     machine = backend.blend_machine()[0]
     assert recording.machine == machine
     assert (recording.cycles > 0).all()

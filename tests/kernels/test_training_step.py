@@ -34,7 +34,7 @@ KINDS = ("raw", "first", "second")
 
 @cache
 def photograph(seed: int = 0) -> NDArray[np.uint8]:
-    """What another scene looks like, in 8 bits."""
+    """Returns a picture of another scene, in 8 bits."""
     image = CpuBackend().render(random_scene(CAMERA, 80, seed=100 + seed), CAMERA, SETTINGS).image
     return np.round(255 * image.clip(0, 1)).astype(np.uint8)
 
@@ -45,12 +45,12 @@ def request(training: TrainingStep, seed: int = 0, **changes: object) -> StepReq
 
 
 def snapshot(training: TrainingStep) -> dict[str, NDArray[np.float32]]:
-    """Every parameter and moment, copied."""
+    """Returns copies of every parameter and moment."""
     return {f"{k} {n}": t.numpy().copy() for k in KINDS for n, t in training.splats.view(k).items()}
 
 
 def with_rows(training: TrainingStep, rows: list[int]) -> dict[str, dict[str, torch.Tensor]]:
-    """Those rows of its splats and moments, for `assign`."""
+    """Returns these rows of the splats and moments, for `assign`."""
     return {k: {n: t[rows].clone() for n, t in training.splats.view(k).items()} for k in KINDS}
 
 
@@ -109,7 +109,7 @@ def test_a_step_that_does_not_fit_is_made_again_with_those_behind_it(monkeypatch
 
 
 class Held:
-    """An event that has passed once somebody waits for it, as if the GPU were slow."""
+    """Stands for an event that has passed once somebody waits for it, as if the GPU were slow."""
 
     waits = 0
 

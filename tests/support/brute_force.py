@@ -19,7 +19,7 @@ from splatscope.kernels.types import Camera, Gaussians
 
 @dataclass(frozen=True)
 class Footprint:
-    """One splat as the camera sees it."""
+    """Describes one splat as the camera sees it."""
 
     z: float
     center: NDArray[np.float64]  # [2] px
@@ -30,7 +30,9 @@ class Footprint:
 
 
 def real_harmonics(direction: NDArray[np.float64], degree: int) -> list[float]:
-    """Orthonormal real spherical harmonics with the Condon-Shortley sign, order -l .. l within each degree l."""
+    """Returns orthonormal real spherical harmonics with the Condon-Shortley sign, order -l .. l within each
+    degree l.
+    """
     x, y, z = direction
     polar, azimuth = math.acos(max(-1.0, min(1.0, z))), math.atan2(y, x)
     values = []
@@ -43,7 +45,7 @@ def real_harmonics(direction: NDArray[np.float64], degree: int) -> list[float]:
 
 
 def footprint(gaussians: Gaussians, i: int, camera: Camera, degree: int) -> Footprint | None:
-    """Splat `i` on the image plane, None if it is culled before it reaches a tile."""
+    """Returns splat `i` on the image plane, None if it is culled before it reaches a tile."""
     view = np.array(camera.view_from_world)
     mean = gaussians.means[i].astype(np.float64)
     x, y, z = view[:3, :3] @ mean + view[:3, 3]
@@ -73,7 +75,7 @@ def footprint(gaussians: Gaussians, i: int, camera: Camera, degree: int) -> Foot
 
 
 def in_square(splat: Footprint, column: int, row: int) -> bool:
-    """Whether the square of three standard deviations meets the pixel centres of this pixel's tile."""
+    """Returns True if the square of three standard deviations meets the pixel centres of this pixel's tile."""
     for position, center in ((column, splat.center[0]), (row, splat.center[1])):
         first = position // 16 * 16 + 0.5
         if center + splat.radius < first or center - splat.radius > first + 15:
@@ -90,7 +92,7 @@ def picture(
     cap: float = float(np.float32(0.99)),
     inclusive: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Image [H, W, 3], depth [H, W], transmittance [H, W]; `square` cuts tails as `circle3s` does.
+    """Returns image [H, W, 3], depth [H, W], transmittance [H, W]; `square` cuts tails as `circle3s` does.
 
     `cap` is the largest alpha; `inclusive` blends the splat that ends a pixel.
     """

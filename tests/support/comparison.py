@@ -99,7 +99,7 @@ def settled_pixels(
     stop_margin: float = 2e-3,
     cap: float = ALPHA_CAP,
 ) -> NDArray[np.bool_]:
-    """[H, W] true where no alpha is within a relative margin of 1/255 and no transmittance of 1e-4.
+    """Returns [H, W] true where no alpha is within a relative margin of 1/255 and no transmittance of 1e-4.
 
     Every visible splat is tried at every pixel, listed there or not: another backend's lists may differ.
     """
@@ -124,6 +124,6 @@ def settled_pixels(
 
 
 def rearranged(gradients: Gradients, order: NDArray[np.intp]) -> Gradients:
-    """The gradients of the splats in another order."""
+    """Returns the gradients of the splats in another order."""
     arrays = {f.name: getattr(gradients, f.name)[order] for f in fields(Gradients) if f.name != "stage_ms"}
     return Gradients(**arrays)

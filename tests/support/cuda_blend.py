@@ -189,7 +189,7 @@ class Case:
 
     @cached_property
     def settled(self) -> NDArray[np.bool_]:
-        """[H, W] pixels where rounding decides nothing."""
+        """Returns [H, W] pixels where rounding decides nothing."""
         return settled_pixels(self.stages, self.camera, alpha_margin=self.alpha_margin, cap=self.alpha_cap)
 
     @property
@@ -248,7 +248,7 @@ def make_case(
 
 
 def frame_record(case: Case) -> NDArray[Any]:
-    """struct Frame for this view."""
+    """Returns struct Frame for this view."""
     camera = case.camera
     layout = struct_layout(blend_source().text, "Frame")
     record = np.zeros(1, layout.dtype)
@@ -276,7 +276,7 @@ def frame_record(case: Case) -> NDArray[Any]:
 
 
 def warp_slots(case: Case) -> NDArray[np.uint32]:
-    """[ceil(N / 32), 2] lanes that are visible, slot of the first of them."""
+    """Returns [ceil(N / 32), 2] lanes that are visible, slot of the first of them."""
     count = case.gaussians.count
     visible = np.zeros(-(-count // 32) * 32, bool)
     visible[case.stages.projected.index.numpy()] = True

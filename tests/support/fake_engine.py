@@ -53,7 +53,7 @@ CUDA_STAGES = {"project": 0.0412, "depth_sort": 0.0291, "emit": 0.0187, "tile_so
 
 
 def ring_of_cameras(count: int) -> tuple[NamedCamera, ...]:
-    """Cameras around the ball, -y up, a little above it; every eighth is held out."""
+    """Returns cameras around the ball, -y up, a little above it; every eighth is held out."""
     cameras = []
     for k in range(count):
         angle = 2 * math.pi * k / count
@@ -83,7 +83,7 @@ SCENE = SceneInfo(
 
 
 def draw(request: ViewRequest) -> Frame:
-    """A unit ball at the origin over a floor at y = 1, ray by ray."""
+    """Returns a unit ball at the origin over a floor at y = 1, ray by ray."""
     camera = request.camera
     u = (np.arange(camera.width, dtype=np.float32) + 0.5 - camera.cx) / camera.fx
     v = (np.arange(camera.height, dtype=np.float32) + 0.5 - camera.cy) / camera.fy
@@ -117,7 +117,7 @@ def draw(request: ViewRequest) -> Frame:
 
 
 def photograph(request: ViewRequest) -> PhotographShown:
-    """A plain orange photograph where that of the wanted camera lies in the picture."""
+    """Returns a plain orange photograph where that of the wanted camera lies in the picture."""
     wish, camera = request.photograph, request.camera
     assert wish is not None
     taken_by = SCENE.cameras[wish.index].camera
@@ -230,7 +230,7 @@ class FakeEngine:
         self._set_recipe()
 
     def _begin_anew(self) -> None:
-        """A run that has not begun."""
+        """Makes a run that has not begun."""
         self._losses.clear()
         self.train(0)
         self._set_state("ready")
@@ -243,7 +243,7 @@ class FakeEngine:
         self._status = replace(self._status, training=replace(self._status.training, trouble=trouble))
 
     def _set_recipe(self) -> None:
-        """A form of three values, as long as nothing has begun; iterations below 1 are refused."""
+        """Shows a form of three values, as long as nothing has begun; iterations below 1 are refused."""
         refused = None
         if int(self._chosen["iterations"]) < 1:
             self._chosen["iterations"] = str(ITERATIONS)
@@ -313,7 +313,7 @@ class FakeEngine:
                 self.say("info", f"Saved {command.folder / 'floor-trace.json'}.")
 
     def _recorded(self, request: ViewRequest, frame: Frame) -> RecordedFrame:
-        """The frame as the simulator has it, one tile forty times as heavy; 20 ns a splat."""
+        """Returns the frame as the simulator has it, one tile forty times as heavy; 20 ns a splat."""
         on, counts = self._status.blending, frame.tile_counts.copy()
         assert on is not None
         counts[counts.shape[0] // 2, counts.shape[1] // 2] *= 40
@@ -330,7 +330,7 @@ class FakeEngine:
         return RecordedFrame(recording, counts, request, on, 0.412, 0.405)
 
     def _follow(self, request: ViewRequest) -> ViewRequest:
-        """The request with the policy that is compiled."""
+        """Returns the request with the policy that is compiled."""
         wanted, status = request.policy, self._status
         if wanted == status.policy or status.backend == "cpu" or wanted in self._compiled:
             self._status = replace(status, policy=wanted, compiling=())
@@ -344,7 +344,7 @@ class FakeEngine:
         return replace(request, policy=self._status.policy)
 
     def _measure(self) -> None:
-        """One pair more of a measurement."""
+        """Adds one pair to a measurement."""
         result = self._status.comparison
         if result is None or result.done == result.pairs:
             return
@@ -390,7 +390,7 @@ class FakeEngine:
 
 
 def describe(engine: FakeEngine) -> dict[str, object]:
-    """What a test wants to know of the window: the newest request, every command, how far the engine got."""
+    """Returns facts about the window for tests: the newest request, every command, the engine's progress."""
     facts: dict[str, object] = {
         **moment(),
         "ticks": engine.ticks,

@@ -10,7 +10,8 @@ from splatscope.kernels.policy import Policy, Toggle, toggle_table
 
 
 def mended(policy: Policy, keep: str = "") -> Policy:
-    """The nearest policy that goes together: a toggle whose need is not met takes the first value that needs nothing.
+    """Returns the nearest policy that goes together: a toggle whose need is not met takes the first value that needs
+    nothing.
 
     The toggle `keep` stays; what it needs is set instead.
     """
@@ -26,7 +27,7 @@ def mended(policy: Policy, keep: str = "") -> Policy:
 
 
 def with_each_toggle(base: Policy) -> Iterator[tuple[Toggle, str, Policy]]:
-    """(toggle, value, policy) for each value of each toggle that `base` does not have, needs and all."""
+    """Yields (toggle, value, policy) for each value of each toggle that `base` does not have, needs and all."""
     for row in toggle_table("cuda"):
         for value in row.values:
             if value != base.value(row.stage, row.name):
@@ -34,7 +35,7 @@ def with_each_toggle(base: Policy) -> Iterator[tuple[Toggle, str, Policy]]:
 
 
 def random_policy(random: np.random.Generator) -> Policy:
-    """Each toggle at random, mended."""
+    """Returns a policy with each toggle at random, mended."""
     policy = Policy()
     for row in toggle_table("cuda"):
         policy = policy.with_value(row.stage, row.name, str(random.choice(row.values)))

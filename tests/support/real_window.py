@@ -29,7 +29,7 @@ PAGE_BYTES = 4096
 
 
 def tell(**facts: object) -> None:
-    """A line on stdout; what the program itself prints goes to stderr."""
+    """Prints a line on stdout; all other output of the program goes to stderr."""
     sys.__stdout__.write(json.dumps(facts) + "\n")  # pyright: ignore[reportOptionalMemberAccess]
     sys.__stdout__.flush()  # pyright: ignore[reportOptionalMemberAccess]
 
@@ -58,7 +58,7 @@ def report(engine: Engine) -> None:
 
 
 class SlowToCompile:
-    """A backend whose training kernels are compiled once a file is there."""
+    """Stands for a backend whose training kernels are compiled once a file is there."""
 
     def __init__(self, backend: Any, compiled: Path) -> None:
         self._backend, self._compiled = backend, compiled

@@ -27,7 +27,7 @@ PANELS = ("Heatmap", "Schedule")
 
 
 def facts(engine: Engine) -> dict[str, Any]:
-    """What a test wants to know."""
+    """Returns facts about the window for tests."""
     status, picture = engine.status(), engine.picture()
     known: dict[str, Any] = {**moment(), "places": dict(PLACES), "log": [line.text for line in status.log]}
     known["recorded"] = None if status.recorded is None else status.recorded.recording.timeline.sm_activity

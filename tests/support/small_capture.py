@@ -42,7 +42,7 @@ KILLED = replace(
 
 
 class Poisoned:
-    """A backend whose gradients hold a number that is not finite on one call."""
+    """Stands for a backend whose gradients hold a number that is not finite on one call."""
 
     def __init__(self, backend: Backend, call: int, name: str, index: tuple[int, ...], value: float) -> None:
         self._backend, self._call = backend, call

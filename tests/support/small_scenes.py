@@ -23,7 +23,7 @@ POSE[:3, 3] = (0.3, -0.2, 0.5)
 
 @dataclass(frozen=True, eq=False)
 class NamedScene:
-    """A scene whose splats can be asked for by name."""
+    """Holds a scene whose splats can be asked for by name."""
 
     gaussians: Gaussians
     camera: Camera
@@ -60,7 +60,7 @@ def world_from_pixel(camera: Camera, pixel: NDArray[np.float64], depth: NDArray[
 
 
 def hand_made() -> NamedScene:
-    """48x32 px with an off-centre principal point; each splat is one case and its name says which.
+    """Returns a scene of 48x32 px with an off-centre principal point; each splat is one case and its name says which.
 
     No alpha reaches the 0.99 cap (the opaque splat sits on a pixel corner), so finite differences agree
     with the gradient that ignores the cap.

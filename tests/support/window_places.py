@@ -39,7 +39,7 @@ def moment() -> dict[str, float]:
 
 
 def place(item: Any) -> list[int]:
-    """Left, top, width and height of an item; none if it cannot be seen."""
+    """Returns left, top, width and height of an item; none if it cannot be seen."""
     import dearpygui.dearpygui as dpg  # only a program with a window has it
 
     seen = item and dpg.get_item_state(item).get("visible", False)
@@ -49,7 +49,7 @@ def place(item: Any) -> list[int]:
 
 
 def report_items(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
-    """From now on, the panel's class notes the places of its items after each update."""
+    """Lets the panel's class note the places of its items after each update."""
     update = panel.update
 
     def update_and_note(self: Any, *arguments: Any) -> None:
@@ -60,7 +60,7 @@ def report_items(panel: Any, items: Callable[[Any], dict[str, Any]]) -> None:
 
 
 def tell_places() -> None:
-    """From now on, panels note where their controls are."""
+    """Lets panels note where their controls are."""
     # Imported here: Dear PyGui loads only in programs that open a window.
     from splatscope.viewer.dialogs.close import CloseWindow
     from splatscope.viewer.dialogs.reset import ResetWindow
@@ -159,7 +159,7 @@ def training_items(panel: Any) -> dict[str, Any]:
 
 
 def button_items(row: Any) -> dict[str, Any]:
-    """The run's buttons by what they do; 0 for those that cannot be pressed."""
+    """Returns the run's buttons by what they do; 0 for those that cannot be pressed."""
     verbs = {"ready": "start", "running": "pause", "paused": "resume", "stopped": "resume"}
     allowed = {verbs.get(row._state, "start") if name == "go" else name: name for name in row.items}
     there = {verb: row.items[name] for verb, name in allowed.items() if row.allowed(name)}
@@ -167,7 +167,7 @@ def button_items(row: Any) -> dict[str, Any]:
 
 
 def tip_of(item: Any) -> Any:
-    """The tooltip of an item, which is alone in its group: the group's next sibling."""
+    """Returns the tooltip of an item, which is alone in its group: the group's next sibling."""
     import dearpygui.dearpygui as dpg  # only a program with a window has it
 
     group: Any = dpg.get_item_parent(item)

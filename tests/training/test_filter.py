@@ -33,7 +33,7 @@ def filtered(name: str) -> Policy:
 
 
 def small_splats(count: int = 30, seed: int = 4) -> tuple[Gaussians, Camera]:
-    """Splats of about a pixel, which filters matter to."""
+    """Returns splats of about a pixel, which filters matter to."""
     camera = random_camera(48, 32)
     gaussians = random_scene(camera, count, seed=seed)
     gaussians.log_scales[:] -= 1.0

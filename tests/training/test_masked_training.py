@@ -37,7 +37,7 @@ def backend() -> Backend:
 
 
 def passer_by(index: int, width: int, height: int) -> np.ndarray:
-    """bool [H, W]: something that stands elsewhere in every photograph."""
+    """Returns bool [H, W]: something that stands elsewhere in every photograph."""
     hidden = np.zeros((height, width), bool)
     left = round((0.1 + 0.6 * (index * 0.37 % 1)) * width)
     hidden[height // 4 :, left : left + width // 4] = True
@@ -45,8 +45,9 @@ def passer_by(index: int, width: int, height: int) -> np.ndarray:
 
 
 def write_masked_set(folder: Path, garbage: tuple[int, int, int] | None, unmasked: int = -1) -> Path:
-    """The small capture with transforms.json, something of one colour in every photograph, and masks without it; none
-    for the photograph `unmasked`, which shows all."""
+    """Returns the small capture with transforms.json, something of one colour in every photograph, and masks without
+    it; none for the photograph `unmasked`, which shows all.
+    """
     (folder / "images").mkdir(parents=True)
     (folder / "masks").mkdir()
     frames = []
@@ -74,7 +75,7 @@ def trained(trainer: Trainer) -> Trainer:
 
 
 def magenta_in(trainer: Trainer, backend: Backend, capture: Capture) -> float:
-    """By how much red and blue exceed green, mean over the pixels of all views of a capture."""
+    """Returns the excess of red and blue over green, mean over the pixels of all views of a capture."""
     pictures = [backend.render(trainer.gaussians, view.camera, trainer.settings).image for view in capture.views]
     return float(np.mean([np.maximum(np.minimum(p[..., 0], p[..., 2]) - p[..., 1], 0) for p in pictures]))
 
@@ -142,7 +143,9 @@ def splatscope(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run over photographs of which the last but one has no mask and a held-out one is masked everywhere."""
+    """Returns a finished run over photographs of which the last but one has no mask and a held-out one is masked
+    everywhere.
+    """
     folder = write_masked_set(tmp_path_factory.mktemp("set") / "small", MAGENTA, unmasked=16)
     Image.new("L", (72, 56)).save(folder / "masks/08.png")
     options = ("--iterations", 30, "--init", "random", "--set", "initial.random_count=200", "--backend", "cpu")

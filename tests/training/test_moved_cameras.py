@@ -24,26 +24,26 @@ UTM = (512_345.0, 5_401_234.0, 300.0)
 
 @pytest.fixture
 def out(capture: Capture, backend: Backend, tmp_path: Path) -> Path:
-    """The folder of a run of ten iterations."""
+    """Returns the folder of a run of ten iterations."""
     list(Trainer(capture, replace(SHORT, iterations=10), backend, tmp_path / "run").run())
     return tmp_path / "run"
 
 
 def moved(view: View, change: Callable[[np.ndarray], object]) -> View:
-    """With another camera, whose matrix `change` has altered."""
+    """Returns the capture with another camera, whose matrix `change` has altered."""
     matrix = view.camera.matrix.copy()
     change(matrix)
     return replace(view, camera=replace(view.camera, view_from_world=tuple(map(tuple, matrix.tolist()))))
 
 
 def turn(matrix: np.ndarray) -> None:
-    """By two degrees, about the world's vertical axis."""
+    """Turns a camera by two degrees about the world's vertical axis."""
     cosine, sine = np.cos(np.radians(2)), np.sin(np.radians(2))
     matrix[:3, :3] @= np.array([[cosine, 0, sine], [0, 1, 0], [-sine, 0, cosine]])
 
 
 def shift(matrix: np.ndarray) -> None:
-    """By a hundredth of the ring that the cameras stand on."""
+    """Shifts a camera by a hundredth of the ring that the cameras stand on."""
     matrix[0, 3] += 0.1
 
 

@@ -22,7 +22,7 @@ from tests.training.test_training_strategies import state_of
 
 
 class Live:
-    """`ops.InPlace` on buffers, without a training step."""
+    """Runs `ops.InPlace` on buffers, without a training step."""
 
     def __init__(self, state: SplatState, rows: int, sh_dtype: str = "f32") -> None:
         self.moves = 0
@@ -63,13 +63,13 @@ def named(tensors: SplatTensors) -> dict[str, Tensor]:
 
 
 def numbers(state: SplatState) -> np.ndarray:
-    """[N, …] everything there is about each splat, moments too."""
+    """Returns [N, …] everything there is about each splat, moments too."""
     parts = [t.reshape(state.count, -1) for kind in KINDS for t in named(getattr(state, kind)).values()]
     return torch.cat(parts, 1).numpy().copy()
 
 
 def in_bf16(state: SplatState) -> SplatState:
-    """The splats whose harmonics bf16 keeps to the bit."""
+    """Returns the splats whose harmonics bf16 keeps to the bit."""
     return replace(state, raw=replace(state.raw, sh=state.raw.sh.bfloat16().float()))
 
 

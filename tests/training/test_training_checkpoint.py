@@ -31,14 +31,14 @@ Content = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def written(capture: Capture, backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of a run of ten iterations."""
+    """Returns the checkpoint of a run of ten iterations."""
     out = tmp_path_factory.mktemp("run")
     list(Trainer(capture, TEN, backend, out).run())
     return checkpoints(out)[10]
 
 
 def changed(written: Path, path: Path, change: Callable[[Content, Content], Any]) -> Path:
-    """A copy of the checkpoint with `change` applied to its tensors and its settings."""
+    """Returns a copy of the checkpoint with `change` applied to its tensors and its settings."""
     content = torch.load(written, weights_only=True)
     info = json.loads(content["info"])
     change(content, info)

@@ -111,7 +111,7 @@ def test_where_no_setting_is_to_blame_the_photographs_are(capture: Capture, back
 
 
 def blank(capture: Capture, folder: Path, count: int) -> Capture:
-    """With its first photographs replaced by ones that are transparent everywhere."""
+    """Returns the capture with its first photographs replaced by ones that are transparent everywhere."""
     folder.mkdir()
     for view in capture.views[:count]:
         Image.new("RGBA", (view.camera.width, view.camera.height)).save(folder / view.name)

@@ -32,7 +32,7 @@ SPLIT, BF16 = (kept_as(IN_ORDER, sh_dtype) for sh_dtype in ("split", "bf16"))
 
 
 def rounded(numbers: Float32) -> Float32:
-    """What both passes see of whole numbers with split."""
+    """Returns whole numbers as both passes read them with split."""
     return joined_words(split_words(torch.from_numpy(numbers))[0]).numpy()
 
 
@@ -50,7 +50,7 @@ def after_steps(policy: Policy) -> tuple[list[StepOutcome], dict[str, Float32]]:
 
 
 def moved_by_adam(whole: Float32, training: TrainingStep) -> Float32:
-    """Harmonics after the newest step, from those before it and the moments after it, in single precision."""
+    """Returns harmonics after the newest step, from those before it and the moments after it, in single precision."""
     state = training._state.numpy().view(step_dtype("StepState"))[0]
     first, second = (training.splats.view(kind)["sh"].numpy() for kind in ("first", "second"))
     rates = np.full((first.shape[1], 1), RATES.sh_rest, np.float32)
@@ -265,7 +265,7 @@ __global__ void words(WordsArgs args) {
 
 
 def words_on_device(numbers: Float32, sh_dtype: str, step: int = 1) -> tuple[Float32, Float32, Float32]:
-    """(joined, nearest, upper) of numbers [128 n] that a kernel stored, as float32."""
+    """Returns (joined, nearest, upper) of numbers [128 n] that a kernel stored, as float32."""
     unit = Source("words.cuh", (("words.cuh", WORDS), *source("sh_words.cuh").files))
     names = [f"words<ShDtype::{dtype}>" for dtype in ("bf16", "split")]
     kernel, device = build(unit, names)[f"words<ShDtype::{sh_dtype}>"], Device()

@@ -44,7 +44,7 @@ def of_type(events: list[Event], kind: type) -> list[Any]:
 
 
 def everything(trainer: Trainer) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """All tensors of a run as NumPy, and its scores without times."""
+    """Returns all tensors of a run as NumPy, and its scores without times."""
     snapshot = trainer.snapshot()
     scores = [{k: v for k, v in row.items() if k != "training_seconds"} for row in snapshot.info["scores"]]
     return {name: tensor.numpy() for name, tensor in snapshot.tensors.items()}, scores

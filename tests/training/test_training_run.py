@@ -113,7 +113,7 @@ def test_every_view_is_used_once_an_epoch(capture: Capture, backend: Backend, tm
     seen: list[Camera] = []
 
     class Watching:
-        """The backend, noting which cameras are differentiated."""
+        """Wraps the backend and notes which cameras are differentiated."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(backend, name)

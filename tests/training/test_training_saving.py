@@ -123,14 +123,16 @@ def test_what_a_save_holds_up_is_shown_by_the_step_that_came_late(
 
 
 class Clock:
-    """Seconds that go by when asked to."""
+    """Counts seconds that pass when a test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         monkeypatch.setattr(saving, "time", Namespace(monotonic=lambda: self.now))
 
     def saves_of(self, files: RunFiles, seconds: float, stall: float = 0.0) -> list[float]:
-        """When a run of so long saves, in seconds since its first step; each save holds it up for `stall`."""
+        """Returns the seconds since the first step at which a run of this length saves; each save holds it up for
+        `stall`.
+        """
         begin, found, iteration = self.now, [], 0
         while self.now < begin + seconds:
             iteration += 1

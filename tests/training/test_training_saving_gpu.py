@@ -36,7 +36,9 @@ LONG_CYCLES = 3_000_000_000  # of the GPU's clock: more than a second
 
 
 def some_tensors() -> dict[str, Any]:
-    """Of all kinds a run has: larger than a chunk, strided, of one number, empty, and one on the host."""
+    """Returns tensors of all kinds that a run has: larger than a chunk, strided, of one number, empty, and one on the
+    host.
+    """
     torch.manual_seed(4)
     return {
         "large": torch.rand(CHUNK // 4 + 12_345, 3, device="cuda"),

@@ -25,7 +25,7 @@ PARAMETERS = ("means", "log_scales", "quats", "logit_opacities", "sh")
 
 
 def state_of(count: int, seed: int = 0, sh_rows: int = 4) -> ops.SplatState:
-    """Random splats whose moments are recognisable: 100 and 200 plus the parameter."""
+    """Returns random splats whose moments are recognisable: 100 and 200 plus the parameter."""
     rng = np.random.default_rng(seed)
     gaussians = Gaussians(
         means=rng.standard_normal((count, 3), dtype=np.float32),
@@ -39,7 +39,7 @@ def state_of(count: int, seed: int = 0, sh_rows: int = 4) -> ops.SplatState:
 
 
 def pull(count: int, lengths: dict[int, float]) -> Gradients:
-    """Gradients in which splat i is seen and pulled along y by `lengths[i]` in NDC units."""
+    """Returns gradients in which splat i is seen and pulled along y by `lengths[i]` in NDC units."""
     means2d = np.zeros((count, 2), np.float32)
     visible = np.zeros(count, bool)
     for row, length in lengths.items():
@@ -56,7 +56,7 @@ def set_scale(state: ops.SplatState, row: int, scales: tuple[float, float, float
 def refine(
     state: ops.SplatState, steps: list[dict[int, float]], iteration: int = 600, **changes: object
 ) -> tuple[ops.SplatState, object]:
-    """Density control of an extent of 1 over black, after the given steps."""
+    """Runs density control of an extent of 1 over black, after the given steps."""
     strategy = AdaptiveDensity(replace(DensifyConfig(), **changes), state.count, 1.0, False)  # pyright: ignore
     for lengths in steps:
         strategy.observe(pull(state.count, lengths), CAMERA)

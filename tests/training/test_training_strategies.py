@@ -36,7 +36,7 @@ CAMERA = Camera.from_matrix(np.eye(4), 200, 100, 100, 100, 100, 50)
 
 
 def state_of(count: int, opacity: float | None = 0.5) -> rows.SplatState:
-    """Random splats whose moments are recognisable: 100 and 200 plus the parameter."""
+    """Returns random splats whose moments are recognisable: 100 and 200 plus the parameter."""
     rng = np.random.default_rng(1)
     opacities = rng.uniform(0.01, 0.99, count) if opacity is None else np.full(count, opacity)
     gaussians = Gaussians(
@@ -51,7 +51,7 @@ def state_of(count: int, opacity: float | None = 0.5) -> rows.SplatState:
 
 
 def pulls(lengths: np.ndarray) -> Gradients:
-    """Gradients in which every splat is seen and pulled along y by `lengths` [N] in NDC units."""
+    """Returns gradients in which every splat is seen and pulled along y by `lengths` [N] in NDC units."""
     means2d = np.zeros((len(lengths), 2), np.float32)
     means2d[:, 1] = lengths / (0.5 * CAMERA.height)
     zeros = np.zeros((len(lengths), 1), np.float32)

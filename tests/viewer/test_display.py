@@ -33,7 +33,7 @@ print(first > 0, visit(True) == first)
 
 
 def run_on(display: str, script: str) -> list[str]:
-    """What a Python script on that display prints, line by line."""
+    """Runs a Python script on that display and returns its output, line by line."""
     environment = {**os.environ, "DISPLAY": display, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True
@@ -73,7 +73,7 @@ def test_a_server_that_turns_the_first_client_away_is_asked_again(display: str) 
 
 
 def pass_on(source: socket.socket, target: socket.socket) -> None:
-    """Until the source ends."""
+    """Passes bytes on until the source ends."""
     while piece := source.recv(1 << 16):
         target.sendall(piece)
 

@@ -51,7 +51,7 @@ def test_cameras_behind_the_eye_are_left_out_and_of_many_only_some_are_drawn() -
 
 
 def table(up: tuple[float, float, float], share: float = 0.5) -> np.ndarray:
-    """A disc with a heap on it, its foot below: [N, 3], float32."""
+    """Returns a disc with a heap on it, its foot below: [N, 3], float32."""
     rng = np.random.default_rng(4)
     flat, heap = rng.normal(size=(int(4000 * share), 3)), rng.normal(size=(int(4000 * (1 - share)), 3)) * 0.5
     axis = int(np.argmax(np.abs(up)))

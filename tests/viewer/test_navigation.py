@@ -39,7 +39,7 @@ def some_navigator(rng: np.random.Generator, roll: bool = False) -> Navigator:
 
 
 def seen_at(camera: Camera, point: np.ndarray) -> np.ndarray:
-    """Pixel (u, v) of a world point, and its depth."""
+    """Returns pixel (u, v) of a world point, and its depth."""
     x, y, z = camera.matrix[:3, :3] @ point + camera.matrix[:3, 3]
     return np.array([camera.fx * x / z + camera.cx, camera.fy * y / z + camera.cy, z])
 

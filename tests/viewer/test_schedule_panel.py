@@ -70,7 +70,7 @@ H200 = BlendMachine("H200", Machine(132, 6, 1.5), CostModel())
 
 
 def skewed() -> np.ndarray[Any, Any]:
-    """[40, 50] counts, one tile far above the others."""
+    """Returns [40, 50] counts, one tile far above the others."""
     counts = np.random.default_rng(0).integers(0, 400, (40, 50)).astype(np.int32)
     counts[7, 9] = 60_000
     return counts
@@ -146,7 +146,9 @@ def test_the_analyst_answers_the_newest_question_and_rests() -> None:
 
 
 def by_hand() -> Spans:
-    """Two multiprocessors with one block each: 0 runs tile 0 and a chunk of tile 1, 1 runs a chunk and is then idle."""
+    """Returns two multiprocessors with one block each: 0 runs tile 0 and a chunk of tile 1, 1 runs a chunk and is then
+    idle.
+    """
     return Spans(
         Machine(2, 1),
         np.array([0.0, 60.0, 0.0]),
@@ -201,7 +203,7 @@ def test_tiles_by_rank_show_the_cut_and_the_even_share() -> None:
 
 
 def recorded_picture(overlay: Any = "blended") -> Picture:
-    """By the CPU backend, 150 x 100 pixels, and recorded."""
+    """Returns a recorded picture of 150 x 100 pixels by the CPU backend."""
     camera = random_camera(150, 100)
     policy = Policy().with_value("schedule", "record", "on")
     frame = CpuBackend().render(random_scene(camera, 2000, seed=2, degree=1), camera, policy=policy)

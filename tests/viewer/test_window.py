@@ -193,7 +193,7 @@ def test_an_error_appears_over_the_picture_until_it_is_dismissed(hands: Hands) -
 
 
 def error_area(hands: Hands) -> int:
-    """Pixels in the error bar's colour."""
+    """Returns pixels in the error bar's colour."""
     return int((hands.picture()[:320, :600] == np.array(BAD_DARK)).all(axis=2).sum())
 
 

@@ -26,7 +26,7 @@ LINE = r"{}Training stopped at iteration {:,}; saved {}\. Resume: splatscope tra
 
 @dataclass
 class LiveRun:
-    """A program that trains in its window, the X server of that, what the program said, where the run is written."""
+    """Holds a program that trains in its window, its X server, its output, and the folder of its run."""
 
     program: Program
     server: subprocess.Popen[bytes]
@@ -34,7 +34,7 @@ class LiveRun:
     out: Path
 
     def check_saved(self, begins: str, ends: str) -> None:
-        """The iteration that the one sentence names is on disk, and nothing was said but that."""
+        """Checks that the iteration in the one printed sentence is on disk, and that nothing else was printed."""
         iteration = newest_checkpoint(self.out)[1].iteration
         splats = self.out / "point_cloud" / f"iteration_{iteration}" / "point_cloud.ply"
         wanted = LINE.format(begins, iteration, re.escape(str(splats)), re.escape(str(self.out))) + ends
@@ -54,7 +54,7 @@ def capture_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(display: str, capture_folder: Path, tmp_path: Path) -> Iterator[LiveRun]:
-    """Some iterations old, on a display of its own. `display` asks whether there can be one."""
+    """Starts a run some iterations old on a display of its own. `display` asks whether there can be one."""
     words = ["train", capture_folder, "--out", tmp_path / "run", "--backend", "cpu"]
     with start_server() as (server, name), (tmp_path / "said").open("w") as said:
         program = Program(name, SCRIPT, [str(word) for word in (tmp_path, *words)], said)

@@ -59,13 +59,13 @@ def open_row(hands: Hands, row: int, end: str) -> None:
 
 
 def orange(hands: Hands) -> bool:
-    """True if there is a warning in the left part of the window."""
+    """Returns True if there is a warning in the left part of the window."""
     red, _, blue = hands.picture()[FIRST_ROW[1] :, :500].astype(int).transpose(2, 0, 1)
     return bool((red - blue > 100).sum() > 20)
 
 
 def opened(hands: Hands) -> list[str]:
-    """What was asked to be opened or saved, newest last."""
+    """Returns the paths asked to be opened or saved, newest last."""
     return [command for command in hands.program.facts["commands"] if "path=" in command]
 
 

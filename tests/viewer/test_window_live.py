@@ -22,7 +22,7 @@ CLIENT_MESSAGE = 33  # of X
 
 
 class Run:
-    """A window on a run that has not begun."""
+    """Holds a window on a run that has not begun."""
 
     def __init__(self, display: str, capture: Path, out: Path, *options: object) -> None:
         words = [capture, "--out", out, "--only", "Training", "Log", *options]
@@ -42,7 +42,7 @@ class Run:
         return self.wait(state, lambda facts: facts["state"] == state)
 
     def place(self, name: str) -> tuple[int, int]:
-        """The middle of a control, once it is there."""
+        """Returns the middle of a control, once it is there."""
         left, top, width, height = self.wait(name, lambda facts: facts["places"].get(name))["places"][name]
         return left + width // 2, top + height // 2
 
@@ -57,7 +57,7 @@ class Run:
             time.sleep(every)
 
     def ask_to_close(self) -> None:
-        """As a window manager does for its close button."""
+        """Asks the window to close, as a window manager's close button does."""
         x = ctypes.CDLL("libX11.so.6")
         x.XOpenDisplay.restype = ctypes.c_void_p
         x.XInternAtom.restype = ctypes.c_ulong
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def buttons(self) -> set[str]:
-        """Those of the run's row that are there."""
+        """Returns the buttons that the run's row has."""
         names = ("start", "resume", "pause", "step", "stop", "reset")
         return {name for name in names if self.facts["places"].get(name)}
 

@@ -21,7 +21,7 @@ VIEW = framing_navigator((-1, -2, -3), (3, 2, 1), up=(0, 0, 1)).orbit(0.7, -0.2)
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Path:
-    """A file to remember things of."""
+    """Returns a file that the window can remember."""
     path = tmp_path / "scene.ply"
     path.write_bytes(b"ply")
     return path

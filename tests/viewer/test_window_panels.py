@@ -33,7 +33,7 @@ def middle(hands: Hands, name: str) -> tuple[int, int]:
 
 
 def dock(hands: Hands) -> np.ndarray:
-    """The right part of the window, without the mouse."""
+    """Returns the right part of the window, without the mouse."""
     hands.move(300, 300)
     return hands.picture()[MENU_HEIGHT:, hands.full_size()[0] :]
 

@@ -37,7 +37,7 @@ def hands(open_window: Hands) -> Hands:
 
 
 def share_of(hands: Hands, color: tuple[int, int, int], columns: slice = slice(60, 560)) -> float:
-    """Of the middle of the viewport that has just this colour."""
+    """Returns the share of the viewport's middle with exactly this colour."""
     hands.rest(0.6)
     middle = hands.picture()[150:500, columns]
     return float((np.abs(middle.astype(int) - color).max(axis=2) <= 2).mean())
@@ -145,7 +145,7 @@ def test_a_click_on_a_drawn_camera_goes_there(hands: Hands) -> None:
 
 
 def count_of(hands: Hands, color: tuple[int, ...]) -> int:
-    """Pixels of the viewport whose hue is about that one's."""
+    """Returns pixels of the viewport of about that colour's hue."""
     view = hands.picture()[40:560, :590].astype(int)
     return int((view[..., 2] - view[..., 0] > 0.5 * (color[2] - color[0])).sum())
 

@@ -24,7 +24,7 @@ def program(display: str) -> Iterator[Program]:
 
 
 def fly(program: Program, pictures: int) -> None:
-    """To and fro until so many more pictures were made."""
+    """Flies to and fro until this many more pictures were made."""
     wanted = program.facts["pictures"] + pictures
     while program.facts["pictures"] < wanted:
         for key in ("a", "d"):

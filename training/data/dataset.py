@@ -51,12 +51,12 @@ class Photograph:
 
     @property
     def counts(self) -> bool:
-        """True if any pixel counts: without one there is no score."""
+        """Returns True if any pixel counts: without one there is no score."""
         return self.weight is None or bool(self.weight.any())
 
     @property
     def counted_share(self) -> float:
-        """The share of its pixels that count, in [0, 1]."""
+        """Returns the share of its pixels that count, in [0, 1]."""
         return 1.0 if self.weight is None else float(self.weight.mean(dtype=np.float64)) / 255
 
     def target(self, background: Color = BLACK) -> Float32:

@@ -15,7 +15,7 @@ class StepViews:
     def __init__(
         self, dataset: Dataset, config: ResolutionConfig, expect: Callable[[Sequence[Photograph]], None]
     ) -> None:
-        """`expect` is called with the views of each new size before steps read them."""
+        """Prepares the views. `expect` is called with the views of each new size before steps read them."""
         self._dataset, self._expect = dataset, expect
         self._sizes = ResolutionSchedule(config, [view.pixels for view in dataset.training])
         self._newest: list[Photograph] | None = None  # views that `expect` was called with
@@ -25,7 +25,7 @@ class StepViews:
         return self._sizes.divisor(iteration)
 
     def is_resized_after(self, iteration: int) -> bool:
-        """True if the next iteration has photographs of another size."""
+        """Returns True if the next iteration has photographs of another size."""
         return self.divisor(iteration) != self.divisor(iteration + 1)
 
     def at(self, iteration: int) -> list[Photograph]:

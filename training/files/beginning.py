@@ -51,7 +51,7 @@ class Beginning:
             object.__setattr__(self, "newest", max(stored, self.checkpoint.iteration))
 
     def is_of(self, out_dir: Path) -> bool:
-        """True for a checkpoint of the run that writes to that folder."""
+        """Returns True for a checkpoint of the run that writes to that folder."""
         return self.checkpoint is not None and run_of(self.path) == out_dir.absolute()
 
     def usable(self, sh_degree: int) -> Beginning:
@@ -152,7 +152,7 @@ class Start:
 
     @property
     def iteration(self) -> int:
-        """The iteration that the splats of a file are from; a checkpoint tells its own later."""
+        """Returns the iteration that the splats of a file are from; a checkpoint tells its own later."""
         return 0 if self.begin is None or self.begin.splats is None else self.begin.iteration
 
 

@@ -49,7 +49,7 @@ class Checkpoint:
 
     @property
     def filter(self) -> Filter:
-        """The filter of `ProjectPolicy` that its splats were trained with; "plain" in files without one."""
+        """Returns the filter of `ProjectPolicy` that its splats were trained with; "plain" in files without one."""
         named = self.info["settings"].get("antialiasing")
         return named if named in get_args(Filter) else "plain"
 

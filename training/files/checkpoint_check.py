@@ -28,7 +28,7 @@ EARLIER_TENSORS = {"epoch": torch.int64, "losses": torch.float32, "random": torc
 
 
 def archive_is_whole(file: IO[bytes]) -> bool:
-    """True if the file is the archive that torch writes, uncompressed, and every byte of it is as written.
+    """Returns True if the file is the archive that torch writes, uncompressed, and every byte of it is as written.
 
     torch itself would believe a compressed entry its size, and takes flipped bits for numbers.
     """

@@ -110,8 +110,9 @@ class RunFiles:
         return (("splats",) if with_splats else ()) + (("checkpoint",) if has_checkpoint else ())
 
     def _is_time(self, now: float) -> bool:
-        """True if a checkpoint is due by the clock. A young run has little to lose but may be over soon, so it is saved
-        whenever its age has doubled."""
+        """Returns True if a checkpoint is due by the clock. A young run has little to lose but may be over soon, so it
+        is saved whenever its age has doubled.
+        """
         longest, age = self.config.checkpoint.seconds, self._newest - self._began
         least = max(min(longest, max(FIRST_SECONDS, age)), self._stall / STALL_SHARE)
         return longest > 0 and now - self._newest >= least
@@ -146,7 +147,7 @@ class RunFiles:
 
     @property
     def are_awaited(self) -> bool:
-        """True while `finished` has yet to return the events of a save."""
+        """Returns True while `finished` has yet to return the events of a save."""
         return self._writer.is_awaited
 
     def finished(self, wait: bool) -> list[Saved | SaveFailed]:
@@ -226,7 +227,7 @@ class BackgroundWriter:
 
     @property
     def busy(self) -> bool:
-        """True while something is being written."""
+        """Returns True while something is being written."""
         return any(not future.done() for future in self._waiting)
 
     def submit(self, iteration: int, jobs: Mapping[SavedThing, Job]) -> None:
@@ -242,7 +243,7 @@ class BackgroundWriter:
 
     @property
     def is_awaited(self) -> bool:
-        """True while `finished` has yet to return the events of a save."""
+        """Returns True while `finished` has yet to return the events of a save."""
         return bool(self._waiting)
 
     def finished(self, wait: bool = False) -> list[Saved | SaveFailed]:

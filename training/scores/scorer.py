@@ -30,7 +30,7 @@ class Scores:
     """Keeps all scorings of a run so far."""
 
     def __init__(self, plateau: PlateauConfig, policy: Policy = _DEFAULT_POLICY) -> None:
-        """`policy`: toggles that pictures are drawn with."""
+        """Prepares scoring; `policy` holds the toggles that pictures are drawn with."""
         self.table: list[dict[str, Any]] = []  # one row a scoring, as metrics.json has it
         self.are_asked = False  # somebody wants scores before the next step
         self._plateau, self._policy = plateau, policy

@@ -67,7 +67,7 @@ class SplatState:
 
     @property
     def sh_rows(self) -> int:
-        """The number of SH rows, read from the moments: on a GPU those of the splats may cost a copy."""
+        """Returns the number of SH rows, read from the moments: on a GPU those of the splats may cost a copy."""
         return self.first.sh.shape[1]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SplatState:
@@ -291,7 +291,7 @@ MOST_COPIES = 51
 
 @cache
 def _signed_binomials() -> Tensor:
-    """C(n, j) (-1)^(j+1) at [n, j - 1], n up to 51."""
+    """Returns C(n, j) (-1)^(j+1) at [n, j - 1], n up to 51."""
     rows = [[math.comb(n, j) * (-1) ** (j + 1) for j in range(1, MOST_COPIES + 1)] for n in range(MOST_COPIES + 1)]
     return torch.tensor(rows, dtype=torch.float64)
 

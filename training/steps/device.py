@@ -150,7 +150,7 @@ class DeviceStep(Stepper):
 
     @property
     def sh_dtype(self) -> str:
-        """The type in which harmonics are kept (kernels/cuda/step/harmonics.py)."""
+        """Returns the type in which harmonics are kept (kernels/cuda/step/harmonics.py)."""
         return self._splats.sh_dtype
 
     @property

@@ -76,7 +76,7 @@ class Stepper(Protocol):
 
     @property
     def sh_dtype(self) -> str:
-        """The type in which harmonics are kept (kernels/cuda/step/harmonics.py)."""
+        """Returns the type in which harmonics are kept (kernels/cuda/step/harmonics.py)."""
         return "f32"
 
     @property

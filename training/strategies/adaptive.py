@@ -50,17 +50,17 @@ class AdaptiveDensity(PullStatistics):
         self._white_background = white_background
 
     def due(self, iteration: int) -> bool:
-        """True if a refine or a reset is due."""
+        """Returns True if a refine or a reset is due."""
         c = self._config
         return c.enabled and (iteration in c.refines() or self._resets(iteration))
 
     @property
     def absolute(self) -> bool:
-        """True for AbsGrad (Ye et al. 2024), which adds up pulls of pixels that would cancel."""
+        """Returns True for AbsGrad (Ye et al. 2024), which adds up pulls of pixels that would cancel."""
         return self._config.absgrad and self._config.enabled
 
     def gathers(self, iteration: int) -> bool:
-        """True while refines are to come."""
+        """Returns True while refines are to come."""
         return self._config.enabled and iteration < self._config.stop
 
     def stop_growing(self, count: int) -> None:
@@ -86,7 +86,7 @@ class AdaptiveDensity(PullStatistics):
         return state, report
 
     def _resets(self, iteration: int) -> bool:
-        """True if opacities are lowered after `iteration`."""
+        """Returns True if opacities are lowered after `iteration`."""
         c = self._config
         is_at_start = self._white_background and iteration == c.start
         return 0 < iteration < c.stop and (iteration % c.reset_interval == 0 or is_at_start)

@@ -64,22 +64,23 @@ class Strategy(Protocol):
         ...
 
     def due(self, iteration: int) -> bool:
-        """True if `after_step` has something to do at this iteration."""
+        """Returns True if `after_step` has something to do at this iteration."""
         ...
 
     def gathers(self, iteration: int) -> bool:
-        """True if the strategy needs `observe` for the step of this iteration."""
+        """Returns True if the strategy needs `observe` for the step of this iteration."""
         ...
 
     @property
     def absolute(self) -> bool:
-        """True if the observed means2d gradients have to be sums of absolute values (Ye et al. 2024)."""
+        """Returns True if the observed means2d gradients have to be sums of absolute values (Ye et al. 2024)."""
         ...
 
     @property
     def pulls(self) -> PullStatistics | None:
-        """Statistics of pulls that steps on a device add up in tensors of their own, lent by `restore`; None if it
-        keeps none."""
+        """Returns the statistics of pulls that steps on a device add up in tensors of their own, lent by `restore`;
+        None if it keeps none.
+        """
         ...
 
     def noise(self, iteration: int, seed: int) -> Noise | None:
@@ -92,7 +93,7 @@ class Strategy(Protocol):
 
     @property
     def most(self) -> int | None:
-        """The number of splats at which growth ends, known after `aim`; None if no number ends it."""
+        """Returns the number of splats at which growth ends, known after `aim`; None if no number ends it."""
         ...
 
     def forget(self, count: int) -> None:

@@ -74,7 +74,7 @@ class BudgetedGrowth(PullStatistics):
         return self._budget or None
 
     def due(self, iteration: int) -> bool:
-        """True if a refine or a halving may be due."""
+        """Returns True if a refine or a halving may be due."""
         c = self._config
         halves = c.halving_interval > 0 and iteration % c.halving_interval == 0
         return iteration in c.refines() or (halves and c.start < iteration <= c.stop)

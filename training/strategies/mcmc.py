@@ -79,7 +79,7 @@ class Mcmc:
         return self._config.max_splats
 
     def due(self, iteration: int) -> bool:
-        """True if splats are relocated and added."""
+        """Returns True if splats are relocated and added."""
         return iteration in self._config.refines()
 
     def forget(self, count: int) -> None:

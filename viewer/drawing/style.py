@@ -77,7 +77,7 @@ class Style:
 
     @cached_property
     def canvas(self) -> Item:
-        """Theme of the window that holds the picture."""
+        """Returns the theme of the window that holds the picture."""
         return self._theme(
             {dpg.mvThemeCol_WindowBg: CANVAS},
             {dpg.mvStyleVar_WindowPadding: (0, 0), dpg.mvStyleVar_WindowBorderSize: (0,)},
@@ -85,7 +85,7 @@ class Style:
 
     @cached_property
     def bar(self) -> Item:
-        """Theme of the status bar."""
+        """Returns the theme of the status bar."""
         return self._theme(
             {dpg.mvThemeCol_WindowBg: PANEL},
             {dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(5)), dpg.mvStyleVar_WindowBorderSize: (0,)},
@@ -93,7 +93,7 @@ class Style:
 
     @cached_property
     def error_bar(self) -> Item:
-        """Theme of the bar that shows an error."""
+        """Returns the theme of the bar that shows an error."""
         return self._theme(
             {
                 dpg.mvThemeCol_WindowBg: BAD_DARK,
@@ -107,7 +107,7 @@ class Style:
 
     @cached_property
     def primary_button(self) -> Item:
-        """Theme of the button that a person most likely wants to press."""
+        """Returns the theme of the button that a person most likely wants to press."""
         return self._theme(
             {
                 dpg.mvThemeCol_Button: ACCENT_DIM,
@@ -118,7 +118,7 @@ class Style:
 
     @cached_property
     def popup(self) -> Item:
-        """Theme of windows that lie over the picture."""
+        """Returns the theme of windows that lie over the picture."""
         return self._theme(
             {dpg.mvThemeCol_Border: (78, 85, 100)},
             {dpg.mvStyleVar_WindowBorderSize: (1,), dpg.mvStyleVar_WindowPadding: (self.px(12), self.px(10))},
@@ -126,28 +126,30 @@ class Style:
 
     @cached_property
     def facts(self) -> Item:
-        """Theme of tables of short facts: rows close together."""
+        """Returns the theme of tables of short facts: rows close together."""
         padding = {dpg.mvStyleVar_CellPadding: (self.px(3), self.px(1)), dpg.mvStyleVar_FramePadding: (0, 0)}
         return self._theme({}, padding)
 
     @cached_property
     def lines(self) -> Item:
-        """Theme of a group of short lines close together."""
+        """Returns the theme of a group of short lines close together."""
         return self._theme({}, {dpg.mvStyleVar_ItemSpacing: (self.px(8), self.px(2))})
 
     @cached_property
     def label(self) -> Item:
-        """Theme of a button that is only a word: unlike plain text, it is level with the field next to it."""
+        """Returns the theme of a button that is only a word: unlike plain text, it is level with the field
+        next to it.
+        """
         return self._word(DIM)
 
     @cached_property
     def marked_label(self) -> Item:
-        """Theme of the label of a changed setting."""
+        """Returns the theme of the label of a changed setting."""
         return self._word(ACCENT)
 
     @cached_property
     def refused_label(self) -> Item:
-        """Theme of the label of a field whose new value was refused."""
+        """Returns the theme of the label of a field whose new value was refused."""
         return self._word(WARN)
 
     def _word(self, color: Color) -> Item:
@@ -164,7 +166,7 @@ class Style:
 
     @cached_property
     def can_be_grey(self) -> Item:
-        """Theme of a control that is grey while it is disabled."""
+        """Returns the theme of a control that is grey while it is disabled."""
         faint: Color = (92, 98, 110)
         with inside(dpg.add_theme()) as theme:
             for kind in (dpg.mvButton, dpg.mvCheckbox, dpg.mvCombo, dpg.mvInputInt, dpg.mvSelectable):

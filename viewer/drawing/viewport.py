@@ -77,7 +77,7 @@ class Viewport:
 
     @property
     def hovered(self) -> bool:
-        """True if the mouse is over the picture and nothing lies on top of it there."""
+        """Returns True if the mouse is over the picture and nothing lies on top of it there."""
         return bool(dpg.is_item_hovered(self._list))
 
     def local(self, mouse: Sequence[float]) -> tuple[float, float]:

@@ -39,7 +39,7 @@ class Ui:
 
     @property
     def typing(self) -> bool:
-        """True while a registered input has the keyboard or is being dragged."""
+        """Returns True while a registered input has the keyboard or is being dragged."""
         return any(dpg.is_item_active(item) for item in self.fields)
 
 

@@ -219,7 +219,7 @@ class Analyst:
 
     @property
     def resting(self) -> bool:
-        """True while no analysis runs."""
+        """Returns True while no analysis runs."""
         return self._running is None
 
     def ask(self, key: int, counts: Int32, on: BlendMachine, shown: str) -> bool:

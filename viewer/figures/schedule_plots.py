@@ -55,7 +55,7 @@ class Spans:
 
     @property
     def makespan(self) -> float:
-        """End of the last unit."""
+        """Returns the end of the last unit."""
         return float(self.end.max(initial=0.0))
 
 

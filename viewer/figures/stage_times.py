@@ -70,7 +70,7 @@ class StageTimes:
 
     @property
     def table(self) -> NDArray[np.float64]:
-        """All times, [pictures, stages] ms."""
+        """Returns all times, [pictures, stages] ms."""
         return np.array(self._recent, dtype=np.float64).reshape(len(self._recent), len(self.stages))
 
     def wants_more(self, seconds: float, picture_ms: float) -> bool:

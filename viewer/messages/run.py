@@ -107,6 +107,6 @@ class TrainingStatus:
 
     @property
     def can_be_scored(self) -> bool:
-        """True if the present iteration can be scored and has not been yet."""
+        """Returns True if the present iteration can be scored and has not been yet."""
         begun = self.state in ("running", "paused", "stopped", "finished") or (self.state == "ready" and self.iteration)
         return bool(begun) and self.scored_at != self.iteration and self.doing != "scoring"

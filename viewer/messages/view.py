@@ -167,17 +167,17 @@ class StageChange:
 
     @property
     def change_ms(self) -> float:
-        """Difference of the two medians."""
+        """Returns the difference of the two medians."""
         return self.after_ms - self.before_ms
 
     @property
     def ratio(self) -> float | None:
-        """Second median over the first; None for a stage that only the second policy has."""
+        """Returns the second median over the first; None for a stage that only the second policy has."""
         return self.after_ms / self.before_ms if self.before_ms else None
 
     @property
     def is_noise(self) -> bool:
-        """True if the interval of the change includes 0."""
+        """Returns True if the interval of the change includes 0."""
         return self.low_ms <= 0.0 <= self.high_ms
 
 
@@ -218,7 +218,7 @@ class RecordedFrame:
 
     @property
     def overhead(self) -> float:
-        """Time that recording adds, as a share of the blend stage."""
+        """Returns the time that recording adds, as a share of the blend stage."""
         return self.blend_ms / self.plain_ms - 1 if self.plain_ms else 0.0
 
 

@@ -58,7 +58,7 @@ class RecipeForm:
 
     @property
     def inputs(self) -> dict[str, Item]:
-        """Input item of each setting, by the setting's name."""
+        """Returns the input item of each setting, by the setting's name."""
         return {name: row.input for name, row in self._rows.items()}
 
     def build(self) -> None:
@@ -115,7 +115,7 @@ class RecipeForm:
 
     @property
     def refusal(self) -> str:
-        """Reason why the newest change was refused, in the form's labels; empty if it was accepted."""
+        """Returns the reason why the newest change was refused, in the form's labels; empty if it was accepted."""
         if self._recipe is None or self._recipe.refused is None:
             return ""
         names, reason = self._recipe.refused

@@ -50,7 +50,7 @@ class StageTable:
 
     @property
     def in_sight(self) -> bool:
-        """True if some of the table's figures are on the screen."""
+        """Returns True if some of the table's figures are on the screen."""
         return any(dpg.is_item_visible(numbers[0]) for _, numbers in self._rows.values())
 
     def forget(self) -> None:

@@ -92,7 +92,7 @@ class RunButtons:
             dpg.add_spacer(height=style.px(4))
 
     def allowed(self, name: str) -> bool:
-        """True if a button can be pressed."""
+        """Returns True if a button can be pressed."""
         return self._enabled.get(name, False)
 
     def _go(self) -> None:

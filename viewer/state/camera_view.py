@@ -34,7 +34,7 @@ class CameraView:
 
     @property
     def moving(self) -> bool:
-        """True while the view changes."""
+        """Returns True while the view changes."""
         return time.perf_counter() - self._moved_at < STILL_SECONDS
 
     def start_scene(self, scene: SceneInfo) -> None:
@@ -97,7 +97,7 @@ class CameraView:
 
     @property
     def at_camera(self) -> NamedCamera | None:
-        """The photograph's camera that the view is at; None once the view moves."""
+        """Returns the photograph's camera that the view is at; None once the view moves."""
         scene = self._engine.scene
         if scene is None or self.nav.lens.aspect is None or self.camera_index >= len(scene.cameras):
             return None

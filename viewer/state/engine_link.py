@@ -17,7 +17,7 @@ class EngineLink:
 
     @property
     def scene(self) -> SceneInfo | None:
-        """The open scene; None if nothing is open."""
+        """Returns the open scene; None if nothing is open."""
         return self.status.scene
 
     def send(self, command: Command) -> None:

@@ -44,7 +44,7 @@ class Row:
 
     @property
     def opens(self) -> bool:
-        """True if the engine can open the path; a plain folder is only entered."""
+        """Returns True if the engine can open the path; a plain folder is only entered."""
         return self.kind != "folder"
 
 

@@ -86,17 +86,17 @@ class Navigator:
 
     @property
     def rotation(self) -> Float64:
-        """world_from_view [3, 3]: columns are the view's right, down and forward in world coordinates."""
+        """Returns world_from_view [3, 3]: columns are the view's right, down and forward in world coordinates."""
         return np.array(self.base).T @ rotation_from_angles(self.yaw, self.pitch, self.roll)
 
     @property
     def eye(self) -> Float64:
-        """The camera centre in world units, [3]."""
+        """Returns the camera centre in world units, [3]."""
         return np.array(self.pivot) - self.distance * self.rotation[:, 2]
 
     @property
     def up(self) -> Vector:
-        """The axis that is up on the screen, in world coordinates."""
+        """Returns the axis that is up on the screen, in world coordinates."""
         down = self.base[1]
         return (0.0 - down[0], 0.0 - down[1], 0.0 - down[2])
 

@@ -32,7 +32,7 @@ class Photographs:
 
     @property
     def active(self) -> bool:
-        """True if a photograph is wanted."""
+        """Returns True if a photograph is wanted."""
         return self.mode != "off"
 
     def compare(self, mode: Mode) -> None:

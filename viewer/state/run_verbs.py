@@ -30,7 +30,7 @@ class RunVerbs:
 
     @property
     def pending(self) -> str:
-        """The command that a busy run has yet to carry out; empty once it has."""
+        """Returns the command that a busy run has yet to carry out; empty once it has."""
         if self._pending is not None and self._pending[0] != self._training.state:
             self._pending = None
         return self._pending[1] if self._pending else ""
@@ -108,7 +108,7 @@ class RunVerbs:
 
     @property
     def trouble(self) -> Trouble | None:
-        """The fault that the run has paused for; None once the user has answered."""
+        """Returns the fault that the run has paused for; None once the user has answered."""
         trouble = self._training.trouble
         return None if trouble == self._trouble_seen else trouble
 

@@ -111,7 +111,7 @@ class Session:
 
     @property
     def picture_share(self) -> float:
-        """Width of the picture on the screen as a share of the viewport's."""
+        """Returns the width of the picture on the screen as a share of the viewport's."""
         picture = self.engine.picture
         return picture.rgba.shape[1] / self.view.size[0] if picture is not None else 1.0
 

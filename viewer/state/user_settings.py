@@ -39,22 +39,22 @@ class UserSettings:
 
     @property
     def moving_fps(self) -> float:
-        """Pictures a second aimed at while the view moves."""
+        """Returns the pictures a second aimed at while the view moves."""
         return self._preferences.preference("moving_fps", self._config.moving_fps)
 
     @property
     def view_share(self) -> float:
-        """Largest share of the time that pictures of a still view may take during training."""
+        """Returns the largest share of the time that pictures of a still view may take during training."""
         return self._preferences.preference("view_share", self._config.view_share)
 
     @property
     def view_rate(self) -> float:
-        """Most pictures a second during training."""
+        """Returns the most pictures a second during training."""
         return self._preferences.preference("view_rate", self._config.view_rate)
 
     @property
     def recent(self) -> list[Path]:
-        """The paths opened last, newest first."""
+        """Returns the paths opened last, newest first."""
         return self._preferences.recent
 
     def set_moving_fps(self, fps: float) -> None:

@@ -90,7 +90,7 @@ def _chunks(drawing: Drawing) -> None:
 
 
 def _by_rank(drawing: Drawing, axes: Any, over: Any) -> None:
-    """Speed-ups as bars, frames from the most balanced on; `over` takes a frame's speed-ups and its set's."""
+    """Draws speed-ups as bars, frames from the most balanced on; `over` takes a frame's speed-ups and its set's."""
     values = []
     gains_of = {scene["name"]: gains for scene, gains in drawing.sets}
     named: set[str] = set()

@@ -98,7 +98,7 @@ LOSSES = {
 
 
 def find_losses(names: tuple[str, ...]) -> tuple[list[LossChoice], list[str]]:
-    """As `peers.find_peers`; a name that comes twice counts once. Raises InputError where there is no name, too."""
+    """Returns the losses of these names, each once. Raises InputError for an unknown name, and if there is none."""
     if not names:
         raise InputError(f"--losses needs a name: all, {', '.join(LOSSES)}.")
     return find_peers(tuple(dict.fromkeys(names)), LOSSES, "--losses")

@@ -213,7 +213,9 @@ class PeerSteps:
         loss_label: str = "",
         loss_version: str = "",
     ) -> None:
-        """`make_loss` is called again at each start, so that the buffers of the loss count as memory."""
+        """Prepares the steps. `make_loss` is called again at each start, so that the buffers of the loss count as
+        memory.
+        """
         self.name = ", ".join(filter(None, (peer.name, loss_label)))
         self.version = ", ".join(filter(None, (peer.version, loss_version)))
         self._peer, self._gaussians, self._cameras, self._pixels = peer, gaussians, cameras, pixels

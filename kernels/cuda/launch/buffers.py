@@ -1,4 +1,4 @@
-"""Device memory of the CUDA pipeline: named buffers that only grow, and how many splats and pairs they hold.
+"""Keeps the device memory of the CUDA pipeline: named buffers that only grow, and the splats and pairs they hold.
 
 Launch arguments and captured graphs hold addresses, so `Buffers` tells its owner before it replaces an array. The
 memory itself comes from `Memory`: torch on a GPU (`TorchMemory`), guarded NumPy arrays where the kernels run on the
@@ -199,7 +199,7 @@ class TorchMemory:
         return torch.cuda.current_stream() if self.device == "cuda" else None
 
     def shared_with_host(self, name: str, size: int) -> Any:
-        """Returns bytes [size] in pinned memory, which kernels may write and the host then read."""
+        """Returns the bytes [size] in pinned memory, which kernels may write and the host then read."""
         import torch
 
         if self.device != "cuda":

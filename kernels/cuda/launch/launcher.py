@@ -1,4 +1,4 @@
-"""The one place that launches CUDA kernels, times them and captures them in graphs. Read `cuda/plan/planner.py` next.
+"""Launches CUDA kernels, times them and captures them in graphs. Read `cuda/plan/planner.py` next.
 
 Nothing else touches launch syntax, timing events, graphs or NVTX. Events that only order copies and launches are made
 where those copies are (`buffers.py`, `readback.py`, `cuda/pictures.py`, `cuda/step/photographs.py`). Kernels run on

@@ -1,5 +1,6 @@
-"""The backward stages: dL/d(image) to dL/d(raw parameters). Kernels: cuda/source/blend_backward.cuh,
-blend_backward_queue.cuh, project_backward.cuh."""
+"""Plans the backward stages: dL/d(image) to dL/d(raw parameters). Kernels: cuda/source/blend_backward.cuh,
+blend_backward_queue.cuh, project_backward.cuh.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The binning stage: (splat, tile) pairs, sorted by tile into one list for each tile.
+"""Plans the binning stage: (splat, tile) pairs, sorted by tile into one list for each tile.
 
 `list_by_tile` writes the pairs and sorts them; `find_ranges` finds where each tile's list begins, alone or as a part of
 the kernel that makes the tile schedule (`schedule.py`). Kernels: cuda/source/bin.cuh, sort.cuh, ranges.cuh.

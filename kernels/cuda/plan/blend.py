@@ -1,4 +1,4 @@
-"""The blending stage: each tile's list to pixels. Kernels: cuda/source/blend.cuh, blend_queue.cuh."""
+"""Plans the blending stage: each tile's list to pixels. Kernels: cuda/source/blend.cuh, blend_queue.cuh."""
 
 from __future__ import annotations
 

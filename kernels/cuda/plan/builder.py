@@ -1,4 +1,4 @@
-"""`PlanBuilder`: collects the operations of one plan and hands out the buffers they use.
+"""Collects the operations of one plan and hands out the buffers they use.
 
 Each stage (`project.py`, `sort.py`, …) is a function that takes the builder and the values of earlier stages, adds its
 operations, and returns the arrays it leaves. The builder holds nothing that one stage tells another, except two counts

@@ -1,4 +1,4 @@
-"""The operations of a plan: one kernel launch, one call between kernels, or two launches that may run at once.
+"""Defines the operations of a plan: one kernel launch, one call between kernels, or two launches that may run at once.
 
 `builder.py` collects them, `run_operations` runs them, and `Launch.run` is the only call of `launch` in the pipeline.
 """

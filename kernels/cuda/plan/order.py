@@ -1,4 +1,6 @@
-"""The depth sort: visible slots, nearest first. Kernels: cuda/source/sort.cuh; the launches of a sort: `sort.py`."""
+"""Plans the depth sort: visible slots, nearest first. Kernels: cuda/source/sort.cuh; the launches of a
+sort: `sort.py`.
+"""
 
 from __future__ import annotations
 

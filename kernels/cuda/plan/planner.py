@@ -1,4 +1,4 @@
-"""One pass over a scene as a list of kernel launches: `plan_pass` is the whole pipeline, read it from top to bottom.
+"""Plans one pass over a scene as a list of kernel launches. Read `plan_pass` from top to bottom: the whole pipeline.
 
 project -> depth sort -> emit -> tile sort -> ranges -> blend, and for training blend_backward -> project_backward. A
 plan is made once for each (scene, image size, policy, capacity): addresses and capacities are fixed in its launches.

@@ -1,4 +1,4 @@
-"""The projection stage: raw parameters to splats on the screen, in slots. Kernel: cuda/source/project.cuh."""
+"""Plans the projection stage: raw parameters to splats on the screen, in slots. Kernel: cuda/source/project.cuh."""
 
 from __future__ import annotations
 

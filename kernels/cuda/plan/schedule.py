@@ -1,4 +1,4 @@
-"""The tile schedule: the launches that decide a frame's units of work, and the blend launches that take units.
+"""Plans the tile schedule: the launches that decide a frame's units of work, and the blend launches that take units.
 
 `planner.py` calls this where a policy hands out tiles in another order than the grid's, or splits tiles. The rules in
 NumPy: `kernels/schedule/rules.py`; on the GPU: cuda/source/schedule.cuh.

@@ -1,4 +1,4 @@
-"""The launches of our own radix sort: splats by depth, pairs by tile, tiles by length.
+"""Plans the launches of our own radix sort: splats by depth, pairs by tile, tiles by length.
 
 `order.py`, `bin.py` and `schedule.py` call this and say what is sorted. Kernels: cuda/source/sort.cuh.
 """

@@ -1,4 +1,4 @@
-"""Adam in a training step: a launch of its own, or a part of the last kernel of the backward pass.
+"""Plans Adam in a training step: a launch of its own, or a part of the last kernel of the backward pass.
 
 Each function returns launches for `cuda/training_step.py` to place. `own` are the step's frame, inputs, state and reach
 by name. Launches hold addresses of the splats' buffers: ask again after the buffers have moved. Kernels:

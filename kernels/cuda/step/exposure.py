@@ -1,4 +1,4 @@
-"""Learned exposures in a training step: one map of colours for each photograph.
+"""Plans learned exposures in a training step: one map of colours for each photograph.
 
 `add_exposure` returns launches for `cuda/training_step.py` to place before and after the loss. Kernels:
 cuda/source/exposure.cuh.

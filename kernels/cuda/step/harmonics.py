@@ -1,4 +1,4 @@
-"""Harmonics as 16-bit words, which kernels read with sh_dtype = bf16 and split. Tensors of torch, on any device.
+"""Keeps harmonics as 16-bit words, which kernels read with sh_dtype = bf16 and split. Tensors of torch, on any device.
 
 - bf16 rounds to the nearest word, ties to even.
 - split cuts a float32 in two words that make the number again bit for bit: the upper word, rounded to a bfloat16, and

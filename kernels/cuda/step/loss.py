@@ -1,4 +1,4 @@
-"""The loss of a training step: its two launches, and how an image is divided among their blocks.
+"""Plans the loss of a training step: its two launches, and how an image is divided among their blocks.
 
 Kernels: cuda/source/loss.cuh.
 """

@@ -1,4 +1,4 @@
-"""Random moves of all means after a training step. Kernel: cuda/source/noise.cuh."""
+"""Plans random moves of all means after a training step. Kernel: cuda/source/noise.cuh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training step's request and outcome, and how a request becomes the `StepInputs` record that kernels read.
+"""Defines a training step's request and outcome, and makes the `StepInputs` record that kernels read.
 
 The record's layout: cuda/source/step.cuh. Read `cuda/training_step.py` next.
 """

@@ -127,7 +127,7 @@ class SplatBuffers:
 
     @property
     def lower_halves(self) -> DeviceArray | None:
-        """[rows, 16, 3] int16 that belong to `array("raw", "sh")`; None unless sh_dtype is split."""
+        """Returns [rows, 16, 3] int16 that belong to `array("raw", "sh")`; None unless sh_dtype is split."""
         return self._arrays.get(("raw", "sh lower"))
 
     @property

@@ -61,7 +61,7 @@ _kept: list[mmap.mmap] = []
 
 
 class KernelFailure(AssertionError):
-    """A kernel did what a GPU would not forgive; the text says who, where and what."""
+    """Tells of an error that a GPU would not forgive; the text names the thread, the place and the error."""
 
 
 class _Launch(ctypes.Structure):
@@ -92,7 +92,7 @@ class _Outcome(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Entry:
-    """What a `Kernel` of the CPU holds for its function."""
+    """Stands for the function that a `Kernel` of the CPU holds."""
 
     library: ctypes.CDLL
     path: Path
@@ -100,7 +100,7 @@ class _Entry:
 
 
 def is_supported() -> bool:
-    """True where kernels can be built and run: Linux with g++."""
+    """Returns True where kernels can be built and run: Linux with g++."""
     return sys.platform == "linux" and shutil.which("g++") is not None
 
 
@@ -115,7 +115,7 @@ def build(source: Source, instantiations: Sequence[str]) -> dict[str, Kernel]:
 
 
 class Device:
-    """Memory and launches. Every seed is another order of blocks, warps and lanes."""
+    """Provides memory and launches. Every seed is another order of blocks, warps and lanes."""
 
     def __init__(self, seed: int = 0, blocks_in_flight: int = 4, patience: int = 1_000_000, seconds: int = 60) -> None:
         self.seed = seed
@@ -126,13 +126,13 @@ class Device:
         self._buffers: list[_Buffer] = []
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array full of 0xff bytes (NaN, -1) whose neighbourhood traps. `name` is for messages."""
+        """Returns an array full of 0xff bytes (NaN, -1) whose neighbourhood traps. `name` is for messages."""
         buffer = _Buffer(name, int(np.prod(shape)) * np.dtype(dtype).itemsize)
         self._buffers.append(buffer)
         return buffer.bytes.view(dtype).reshape(shape)
 
     def upload(self, name: str, array: Any) -> np.ndarray:
-        """A guarded copy of `array`."""
+        """Returns a guarded copy of `array`."""
         array = np.asarray(array)
         copy = self.empty(name, array.shape, array.dtype)
         copy[...] = array
@@ -172,11 +172,11 @@ class Device:
                 raise KernelFailure(f"{kernel.name} wrote {_place(stray, buffer)}.")
 
     def stage(self, name: str) -> AbstractContextManager[None]:
-        """As `Launcher.stage`; nothing is timed here."""
+        """Does as `Launcher.stage`, but times nothing."""
         return nullcontext()
 
     def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """As `Launcher.together`; here one after the other."""
+        """Runs one launch after the other, in place of `Launcher.together`."""
         first()
         second()
 
@@ -192,7 +192,7 @@ class Device:
 
 
 class _Buffer:
-    """Memory between two zones that trap; its end is flush with the upper one, up to 16-byte alignment."""
+    """Holds memory between two zones that trap; its end is flush with the upper one, up to 16-byte alignment."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
@@ -209,11 +209,11 @@ class _Buffer:
         self.start = base + GUARD + self._first
 
     def distance(self, address: int) -> int:
-        """Bytes between the buffer and an address outside it."""
+        """Returns the bytes between the buffer and an address outside it."""
         return max(self.start - address, address - (self.start + self.size) + 1, 0)
 
     def stray_byte(self) -> int | None:
-        """Offset of a byte beside the buffer, within its pages, that was written to."""
+        """Returns the offset of a byte outside the buffer, within its pages, that was written to."""
         for first, end in ((0, self._first), (self._first + self.size, self._page.size)):
             changed = np.flatnonzero(self._page[first:end] != 0xFF)
             if changed.size:
@@ -222,7 +222,7 @@ class _Buffer:
 
 
 def _place(offset: int, buffer: _Buffer | None) -> str:
-    """In words: where a byte lies, from the nearest buffer's start."""
+    """Describes the place of a byte by its distance from the nearest buffer's start."""
     if buffer is None or not -GUARD <= offset < buffer.size + GUARD:
         return f"an address that is in no buffer ({offset + (buffer.start if buffer else 0):#x})"
     if offset < 0:
@@ -236,7 +236,7 @@ def _three(size: tuple[int, ...]) -> Any:
 
 @functools.cache
 def _stacks() -> int:
-    """Address space for the stacks of all fibers, shared by all libraries; touched only where it is used."""
+    """Returns address space for the stacks of all fibers, shared by all libraries; touched only where it is used."""
     pages = mmap.mmap(-1, MOST_BLOCKS * BLOCK_STACKS, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
     _kept.append(pages)
     return np.frombuffer(pages, np.uint8).ctypes.data
@@ -248,7 +248,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _line_of(library: Path, instruction: int) -> str:
-    """file:line of an instruction, the innermost first where calls were inlined into one another."""
+    """Returns file:line of an instruction, the innermost first where calls were inlined into one another."""
     command = ["addr2line", "-i", "-e", str(library), hex(instruction)]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")
     places = [Path(line).name.partition(" ")[0] for line in lines if line and "?" not in line]
@@ -257,7 +257,7 @@ def _line_of(library: Path, instruction: int) -> str:
 
 @functools.cache
 def _library(source: Source, instantiations: tuple[str, ...]) -> Path:
-    """The shared library, compiled if need be. Named by a hash of everything that goes into it."""
+    """Returns the shared library, compiled if need be. Named by a hash of everything that goes into it."""
     unit = _translation_unit(source, instantiations)
     harness = [(FOLDER / name).read_text() for name in HARNESS]
     key = repr((unit, source.files, harness, COMPILE, LINK))

@@ -24,7 +24,7 @@ _TARGET = re.compile(r"`\((\.L_\w+)\)")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction."""
+    """Describes one machine instruction."""
 
     address: int
     opcode: str  # with its modifiers: SHFL.BFLY
@@ -32,27 +32,29 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """The opcode without modifiers: SHFL."""
+        """Returns the opcode without modifiers: SHFL."""
         return self.opcode.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Code:
-    """The instructions of one kernel in order, and the address of each branch target."""
+    """Holds the instructions of one kernel in order, and the address of each branch target."""
 
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
 
     def count(self, *names: str) -> int:
-        """How many instructions have one of these names (without modifiers)."""
+        """Counts the instructions that have one of these names (without modifiers)."""
         return sum(i.name in names for i in self.instructions)
 
     def names(self) -> Counter[str]:
-        """All of them, counted by name."""
+        """Returns the number of instructions by name."""
         return Counter(i.name for i in self.instructions)
 
     def loops(self) -> list[Code]:
-        """What lies between each backward branch and its target, shortest first; outer loops contain inner ones."""
+        """Returns the instructions between each backward branch and its target, shortest first; outer loops contain
+        inner ones.
+        """
         spans = set()
         for instruction in self.instructions:
             target = _TARGET.search(instruction.operands) if instruction.name == "BRA" else None
@@ -63,7 +65,7 @@ class Code:
 
 
 def disassemble(compiled: Compiled, instantiation: str) -> Code:
-    """The machine code of one kernel."""
+    """Returns the machine code of one kernel."""
     program = nvdisasm_path()
     if program is None:
         raise FileNotFoundError("nvdisasm is not installed; pip install nvidia-cuda-nvdisasm.")
@@ -84,7 +86,7 @@ def disassemble(compiled: Compiled, instantiation: str) -> Code:
 
 @cache
 def nvdisasm_path() -> str | None:
-    """Where nvdisasm is, None if nowhere."""
+    """Returns the path of nvdisasm, or None."""
     for package, pattern in (("nvidia", "cu*/bin/nvdisasm*"), ("triton", "backends/nvidia/bin/nvdisasm*")):
         spec = importlib.util.find_spec(package)
         for root in (spec.submodule_search_locations or []) if spec else []:
