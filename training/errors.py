@@ -41,6 +41,6 @@ class NotSavedError(InputError):
     """Tells that part of a state could not be written; every other part was written."""
 
     def __init__(self, sentence: str, what: tuple[str, ...], path: Path | None) -> None:
-        """Names `what` is not on disk, and in `path` the splats unless they are part of that."""
+        """Keeps `what` could not be written, and the `path` of the splats; None if they are part of it."""
         super().__init__(sentence)
         self.what, self.path = what, path

@@ -98,7 +98,10 @@ LOSSES = {
 
 
 def find_losses(names: tuple[str, ...]) -> tuple[list[LossChoice], list[str]]:
-    """Returns the losses of these names, each once. Raises InputError for an unknown name, and if there is none."""
+    """Returns the losses with these names, each once, and a sentence for each one that cannot run here.
+
+    Raises InputError for an unknown name, and without any name.
+    """
     if not names:
         raise InputError(f"--losses needs a name: all, {', '.join(LOSSES)}.")
     return find_peers(tuple(dict.fromkeys(names)), LOSSES, "--losses")
