@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from splatscope.app.options.bench import SUBCOMMANDS
@@ -23,6 +24,8 @@ OTHERS = (
 )  # fmt: skip
 POSITIONAL = {"runs": "train", "train": "train", "ablate": "ablate", "show": "from-json"}
 KEPT = {("runs", "recipe"), ("cpu", "train")}  # flags that are still options of the subcommand
+SHORT = {"r": "resolution", "n": "train-steps", "no-compile": "compile"}  # other spellings of options
+ALONE = ("kernels", "ladder", "ablate", "cpu")  # flags of measurements that never went together
 Asked = dict[str, list[str]]  # option without its dashes -> its values, in the order given
 
 
@@ -36,7 +39,14 @@ def refuse_former(arguments: Sequence[str]) -> None:
     first = next(iter(asked), None)
     if not arguments[0].startswith("-") or {"-h", "--help"} & set(arguments) or first not in {*CHOSEN_BY, *OTHERS}:
         return
-    flag = next((option for option in asked if option in CHOSEN_BY), first)
+    flags = [option for option in asked if option in CHOSEN_BY]
+    alone = [flag for flag in flags if flag in ALONE]
+    if alone and len({*alone, *({"schedule", "calibrate"} & asked.keys())}) > 1:
+        raise InputError(
+            f"`bench {' '.join(map(_dashed, flags))}` asks for several benchmarks; ask for one at a time, for example "
+            f"`{PROGRAM} {CHOSEN_BY[flags[0]]}`."
+        )
+    flag = next(iter(flags), first)
     raise InputError(f"`bench {_dashed(flag)}` is now `{new_spelling(arguments)}`.")
 
 
@@ -51,12 +61,16 @@ def new_spelling(arguments: Sequence[str]) -> str:
     """Returns today's command line for the former arguments of `bench`."""
     asked = _read(arguments)
     name = next((name for flag, name in CHOSEN_BY.items() if flag in asked), "cpu")
+    if name == "cpu" and {"train", "resume"} <= asked.keys():  # --resume timed steps alone
+        name = "train"
     before = f"{PROGRAM} calibrate && " if name == "schedule" and "calibrate" in asked else ""
     if name == "schedule" and "from-json" in asked:
         name = "show"
+    known = {field.name.replace("_", "-") for field in fields(SUBCOMMANDS[name])}
     words = [*PROGRAM.split(), name, *asked.get(POSITIONAL.get(name, ""), [])]
     for option, values in (_shown(asked) if name == "show" else asked).items():
-        if option not in CHOSEN_BY or (name, option) in KEPT:
+        is_known = SHORT.get(option, option) in known  # others were accepted and meant nothing
+        if (is_known and option not in CHOSEN_BY) or (name, option) in KEPT:
             words += [_dashed(option), *values]
     return before + shlex.join(words)
 

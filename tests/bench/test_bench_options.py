@@ -64,6 +64,11 @@ def test_what_a_benchmark_works_on_needs_no_flag() -> None:
         ("--schedule --from-json a.json --out b", "show a.json --figures b"),
         ("--schedule --from-json a.json --out b/c.json", "show a.json --figures b"),
         ("--train 'my capture'", "train 'my capture'"),
+        ("--cpu --train lego --resume a.ply", "train lego --resume a.ply"),
+        ("--train lego --no-compile --scenes S4 --repeat 3", "train lego"),
+        ("--ladder -r 4 --threads 2 --repeat 3", "ladder --repeat 3"),
+        ("--cpu --train lego --num-downscales 1", "cpu --train lego"),
+        ("--kernels --out o", "kernels"),
     ],
 )
 def test_a_former_command_line_is_refused_with_the_new_one_that_means_the_same(former: str, now: str) -> None:
@@ -75,6 +80,12 @@ def test_a_former_command_line_is_refused_with_the_new_one_that_means_the_same(f
     parse(["bench", *shlex.split(now)])  # which is understood
     assert spelled_now(f"splatscope bench {former}") == f"splatscope bench {now}"
     assert spelled_now(f"splatscope bench {now}") == f"splatscope bench {now}"
+
+
+@pytest.mark.parametrize("former", ["--schedule --ladder", "--cpu --ablate sort", "--kernels --calibrate"])
+def test_two_benchmarks_at_once_are_refused_without_dropping_one_of_them(former: str) -> None:
+    with pytest.raises(InputError, match="asks for several benchmarks; ask for one at a time"):
+        parse(["bench", *former.split()])
 
 
 def test_a_refused_command_line_names_the_flag_that_chose_the_benchmark() -> None:
