@@ -6,9 +6,10 @@ Ty and Tx tiles. Nothing here imports torch, numba or a GUI. Read `backend.py` n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 Matrix4 = tuple[tuple[float, ...], ...]
+# 3dgs: a Gaussian, flattened onto the image plane (Kerbl and Kopanas et al. 2023). 2dgs: a disk in space (Huang et al.
+# 2024). 3dgut: a Gaussian, evaluated along each pixel's ray (Wu et al. 2025).
+Primitive = Literal["3dgs", "2dgs", "3dgut"]
+PRIMITIVES: tuple[Primitive, ...] = get_args(Primitive)
+FLAT_LOG_SCALE = -20.0  # third log scale of a disk, which no kernel reads: thin if it is ever drawn as a Gaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +34,16 @@ class Gaussians:
     """Holds splats as raw (pre-activation) parameters, a structure of C-contiguous float32 arrays.
 
     Raw and activated values never share a name: scale = exp(log_scales), opacity =
-    sigmoid(logit_opacities), rotation = quats / |quats|, colour = 0.5 + SH(direction), clamped at 0.
+    sigmoid(logit_opacities), rotation = quats / |quats|, colour = 0.5 + SH(direction), clamped at 0. `primitive` says
+    what a row is; a disk lies in the plane of its first two axes.
     """
 
     means: Float32  # [N, 3] world units
-    log_scales: Float32  # [N, 3] natural logarithm of world units
+    log_scales: Float32  # [N, 3] natural logarithm of world units; a disk's third is FLAT_LOG_SCALE
     quats: Float32  # [N, 4] (w, x, y, z), any length but zero
     logit_opacities: Float32  # [N]
     sh: Float32  # [N, K, 3] K = (degree + 1)^2 rows of RGB; row 0 is the constant term
+    primitive: Primitive = "3dgs"
 
     @property
     def count(self) -> int:
@@ -47,11 +55,22 @@ class Gaussians:
 
     def with_sh_degree(self, degree: int) -> Gaussians:
         """Returns the splats with harmonics up to that degree: higher ones cut off, missing ones zero."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(Gaussians)}
         sh = np.zeros((self.count, (degree + 1) ** 2, 3), np.float32)
-        common = min(sh.shape[1], arrays["sh"].shape[1])
-        sh[:, :common] = arrays["sh"][:, :common]
-        return Gaussians(**arrays | {"sh": sh})
+        common = min(sh.shape[1], self.sh.shape[1])
+        sh[:, :common] = self.sh[:, :common]
+        return self.with_arrays({**self.arrays, "sh": sh})
+
+    @property
+    def arrays(self) -> dict[str, Float32]:
+        """Returns the arrays by name, in the order of their declaration."""
+        return {name: getattr(self, name) for name in GAUSSIAN_ARRAYS}
+
+    def with_arrays(self, arrays: Mapping[str, Float32]) -> Gaussians:
+        """Returns splats of the same primitive with other arrays."""
+        return Gaussians(**arrays, primitive=self.primitive)
+
+
+GAUSSIAN_ARRAYS = ("means", "log_scales", "quats", "logit_opacities", "sh")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ formats are in `assets/splats/ply.py`.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from splatscope.assets.splats.ply_header import shown_name
 from splatscope.assets.splats.ply_table import open_vertices, read_comments
 from splatscope.assets.splats.usable import unusable_in_words, usable_rows
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Gaussians
+from splatscope.kernels.types import GAUSSIAN_ARRAYS, Gaussians
 from splatscope.kernels.wording import counted
 from splatscope.training.files.checkpoint import read_checkpoint
 
@@ -63,7 +62,7 @@ def run(options: ConvertOptions) -> None:
 def _open(path: Path, activated: Activated) -> SplatFile:
     if path.suffix.lower() == ".pt":
         checkpoint = read_checkpoint(path)
-        raw = {f.name: checkpoint.tensors[f"raw.{f.name}"].numpy() for f in fields(Gaussians)}
+        raw = {name: checkpoint.tensors[f"raw.{name}"].numpy() for name in GAUSSIAN_ARRAYS}
         x, y, z = checkpoint.info["offset"]
         black, gaussians = (0.0, 0.0, 0.0), Gaussians(**raw)
         return SplatFile(
@@ -80,7 +79,7 @@ def without_faint(gaussians: Gaussians, opacity: float) -> Gaussians:
     kept = 1 / (1 + np.exp(-gaussians.logit_opacities.astype(np.float64))) >= opacity
     if not kept.any():
         raise InputError(f"--min-opacity {opacity:g} leaves no splat; all {gaussians.count:,} are fainter.")
-    return Gaussians(**{f.name: getattr(gaussians, f.name)[kept] for f in fields(Gaussians)})
+    return gaussians.with_arrays({name: array[kept] for name, array in gaussians.arrays.items()})
 
 
 def _is_ours(name: str) -> bool:

@@ -6,7 +6,6 @@ input themselves.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +71,7 @@ def skipped_in_words(skipped: int, gaussians: Gaussians) -> str:
 
 
 def _rows(gaussians: Gaussians, rows: NDArray[np.intp]) -> Gaussians:
-    return Gaussians(**{f.name: getattr(gaussians, f.name)[rows] for f in fields(Gaussians)})
+    return gaussians.with_arrays({name: array[rows] for name, array in gaussians.arrays.items()})
 
 
 def _numbers(gaussians: Gaussians) -> tuple[NDArray[np.float32], ...]:

@@ -8,7 +8,7 @@ they are first needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from time import perf_counter
 
 import numba
@@ -141,7 +141,7 @@ class CpuBackend:
     ) -> tuple[Frame, Saved]:
         self._passes += 1
         pipeline, clock = self._pipeline, _Clock()
-        splats = Gaussians(*(writable(getattr(gaussians, f.name)) for f in fields(Gaussians)))
+        splats = gaussians.with_arrays({name: writable(array) for name, array in gaussians.arrays.items()})
         projected = pipeline.project(splats, camera, settings.sh_degree, policy.bin.bounds, policy.project.filter)
         clock.lap("project")
         ordered = pipeline.sort(projected)
