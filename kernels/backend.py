@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule.rules import CostModel, Machine
-from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, Primitive, RenderSettings
 
 BackendName = Literal["auto", "cpu", "cuda", "reference"]
 Span = tuple[str, float, float]  # stage, beginning and end in seconds of time.perf_counter
@@ -89,7 +89,7 @@ class PendingShow(Protocol):
 class LiveBackend(Backend, Protocol):
     """Compiles while it draws, makes pictures ready for a screen, and knows when its stages ran."""
 
-    def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
+    def waiting_for(self, camera: Camera, policy: Policy, primitive: Primitive = ...) -> tuple[str, ...]:
         """Returns the stages for which a picture would wait for the compiler, and starts to compile them in the
         background. Raises InputError."""
         ...

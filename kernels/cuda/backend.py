@@ -27,7 +27,16 @@ from splatscope.kernels.cuda.training_step import TrainingStep
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule.rules import CostModel, Machine
-from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, Int32, RenderSettings
+from splatscope.kernels.types import (
+    Camera,
+    Float32,
+    Frame,
+    Gaussians,
+    Gradients,
+    Int32,
+    Primitive,
+    RenderSettings,
+)
 
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 _LOCK = threading.RLock()
@@ -96,11 +105,11 @@ class CudaBackend:
         else:
             self.show(splats, camera)  # what brings a picture to the screen is loaded as well
 
-    def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
+    def waiting_for(self, camera: Camera, policy: Policy, primitive: Primitive = "3dgs") -> tuple[str, ...]:
         """Returns the stages for which a picture would wait for the compiler, and starts to compile them in the
         background. Raises InputError."""
         policy.check("cuda")
-        return self.renderer.compiling(policy, False, True, camera)
+        return self.renderer.compiling(policy, False, True, camera, primitive)
 
     def show(
         self,

@@ -29,7 +29,7 @@ from splatscope.kernels.cuda.step.harmonics import KEYS, convert_harmonics, copy
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule.rules import CostModel, Machine
 from splatscope.kernels.schedule.timeline import Recording
-from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Gaussians, Primitive, RenderSettings
 
 KEPT_PLANS = 256  # views of one capture differ in size; a plan takes some kilobytes and two graphs
 SCENE_ARRAYS = ("means", "log_scales", "quats", "logit_opacities")
@@ -74,11 +74,12 @@ class Renderer:
         arrays = {name: self._tensor(getattr(gaussians, name)) for name in SCENE_ARRAYS}
         sh = self.memory.empty("the scene", (gaussians.count, SH_ROWS, 3), "f4").zero_()
         sh[:, : gaussians.sh.shape[1]] = self._tensor(gaussians.sh)
-        return Scene(gaussians.count, gaussians.sh_degree, sh={"f32": sh}, **arrays)
+        return Scene(gaussians.count, gaussians.sh_degree, sh={"f32": sh}, primitive=gaussians.primitive, **arrays)
 
     def refresh(self, scene: Scene, gaussians: Gaussians) -> bool:
-        """Copies splats over a scene, whose plans stay valid. Returns False if number or degree differ."""
-        if (scene.count, scene.sh_degree) != (gaussians.count, gaussians.sh_degree):
+        """Copies splats over a scene, whose plans stay valid. Returns False if number, degree or primitive differ."""
+        kept = (scene.count, scene.sh_degree, scene.primitive)
+        if kept != (gaussians.count, gaussians.sh_degree, gaussians.primitive):
             return False
         for name in SCENE_ARRAYS:
             getattr(scene, name).copy_(_from_host(getattr(gaussians, name)))
@@ -176,13 +177,17 @@ class Renderer:
         """Drops all plans and graphs, and with them their hold on scenes and buffers."""
         self._plans.forget()
 
-    def is_ready(self, policy: Policy, training: bool, wants_depth: bool, camera: Camera) -> bool:
+    def is_ready(
+        self, policy: Policy, training: bool, wants_depth: bool, camera: Camera, primitive: Primitive = "3dgs"
+    ) -> bool:
         """Returns True if no kernel is left to compile; else begins compiling on other threads."""
-        return self.kernels.start(_pass(policy, training, wants_depth, camera))
+        return self.kernels.start(_pass(policy, training, wants_depth, camera, primitive))
 
-    def compiling(self, policy: Policy, training: bool, wants_depth: bool, camera: Camera) -> tuple[str, ...]:
+    def compiling(
+        self, policy: Policy, training: bool, wants_depth: bool, camera: Camera, primitive: Primitive = "3dgs"
+    ) -> tuple[str, ...]:
         """Returns the stages that wait for the compiler, which begins on other threads; empty if none."""
-        wanted = _pass(policy, training, wants_depth, camera)
+        wanted = _pass(policy, training, wants_depth, camera, primitive)
         return () if self.kernels.start(wanted) else self.kernels.compiling(wanted)
 
     def stage_times(self) -> dict[str, float]:
@@ -209,7 +214,7 @@ class Renderer:
         def make() -> _Prepared:
             if policy.project.sh_dtype not in scene.sh:
                 scene.sh.update(convert_harmonics(scene.sh, scene.sh_dtype, policy.project.sh_dtype))
-            made_for = replace(_pass(policy, training, wants_depth, camera), is_wide=is_wide)
+            made_for = replace(_pass(policy, training, wants_depth, camera, scene.primitive), is_wide=is_wide)
             policy.check("cuda")
             self.kernels.start(made_for)
             plan = self.pipeline.plan(scene, camera.width, camera.height, made_for, self.capacity)
@@ -249,6 +254,6 @@ def _from_host(array: Float32) -> Any:
         return torch.from_numpy(np.ascontiguousarray(array, np.float32))
 
 
-def _pass(policy: Policy, training: bool, wants_depth: bool, camera: Camera) -> Pass:
+def _pass(policy: Policy, training: bool, wants_depth: bool, camera: Camera, primitive: Primitive) -> Pass:
     rows, columns = camera.tiles
-    return Pass(policy, training, wants_depth, rows * columns)
+    return Pass(policy, training, wants_depth, rows * columns, primitive=primitive)

@@ -41,7 +41,7 @@ from splatscope.kernels.cuda.step.request import AdamRates, StepOutcome, StepReq
 from splatscope.kernels.cuda.step.splats import SHAPES, SplatBuffers
 from splatscope.kernels.errors import NoRoomError
 from splatscope.kernels.policy import Policy, toggle_table
-from splatscope.kernels.types import Gaussians
+from splatscope.kernels.types import Gaussians, Primitive
 
 UPLOADS = 8  # photographs on their way to the GPU at once
 KEPT_PLANS = 64
@@ -54,10 +54,10 @@ _DEFAULT_POLICY = Policy()
 __all__ = ["AdamRates", "StepOutcome", "StepRequest", "TrainingStep"]
 
 
-def _pass(policy: Policy, request: StepRequest) -> Pass:
+def _pass(policy: Policy, request: StepRequest, primitive: Primitive) -> Pass:
     rows, columns = request.camera.tiles
     is_separate, is_lazy = (policy.adam == name for name in ("separate", "lazy_sh"))
-    return Pass(policy, True, False, rows * columns, is_separate, is_lazy, request.absolute)
+    return Pass(policy, True, False, rows * columns, is_separate, is_lazy, request.absolute, primitive=primitive)
 
 
 @dataclass(frozen=True)
@@ -345,15 +345,16 @@ class TrainingStep:
 
     def _is_compiled(self, policy: Policy, request: StepRequest) -> bool:
         """Returns True if a step with this policy need not wait; else compiling begins on other threads."""
-        made_for = _pass(policy, request)
+        made_for = _pass(policy, request, self.splats.primitive)
         return self._kernels.start(_Wanted(with_optimiser(made_for.kernels(), policy)))
 
     def _prepare(self, request: StepRequest, is_wide: bool) -> _Prepared:
         """Plans a step for an image size: forward, loss, backward with Adam, noise."""
         policy, splats, camera = self.policy, self.splats, request.camera
-        made_for = replace(_pass(policy, request), is_wide=is_wide)
+        made_for = replace(_pass(policy, request, splats.primitive), is_wide=is_wide)
         arrays = {name: splats.array("raw", name) for name in SHAPES if name != "sh"}
-        everything = Scene(splats.rows, 3, sh=splats.harmonics, sh_dtype=splats.sh_dtype, **arrays)
+        kept = {"sh": splats.harmonics, "sh_dtype": splats.sh_dtype, "primitive": splats.primitive}
+        everything = Scene(splats.rows, 3, **kept, **arrays)
         if made_for.lazy_sh:
             moments = {kind: splats.array(kind, "sh") for kind in ("first", "second")}
             everything.lazy.update(moments, stepped=splats.stepped, reach=self._reach, state=self._state)

@@ -11,6 +11,7 @@ import torch
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.reference.absolute import absolute_pull
 from splatscope.kernels.reference.picture import DEFAULT_POLICY, DEFAULT_SETTINGS, Parameters, Stages, render
+from splatscope.kernels.reference.tilted import signal_of
 from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
 
 
@@ -22,6 +23,7 @@ class Saved:
     stages: Stages
     settings: RenderSettings
     policy: Policy
+    camera: Camera
 
 
 class ReferenceBackend:
@@ -57,18 +59,22 @@ class ReferenceBackend:
         with torch.enable_grad():
             parameters = Parameters.of(gaussians, differentiable=True)
             stages = render(parameters, camera, settings, policy)
-        return _frame(stages), Saved(parameters, stages, settings, policy)
+        return _frame(stages), Saved(parameters, stages, settings, policy, camera)
 
     def backward(self, saved: Saved, image_gradient: Float32, absolute: bool = False) -> Gradients:
         """Returns dL/d(parameters) for dL/d(image) [H, W, 3]."""
         started = perf_counter()
         leaves, projected = saved.parameters.tensors(), saved.stages.projected
         upstream = torch.from_numpy(np.asarray(image_gradient, dtype=np.float64))
-        image, inputs = saved.stages.blended.image, (*leaves, projected.mean_px)
+        primitive = saved.parameters.primitive
+        place = projected.mean_px if primitive == "3dgs" else projected.shape
+        image, inputs = saved.stages.blended.image, (*leaves, place)
         *gradients, mean_gradient = torch.autograd.grad(
             image, inputs, upstream, retain_graph=True, allow_unused=True, materialize_grads=True
         )
-        if absolute:
+        if primitive != "3dgs":
+            mean_gradient = signal_of(primitive, projected.shape.detach(), mean_gradient, saved.camera)
+        elif absolute:
             mean_gradient = absolute_pull(saved, upstream)
         visible = torch.zeros(len(leaves[0]), dtype=torch.bool)
         visible[projected.index] = True

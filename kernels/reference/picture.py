@@ -2,8 +2,8 @@
 
 Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend). Each stage is one
 function that returns its result, so that faster backends can be compared stage by stage. `backend.py` next to it wraps
-them in the protocol. Speed is not a goal: a few thousand splats at 320x240 take seconds. Tile lists: `tiles.py`; loss
-and optimiser: `training.py`.
+them in the protocol. Speed is not a goal: a few thousand splats at 320x240 take seconds. Tile lists: `tiles.py`; disks
+and Gaussians along rays: `tilted.py`; loss and optimiser: `training.py`.
 
 Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs, P pixels, n
 splats of one tile. Lengths in world and view space are in world units; everything named `_px` is in pixels. Sources:
@@ -39,8 +39,9 @@ from splatscope.kernels.constants import (
     TRANSMITTANCE_STOP,
 )
 from splatscope.kernels.policy import BlendPolicy, Policy
+from splatscope.kernels.reference import tilted
 from splatscope.kernels.reference.tiles import TileLists, keep_splats, list_tiles
-from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+from splatscope.kernels.types import GAUSSIAN_ARRAYS, Camera, Gaussians, Primitive, RenderSettings
 
 # How many (splat, pixel) pairs of a tile are held at once. Limits memory; does not change the result.
 PAIRS_AT_ONCE = 2_000_000
@@ -70,20 +71,22 @@ class Parameters:
     quats: Tensor  # [N, 4]
     logit_opacities: Tensor  # [N]
     sh: Tensor  # [N, K, 3]
+    primitive: Primitive = "3dgs"
 
     @staticmethod
     def of(gaussians: Gaussians, differentiable: bool = False) -> Parameters:
         """Copies a scene; `differentiable` makes every tensor a leaf of the autograd graph."""
-        arrays = (getattr(gaussians, f.name) for f in fields(Parameters))
-        return Parameters(*(torch.tensor(a, dtype=torch.float64, requires_grad=differentiable) for a in arrays))
+        arrays = gaussians.arrays.values()
+        tensors = (torch.tensor(a, dtype=torch.float64, requires_grad=differentiable) for a in arrays)
+        return Parameters(*tensors, primitive=gaussians.primitive)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns all tensors in the order they are declared."""
-        return tuple(getattr(self, f.name) for f in fields(self))
+        return tuple(getattr(self, name) for name in GAUSSIAN_ARRAYS)
 
     def rows(self, index: Tensor) -> Parameters:
         """Returns the splats with numbers `index` [M]."""
-        return Parameters(*(t[index] for t in self.tensors()))
+        return Parameters(*(t[index] for t in self.tensors()), primitive=self.primitive)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,15 +99,24 @@ class Projected:
     determinant: Tensor  # [M] xx yy - xy^2, px^4
     depth: Tensor  # [M] camera z, world units
     opacity: Tensor  # [M]
+    shape: Tensor  # [M, S] what a pixel needs besides (`tilted.shape_of`); S is 0 for flattened Gaussians
+    outline: Tensor  # [M, 7] the ellipse from which tiles follow (`tilted.outline_of`) and `area`, or [M, 0]
 
     def rows(self, index: Tensor) -> Projected:
         """Returns the splats with numbers `index` [m], in that order."""
         return Projected(*(getattr(self, f.name)[index] for f in fields(self)))
 
-    def footprint(self) -> tuple[Float64, Float64, Float64, Float64]:
+    def footprint(self, bounds: str = "row_span") -> tuple[Float64, Float64, Float64, Float64]:
         """Returns the arrays from which tile lists are made, without gradients."""
-        mean_px, covariance = self.mean_px.detach(), self.covariance.detach()
-        return mean_px.numpy(), covariance.numpy(), self.determinant.detach().numpy(), self.opacity.detach().numpy()
+        center, covariance, determinant = self.mean_px, self.covariance, self.determinant
+        if self.outline.shape[1] and bounds != "circle3s":
+            center, covariance, determinant = self.outline[:, :2], self.outline[:, 2:5], self.outline[:, 5]
+        arrays = (array.detach().numpy() for array in (center, covariance, determinant, self.opacity))
+        return tuple(arrays)
+
+    def area(self) -> Tensor:
+        """Returns the determinant [M] of the covariance without widening, px^4, where the outline has it."""
+        return self.outline[:, 6]
 
     @property
     def conic(self) -> Tensor:
@@ -132,6 +144,7 @@ class Stages:
     blended: Blended
     skipped: int
     stage_ms: dict[str, float]
+    primitive: Primitive
 
 
 def render(parameters: Parameters, camera: Camera, settings: RenderSettings, policy: Policy) -> Stages:
@@ -141,7 +154,7 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
     clock.lap("project")
     projected = projected.rows(depth_order(projected.depth))
     clock.lap("sort")
-    lists = list_tiles(*projected.footprint(), camera.tiles, policy.bin.bounds)
+    lists = list_tiles(*projected.footprint(policy.bin.bounds), camera.tiles, policy.bin.bounds)
     clock.lap("bin")
 
     # Colours are computed only for listed splats. Splats whose colour is not finite are dropped too.
@@ -155,10 +168,10 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
     colors = shade(parameters.rows(projected.index), camera, settings.sh_degree)
     clock.lap("color")
 
-    rule = BlendRule.of(policy.blend)
+    rule = BlendRule.of(policy.blend, parameters.primitive)
     blended = blend(projected, colors, lists, camera, settings.background, rule)
     clock.lap("blend")
-    return Stages(projected, colors, lists, blended, skipped, clock.stage_ms)
+    return Stages(projected, colors, lists, blended, skipped, clock.stage_ms, parameters.primitive)
 
 
 # ------------------------------------------------------------------------------------------- project
@@ -175,6 +188,8 @@ def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tu
         everything = _to_image_plane(parameters, torch.arange(len(parameters.means)), camera, filter)
         usable = _is_usable(parameters)
         seen = usable & (everything.depth > camera.near) & (everything.opacity >= ALPHA_MIN)
+        if parameters.primitive != "3dgs":
+            seen &= everything.area() > tilted.LEAST_AREA
         finite = _finite(everything.mean_px) & _finite(everything.covariance)
         counted = ~_has_place(parameters) | _may_be_seen(parameters, everything, camera)
         skipped = int((counted & ~usable).sum() + (seen & ~finite).sum())
@@ -184,6 +199,9 @@ def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tu
 
 def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -> Tensor:
     """Returns [N], false for splats behind the near plane or whose sphere projects to a disc outside the tiles."""
+    if parameters.primitive != "3dgs":
+        in_view = parameters.means @ torch.from_numpy(camera.matrix[:3, :3]).T + torch.from_numpy(camera.matrix[:3, 3])
+        return tilted.may_be_seen(in_view, parameters.log_scales, camera)
     focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
     ratio = (projected.mean_px - torch.tensor([camera.cx, camera.cy], dtype=torch.float64)) / focal
     spread = 1 + held_ratio(ratio, focal, camera).square().sum(1)
@@ -206,9 +224,13 @@ def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filte
     mean_in_view = parameters.means @ rotation.T + translation  # [M, 3]
     depth = mean_in_view[:, 2]
     ratio = mean_in_view[:, :2] / depth[:, None]  # [M, 2] x/z, y/z
-    jacobian = _jacobian(ratio, depth, focal, camera)  # [M, 2, 3]
+    is_flat = parameters.primitive == "3dgs"
+    jacobian = _jacobian(ratio, held_ratio(ratio, focal, camera) if is_flat else ratio, depth, focal)  # [M, 2, 3]
     scales = torch.exp(parameters.log_scales)
-    axes = jacobian @ rotation @ rotation_matrices(parameters.quats) * scales[:, None, :]  # [M, 2, 3] px
+    if parameters.primitive == "2dgs":
+        scales = scales * torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    turned = rotation @ rotation_matrices(parameters.quats)  # [M, 3, 3]
+    axes = jacobian @ turned * scales[:, None, :]  # [M, 2, 3] px
     row_x, row_y = axes[:, 0], axes[:, 1]
 
     xx, xy, yy = (row_x * row_x).sum(1), (row_x * row_y).sum(1), (row_y * row_y).sum(1)
@@ -218,19 +240,28 @@ def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filte
     determinant = area + dilation * (xx + yy) + dilation * dilation
     covariance = torch.stack((xx + dilation, xy, yy + dilation), 1)
     opacity = torch.sigmoid(parameters.logit_opacities)
+    if parameters.primitive != "3dgs":
+        given = parameters.primitive, mean_in_view, parameters.log_scales, turned, camera
+        with torch.no_grad():
+            thin, mean_px = torch.stack((xx, xy, yy), 1), ratio * focal + center
+            outline = tilted.outline_of(parameters.primitive, mean_px, thin, tilted.tilt_of(*given), opacity, camera)
+            outline = torch.cat((outline, area[:, None]), 1)
+        return Projected(
+            index, ratio * focal + center, covariance, determinant, depth, opacity, tilted.shape_of(*given), outline
+        )
     if filter != "plain":
         # A splat loses in opacity what it gains in area (Yu et al. 2024, "Mip-Splatting").
         opacity = opacity * torch.sqrt(torch.clamp(area / determinant, min=COMPENSATION_MIN * COMPENSATION_MIN))
-    return Projected(index, ratio * focal + center, covariance, determinant, depth, opacity)
+    nothing = torch.zeros((len(index), 0), dtype=torch.float64)
+    return Projected(index, ratio * focal + center, covariance, determinant, depth, opacity, nothing, nothing)
 
 
-def _jacobian(ratio: Tensor, depth: Tensor, focal: Tensor, camera: Camera) -> Tensor:
+def _jacobian(ratio: Tensor, held: Tensor, depth: Tensor, focal: Tensor) -> Tensor:
     """Returns d(pixel) / d(mean_in_view), [M, 2, 3].
 
-    Far outside the image the linear approximation explodes. Here, and only here, x/z and y/z are clamped to the image
-    plus a margin. Outside it the derivative of the clamp is zero.
+    Far outside the image the linear approximation explodes. Here, and only here, x/z and y/z of a flattened Gaussian
+    are clamped to the image plus a margin (`held`). Outside it the derivative of the clamp is zero.
     """
-    held = held_ratio(ratio, focal, camera)
     diagonal = torch.diag_embed(focal / depth[:, None])  # [M, 2, 2]
     return torch.cat((diagonal, (-focal * held / depth[:, None])[:, :, None]), 2)
 
@@ -315,15 +346,16 @@ def sh_basis(direction: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BlendRule:
-    """Holds the two toggles that decide a pixel: the largest alpha, and which splat is the last."""
+    """Holds what decides a pixel: the largest alpha, which splat is the last, and what a splat is."""
 
     alpha_cap: float = ALPHA_CAP
     is_inclusive: bool = False
+    primitive: Primitive = "3dgs"
 
     @staticmethod
-    def of(policy: BlendPolicy) -> BlendRule:
+    def of(policy: BlendPolicy, primitive: Primitive) -> BlendRule:
         """Reads the rule from the toggles of a policy."""
-        return BlendRule(ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive")
+        return BlendRule(ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive", primitive)
 
 
 DEFAULT_RULE = BlendRule()
@@ -339,8 +371,7 @@ def blend(
 ) -> Blended:
     """Blends each tile's list front to back over the background."""
     height, width = camera.height, camera.width
-    columns = (projected.mean_px, projected.covariance, projected.determinant[:, None], projected.opacity[:, None])
-    records = torch.cat((*columns, projected.depth[:, None], colors), 1)  # [M, 11]
+    records = records_of(projected, colors)
     per_tile = records[torch.from_numpy(lists.splat)].split(lists.counts.ravel().tolist())
     pixel_numbers = torch.arange(height * width).reshape(height, width)
 
@@ -349,7 +380,7 @@ def blend(
         y, x = (int(v) * TILE for v in divmod(tile, lists.counts.shape[1]))
         pixels = pixel_numbers[y : y + TILE, x : x + TILE].flatten()
         for part in pixels.split(max(1, PAIRS_AT_ONCE // len(per_tile[tile]))):
-            centers = torch.stack((part % width, part // width), 1) + 0.5
+            centers = torch.stack((part % width, part // width), 1).double() + 0.5
             places.append(part)
             # Recomputed for the gradient, not kept, so that memory is needed for one tile only.
             results.append(checkpoint(blend_pixels, per_tile[tile], centers, rule, use_reentrant=False))
@@ -361,15 +392,21 @@ def blend(
     return Blended(image, transmittance, weighted_depth / weight)
 
 
+def records_of(projected: Projected, colors: Tensor) -> Tensor:
+    """Returns what a pixel needs of each splat, [M, 11 + S]."""
+    columns = (projected.mean_px, projected.covariance, projected.determinant[:, None], projected.opacity[:, None])
+    return torch.cat((*columns, projected.depth[:, None], colors, projected.shape), 1)
+
+
 def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> Tensor:
     """Returns [P, 6]: sum of weight times colour, transmittance, sum of weight, sum of weight times depth.
 
-    `records` [n, 11] holds the splats of a tile nearest first, `centers` [P, 2] pixel centres in px.
+    `records` [n, 11 + S] holds the splats of a tile nearest first, `centers` [P, 2] pixel centres in px.
     """
     weights, transmittance = blend_weights(records, centers, rule)  # [n, P], [P]
-    depth, colors = records[:, 7], records[:, 8:11]
+    depth, colors = splat_depth(records, centers, rule.primitive), records[:, 8:11]
     return torch.cat(
-        (weights.T @ colors, transmittance[:, None], weights.sum(0)[:, None], (weights.T @ depth)[:, None]), 1
+        (weights.T @ colors, transmittance[:, None], weights.sum(0)[:, None], (weights * depth).sum(0)[:, None]), 1
     )
 
 
@@ -379,7 +416,7 @@ def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RU
     A splat below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance under 1e-4, or
     with an inclusive stop after it. Nothing is blended behind the stop.
     """
-    alpha = splat_alpha(records, centers, rule.alpha_cap)
+    alpha = splat_alpha(records, centers, rule.alpha_cap, rule.primitive)
     alpha = torch.where(alpha >= ALPHA_MIN, alpha, 0.0)
     going_on = torch.cumprod(1 - alpha.detach(), 0) >= TRANSMITTANCE_STOP  # never true again once false
     if rule.is_inclusive:
@@ -390,13 +427,26 @@ def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RU
     return alpha * before, after[-1]
 
 
-def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP) -> Tensor:
+def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP, primitive: Primitive = "3dgs") -> Tensor:
     """Returns alpha [n, P] = min(cap, opacity exp(-q / 2)). The gradient ignores the cap.
 
-    q = d^T covariance^-1 d is written as the y marginal plus x given y, which stays exact for needles.
+    q = d^T covariance^-1 d is written as the y marginal plus x given y, which stays exact for needles. Other primitives
+    than flattened Gaussians: `tilted.py`.
     """
     mean_x, mean_y, _, xy, yy, determinant, opacity = (records[:, i, None] for i in range(7))
-    dx, dy = centers[:, 0] - mean_x, centers[:, 1] - mean_y
-    q = dy * dy / yy + (dx - dy * xy / yy) ** 2 * yy / determinant
-    alpha = opacity * torch.exp(-0.5 * q)
+    if primitive == "3dgs":
+        dx, dy = centers[:, 0] - mean_x, centers[:, 1] - mean_y
+        q = dy * dy / yy + (dx - dy * xy / yy) ** 2 * yy / determinant
+        alpha = opacity * torch.exp(-0.5 * q)
+    else:
+        q, _, is_met = tilted.RESPONSES[primitive](records[:, 11:], centers)
+        alpha = torch.where(is_met, opacity * torch.exp(-0.5 * q), 0.0)
     return alpha + (alpha.clamp(max=cap) - alpha).detach()
+
+
+def splat_depth(records: Tensor, centers: Tensor, primitive: Primitive) -> Tensor:
+    """Returns camera z [n, P] or [n, 1] of each splat at each pixel: its centre's, or where the ray meets it."""
+    if primitive == "3dgs":
+        return records[:, 7:8]
+    _, depth, is_met = tilted.RESPONSES[primitive](records[:, 11:], centers)
+    return torch.where(is_met, depth, 0.0)

@@ -18,7 +18,7 @@ from tests.support.random_policies import random_policy
 
 TEXT = "\n".join(re.sub(r"//[^\n]*", "", path.read_text()) for path in sorted(CUDA_FOLDER.glob("*.cuh")))
 AGGREGATES = {  # file and struct -> fields that the pipeline fills, not the user
-    ("project.cuh", "ProjectPolicy"): {"lazy_sh"},
+    ("project.cuh", "ProjectPolicy"): {"primitive", "lazy_sh"},
     ("loss.cuh", "LossPolicy"): {"coverage", "weights"},
     ("sort.cuh", "HistogramPolicy"): {"key_bytes", "bins"},
     ("sort.cuh", "SortPolicy"): {"key_bytes", "bins", "threads", "items", "blocks", "window", "iota", "gathers"},
@@ -28,9 +28,9 @@ AGGREGATES = {  # file and struct -> fields that the pipeline fills, not the use
     ("ranges.cuh", "RangesPlanPolicy"): {"key_bytes"},
     ("schedule.cuh", "PlanPolicy"): set(),
     ("dispatch.cuh", "DispatchPolicy"): {"part", "chunks", "chunks_last", "is_sorted", "records_work"},
-    ("blend.cuh", "BlendPolicy"): {"training", "wants_depth"},
-    ("blend_backward.cuh", "BlendBackwardPolicy"): {"absolute"},
-    ("project_backward.cuh", "ProjectBackwardPolicy"): {"deterministic", "absolute"},
+    ("blend.cuh", "BlendPolicy"): {"primitive", "training", "wants_depth"},
+    ("blend_backward.cuh", "BlendBackwardPolicy"): {"primitive", "absolute"},
+    ("project_backward.cuh", "ProjectBackwardPolicy"): {"primitive", "deterministic", "absolute"},
 }
 CUDA = list(toggle_table("cuda"))
 ABLATIONS = [row for row in toggle_table("cuda", ablations=True) if row.is_ablation]

@@ -114,7 +114,7 @@ def settled_pixels(
     ).detach()
     settled = torch.ones(camera.height * camera.width, dtype=torch.bool)
     for pixels in torch.arange(len(settled)).split(4096):
-        centers = torch.stack((pixels % camera.width, pixels // camera.width), 1) + 0.5
+        centers = torch.stack((pixels % camera.width, pixels // camera.width), 1).double() + 0.5
         alpha = picture.splat_alpha(records, centers, cap)
         near_cutoff = (alpha / ALPHA_MIN - 1).abs() < alpha_margin
         after = torch.cumprod(1 - torch.where(alpha >= ALPHA_MIN, alpha, 0.0), 0)

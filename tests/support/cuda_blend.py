@@ -46,7 +46,7 @@ def values_of(policy: Policy) -> dict[str, Any]:
     rows = [row for row in toggle_table("cuda", ablations=True) if row.cpp]
     values: dict[str, Any] = {row.name: policy.value(row.stage, row.name) for row in rows}
     values |= {row.name: values[row.name] == "on" for row in rows if row.cpp == "bool"}
-    return values | {"deterministic": values["reduce"] == "deterministic", "absolute": False}
+    return values | {"deterministic": values["reduce"] == "deterministic", "absolute": False, "primitive": "gs3d"}
 
 
 def step(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -231,13 +231,12 @@ def make_case(
 
     mean, covariance, determinant, opacity = projected.footprint()
     xx, xy, yy = covariance.T
-    radius = np.sqrt(2 * np.log(opacity * 255))
     columns = (
         *mean.T, *(0.5 * LOG2_E / determinant * np.stack([-yy, 2 * xy, -xx])), np.log2(opacity),
-        *stages.colors.detach().numpy().T, radius * np.sqrt(xx), radius * np.sqrt(yy),
+        *stages.colors.detach().numpy().T,
     )  # fmt: skip
     splats = np.zeros((len(order), 12), np.float32)
-    splats[slot_of, :11] = np.stack(columns, 1)
+    splats[slot_of, :9] = np.stack(columns, 1)
     splats[slot_of, 11] = projected.index.numpy().astype(np.uint32).view(np.float32)
     depths = np.zeros(len(order), np.float32)
     depths[slot_of] = projected.depth.detach().numpy()
@@ -326,7 +325,8 @@ def run(
     entry_counts = device.empty("entry_counts", (case.tiles,), np.uint32)
     kernel = found[blend_name(policy, training, wants_depth)]
     arguments = kernel.arguments.pack(
-        frame=frame, splats=splats, depths=device.upload("depths", case.depths), tile_start=tile_start, list=lists,
+        frame=frame, splats=splats, depths=device.upload("depths", case.depths), closeness=None, tile_start=tile_start,
+        list=lists,
         entry_counts=entry_counts, image=image, transmittance=transmittance, depth=depth, last=last,
     )  # fmt: skip
     device.launch(kernel, (case.tiles,), (threads,), arguments)
@@ -339,7 +339,8 @@ def run(
     if upstream is not None:
         kernel = found[backward_name(policy)]
         arguments = kernel.arguments.pack(
-            frame=frame, splats=splats, tile_start=tile_start, list=lists, entry_counts=entry_counts, last=last,
+            frame=frame, splats=splats, depths=None, closeness=None, tile_start=tile_start, list=lists,
+            entry_counts=entry_counts, last=last,
             transmittance=transmittance, image_gradient=device.upload("image_gradient", upstream), sums=sums,
             integer_sums=integer_sums, integer_scale=INTEGER_SCALE, touched=touched,
         )  # fmt: skip
@@ -372,7 +373,7 @@ def run_project(
         for array in out.values():
             array[...] = 0
     arguments = kernel.arguments.pack(
-        frame=frame, splats=splats, warp_slots=device.upload("warp_slots", warp_slots(case)),
+        frame=frame, splats=splats, closeness=None, warp_slots=device.upload("warp_slots", warp_slots(case)),
         slot_lanes=device.upload("slot_lanes", np.ascontiguousarray(warp_slots(case)[:, 0])),
         means=device.upload("in means", g.means), log_scales=device.upload("in log_scales", g.log_scales),
         quats=device.upload("in quats", g.quats), sh=device.upload("in sh", rows),

@@ -24,7 +24,7 @@ from splatscope.kernels.cuda.plan.planner import Pipeline, Plan
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.step.harmonics import words_of
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Camera, Float32, Gaussians, Gradients, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Gaussians, Gradients, Primitive, RenderSettings
 from tests.support.cuda_on_cpu.run import Device, build
 
 
@@ -88,7 +88,7 @@ def scene_in(device: Device, gaussians: Gaussians) -> Scene:
     for dtype in ("bf16", "split"):
         sh[dtype] = device.upload(f"sh {dtype}", words_of(torch.from_numpy(rows), dtype)[dtype].numpy().view(np.uint16))
     arrays: dict[str, Any] = {name: device.upload(name, getattr(gaussians, name)) for name in names}
-    return Scene(gaussians.count, gaussians.sh_degree, sh=sh, **arrays)
+    return Scene(gaussians.count, gaussians.sh_degree, sh=sh, primitive=gaussians.primitive, **arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +209,7 @@ def emulated_renderer(kernels: Kernels) -> Renderer:
     return Renderer(memory=HostMemory(device), kernels=kernels, launcher=device)
 
 
-def pass_for(policy: Policy, camera: Camera, training: bool, wants_depth: bool) -> Pass:
+def pass_for(policy: Policy, camera: Camera, training: bool, wants_depth: bool, primitive: Primitive = "3dgs") -> Pass:
     """Returns the pass of a policy at a camera's size."""
     rows, columns = camera.tiles
-    return Pass(policy, training, wants_depth, rows * columns)
+    return Pass(policy, training, wants_depth, rows * columns, primitive=primitive)

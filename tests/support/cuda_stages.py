@@ -180,6 +180,7 @@ class Stages:
             sort_bins=self.sort_bins,
             sort_bin_count=self.sort_bins.size,
             rounds=self.each,
+            closeness=None,
             lazy=dict.fromkeys(LAZY),
             ticket=self.builder.ticket(),
             **outputs,

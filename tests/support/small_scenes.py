@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from splatscope.kernels.constants import SH_C0
-from splatscope.kernels.types import Camera, Gaussians
+from splatscope.kernels.types import FLAT_LOG_SCALE, Camera, Gaussians, Primitive
 
 # A pose that mixes all axes: nothing may depend on the camera looking along a world axis.
 POSE = np.eye(4)
@@ -43,6 +43,47 @@ def joined(*scenes: Gaussians) -> Gaussians:
     """Puts scenes of one degree together, one after the other."""
     names = ("means", "log_scales", "quats", "logit_opacities", "sh")
     return Gaussians(*(np.concatenate([getattr(s, n) for s in scenes]) for n in names))
+
+
+def as_primitive(gaussians: Gaussians, primitive: Primitive) -> Gaussians:
+    """Returns the same rows as another primitive; a disk is what is left of a Gaussian without its third axis."""
+    log_scales = gaussians.log_scales.copy()
+    if primitive == "2dgs":
+        log_scales[:, 2] = FLAT_LOG_SCALE
+    return replace(gaussians, log_scales=log_scales, primitive=primitive)
+
+
+def awkward(camera: Camera, primitive: Primitive, seed: int = 4) -> Gaussians:
+    """Returns splats that tempt a renderer to divide by zero, 20 of each kind, among ordinary ones.
+
+    Kinds: seen from the edge, exactly and nearly; through the camera plane; around the camera; scales of 0, all or one
+    of them; opacity 0 and 1.
+    """
+    made = random_scene(camera, 260, seed=seed, degree=1)
+    rng = np.random.default_rng(seed)
+    toward = made.means - camera.position.astype(np.float32)
+    toward /= np.linalg.norm(toward, axis=1, keepdims=True)
+    kinds = np.arange(260) // 20
+    for kind, tip in ((0, 0.0), (1, 1e-5), (2, 1e-2)):  # the third axis is across the line of sight
+        rows = kinds == kind
+        across = np.cross(toward[rows], rng.standard_normal(toward[rows].shape))
+        across /= np.linalg.norm(across, axis=1, keepdims=True)
+        made.quats[rows] = _turn_z_to(across + tip * toward[rows])
+    made.log_scales[kinds == 3] = np.log(30.0)
+    rows = kinds == 4
+    made.means[rows] = camera.position + 0.02 * rng.standard_normal((20, 3)) + 0.05 * camera.matrix[2, :3]
+    made.log_scales[kinds == 5] = -88.0
+    made.log_scales[kinds == 6, 0] = -88.0
+    made.log_scales[kinds == 7, 1] = -60.0
+    made.logit_opacities[kinds == 8], made.logit_opacities[kinds == 9] = -np.inf, np.inf
+    return as_primitive(made, primitive)
+
+
+def _turn_z_to(axes: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Returns quaternions [n, 4] whose rotations take z to the given directions [n, 3]."""
+    z = axes / np.linalg.norm(axes, axis=1, keepdims=True)
+    quats = np.stack([1 + z[:, 2], -z[:, 1], z[:, 0], 0 * z[:, 0]], 1)
+    return (quats / np.linalg.norm(quats, axis=1, keepdims=True)).astype(np.float32)
 
 
 def logit(opacity: float | NDArray[np.float64]) -> NDArray[np.float64]:

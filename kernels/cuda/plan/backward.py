@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from splatscope.kernels.cuda.launch.buffers import DeviceArray
+from splatscope.kernels.cuda.launch.buffers import DeviceArray, address
 from splatscope.kernels.cuda.plan.bin import Listed
 from splatscope.kernels.cuda.plan.blend import Blended
 from splatscope.kernels.cuda.plan.builder import PlanBuilder
@@ -18,7 +18,11 @@ from splatscope.kernels.cuda.plan.passes import BLEND_BACKWARD_THREADS, SH_ROWS,
 from splatscope.kernels.cuda.plan.project import Projected
 from splatscope.kernels.cuda.plan.schedule import Scheduled, add_units
 
-SUM_ROW = constant("reduce.cuh", "SUM_ROW")  # numbers of sums that a slot has
+# Numbers of sums that a slot has.
+SUM_ROWS = {
+    "3dgs": constant("reduce.cuh", "SUM_ROW"),
+    **dict.fromkeys(("2dgs", "3dgut"), constant("blend_sums_tilted.cuh", "TILTED_SUM_ROW")),
+}
 PROJECT_BACKWARD_THREADS = constant("project_backward.cuh", "PROJECT_BACKWARD_THREADS")
 # Parameter -> numbers of a splat, harmonics apart.
 GRADIENT_SHAPES = {"means": 3, "log_scales": 3, "quats": 4, "logit_opacities": 1, "means2d": 2}
@@ -52,9 +56,10 @@ def _sums(builder: PlanBuilder) -> dict[str, Any]:
     the sum the same in any order."""
     (height, width), room = builder.size, builder.capacity.visible
     is_exact = builder.policy.blend_backward.reduce == "deterministic"
+    row = SUM_ROWS[builder.made_for.primitive]
     return {
-        "sums": None if is_exact else builder.take("sums", (room, SUM_ROW), "f4", zeroed=True),
-        "integer_sums": builder.take("integer sums", (room, SUM_ROW), "i8", zeroed=True) if is_exact else None,
+        "sums": None if is_exact else builder.take("sums", (room, row), "f4", zeroed=True),
+        "integer_sums": builder.take("integer sums", (room, row), "i8", zeroed=True) if is_exact else None,
         # Sums of at most 8 H W dL/dimage: no carry into the sign while |dL/dimage| is below 4.
         "integer_scale": 2.0 ** int(58 - np.log2(height * width)),
         "touched": builder.take("touched", (room,), "u1", zeroed=True),
@@ -93,6 +98,8 @@ def _blend_backward(
     """Adds the walk back through each tile's list, with or without a schedule."""
     arguments = {
         "splats": projected.splats,
+        "depths": address(projected.depth_bits),
+        "closeness": projected.closeness,
         "tile_start": listed.tile_starts,
         "list": listed.slots,
         "entry_counts": blended.entry_counts,
@@ -128,6 +135,7 @@ def _project_backward(
         logit_opacities=scene.logit_opacities,
         sh=scene.sh[policy.project.sh_dtype],
         splats=projected.splats,
+        closeness=projected.closeness,
         warp_slots=projected.warp_slots,
         slot_lanes=projected.slot_lanes,
         **sums,

@@ -37,6 +37,7 @@ def blend(builder: PlanBuilder, projected: Projected, listed: Listed, scheduled:
     arguments = {
         "splats": projected.splats,
         "depths": address(projected.depth_bits),  # camera z, whose bits these are
+        "closeness": projected.closeness,
         "tile_start": listed.tile_starts,
         "list": listed.slots,
         "entry_counts": blended.entry_counts,

@@ -19,7 +19,7 @@ from splatscope.kernels.cuda.launch.arguments import read_constant, struct_layou
 from splatscope.kernels.cuda.launch.buffers import Capacity, DeviceArray
 from splatscope.kernels.cuda.launch.compiler import Source, read_source
 from splatscope.kernels.policy import Policy, toggle_table
-from splatscope.kernels.types import Camera, RenderSettings
+from splatscope.kernels.types import Camera, Primitive, RenderSettings
 
 SH_ROWS = 16  # rows of harmonics of every scene on the GPU; rows beyond its degree are zero
 DIGIT_BITS = 8  # most bits of a pass of the tile sort
@@ -28,6 +28,7 @@ SORT_THREADS, SORT_BLOCKS = 512, 2  # of a sort pass: threads of a block, blocks
 SORT_ITEMS, WIDE_SORT_ITEMS = 8, 6  # pairs a thread of a sort pass takes; the second number is for 8-byte keys
 # Threads of a block by blend.map, as `threads_of` in staged.cuh has them.
 BLEND_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 256, "adaptive": 256}
+PRIMITIVES = {"3dgs": "gs3d", "2dgs": "gs2d", "3dgut": "gut3d"}  # as primitive.cuh has them
 BLEND_BACKWARD_THREADS = {"columns_8x4": 256, "columns_8x8": 128, "mixed": 128, "adaptive": 128}
 
 
@@ -86,6 +87,7 @@ class Pass:
     lazy_sh: bool = False  # harmonics may be behind (cuda/source/lazy.cuh), and the scene says what they have missed
     absolute: bool = False  # the means2d gradient adds up |dL/d(projected mean)| of each pixel (Ye et al. 2024)
     is_wide: bool = False  # the choice for blend.map = adaptive (cuda/blend_choice.py)
+    primitive: Primitive = "3dgs"
 
     @property
     def key_bytes(self) -> int:
@@ -108,14 +110,15 @@ class Pass:
     def kernels(self) -> dict[str, tuple[str, str]]:
         """Returns role -> (file, instantiation) of the forward and, for training, of the backward pass."""
         policy, key = self.policy, {"key_bytes": str(self.key_bytes)}
+        primitive = {} if self.primitive == "3dgs" else {"primitive": f"Primitive::{PRIMITIVES[self.primitive]}"}
         # Compaction serves the backward pass alone.
-        mode = {"training": _bool(self.training), "wants_depth": _bool(self.wants_depth)}
+        mode = {"training": _bool(self.training), "wants_depth": _bool(self.wants_depth), **primitive}
         mode |= {} if self.training else {"compaction": "false", "cmask": "false"}
         # A kernel has one map, and the backward pass is the same for both maps of the forward pass.
         narrow, wide = ({"map": f"Map::{name}"} for name in ("mixed", "columns_8x8"))
         own_map = narrow if policy.blend.map == "adaptive" else {}
         found = {
-            "project": instantiation("project.cuh", "project", policy, lazy_sh=_bool(self.lazy_sh)),
+            "project": instantiation("project.cuh", "project", policy, lazy_sh=_bool(self.lazy_sh), **primitive),
             "offsets": instantiation("bin.cuh", "offsets", policy),
             "emit": instantiation("bin.cuh", "emit", policy, **key),
             "ranges": instantiation("ranges.cuh", "ranges", policy, **key),
@@ -142,7 +145,7 @@ class Pass:
                     found[name] = instantiation("sort.cuh", "sort_pass", policy, **depths, **sizes, **more)
         if self.training:
             deterministic = _bool(policy.blend_backward.reduce == "deterministic")
-            more = {"absolute": "true"} if self.absolute else {}
+            more = ({"absolute": "true"} if self.absolute else {}) | primitive
             found["blend_backward"] = instantiation("blend_backward.cuh", "blend_backward", policy, **more, **own_map)
             if self.is_scheduled:
                 found |= self._of_units("blend_backward", found["blend_backward"])
@@ -228,6 +231,7 @@ class Scene:
     sh: dict[str, DeviceArray] = field(default_factory=dict)  # [N, 16, 3]
     lazy: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(LAZY))  # for harmonics that may be behind
     sh_dtype: str = "f32"  # the sh_dtype that harmonics are kept in
+    primitive: Primitive = "3dgs"
 
 
 def frame_record(

@@ -20,6 +20,7 @@ class Projected:
     splats: DeviceArray  # [V, 12] float32: what blending reads
     extents: DeviceArray  # [V, 8] float32: what tile tests read
     depth_bits: DeviceArray  # [V] uint32: the bits of camera z
+    closeness: DeviceArray | None  # [V] float32, 3dgut: see cuda/source/primitive.cuh
     footprints: DeviceArray  # [V, 2] uint32: tiles that the splat may touch
     warp_slots: DeviceArray  # [ceil(N / 32), 2] uint32: visible lanes, first slot of the 32
     slot_lanes: DeviceArray  # [ceil(N / 32)] uint32
@@ -33,6 +34,7 @@ def project(builder: PlanBuilder) -> Projected:
         splats=take("splats", (room, 12), "f4"),
         extents=take("extents", (room, 8), "f4"),
         depth_bits=take("depth_bits", (room,), "u4"),
+        closeness=take("closeness", (room,), "f4") if builder.made_for.primitive == "3dgut" else None,
         footprints=take("footprints", (room, 2), "u4"),
         warp_slots=take("warp_slots", (-(-count // 32), 2), "u4"),
         slot_lanes=take("slot_lanes", (-(-count // 32),), "u4"),
@@ -54,6 +56,7 @@ def project(builder: PlanBuilder) -> Projected:
         extents=projected.extents,
         footprints=projected.footprints,
         depth_bits=projected.depth_bits,
+        closeness=projected.closeness,
         warp_slots=projected.warp_slots,
         slot_lanes=projected.slot_lanes,
         sort_bins=projected.sort_bins,

@@ -37,7 +37,8 @@ __device__ __forceinline__ void write_pixels(const BlendArgs& args, int tile_x, 
         args.image[3 * i + 2] = fmaf(left, frame.background[2], pixel.blue);
         args.transmittance[i] = left;
         // The weights add up to 1 − transmittance. An empty pixel gives 0 / 0, which is the NaN we want.
-        if constexpr (P.wants_depth) args.depth[i] = pixel.depth / (1.0f - left);
+        if constexpr (P.wants_depth)
+            args.depth[i] = (P.primitive == Primitive::gs2d ? frame.near_z * pixel.depth : pixel.depth) / (1.0f - left);
         if constexpr (P.training) args.last[i] = pixel.last;
     }
 }

@@ -1,12 +1,13 @@
-// Computes the derivative of blending: nine sums for every visible splat over the pixels it was blended into.
+// Computes the derivative of blending: sums for every visible splat over the pixels it was blended into.
 //
 // A block takes one tile; warps and pixels as in staged.cuh. The list is walked back to front. The transmittance T
 // before each splat is restored by division. `behind` is the light that arrives from behind the splat, by default as
 // its product with the image gradient (Kerbl and Kopanas et al. 2023). blend_sums.cuh does the work for each splat.
 //
 // Shared memory:
-// - walk of the whole block: 48 bytes and 1 byte of warp bits for each of as many splats as there are threads;
-// - walk of each warp alone, without barriers: 48 bytes for each of 32 splats, and 64 waiting entries, a warp;
+// - walk of the whole block: 48 bytes (64 if the primitive is tilted) and 1 byte of warp bits for each of as many
+//   splats as there are threads;
+// - walk of each warp alone, without barriers: 48 or 64 bytes for each of 32 splats, and 64 waiting entries, a warp;
 // - `transposed`: 4,320 bytes a warp more.
 //
 // `walk_range` walks a part of a list, and a block may call it any number of times, with pixels that start behind that
@@ -23,7 +24,7 @@ template <BlendBackwardPolicy P>
 struct BackwardShared {
     static constexpr int WARPS = warps_of(backward_map(P.map)), BATCH = 32 * WARPS;
     static constexpr bool BY_WARP = P.bwd_sync == Walk::warp, IS_TRANSPOSED = P.reduce == Reduce::transposed;
-    Staged staged[BATCH + 1];                         // by block: the last is empty. By warp: 32 a warp
+    StagedOf<P.primitive> staged[BATCH + 1];          // by block: the last is empty. By warp: 32 a warp
     unsigned char reached[BY_WARP ? 1 : BATCH];       // by block
     unsigned lasts[BY_WARP ? 1 : WARPS];              // by block
     uint2 waiting[BY_WARP ? WARPS : 1][64];           // by warp: entry and its place in the list, from the back
@@ -47,20 +48,20 @@ template <BlendBackwardPolicy P>
 __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, BackwardShared<P>& shared,
                                               const ListRange& range, PixelsBackward<P>& pixels, unsigned warp_last,
                                               Leftover& leftover) {
-    constexpr int BATCH = BackwardShared<P>::BATCH, CHUNKS = BATCH / 32, GROUP = splats_at_once(P.reduce);
-    Staged* staged = shared.staged;
-    Staged* nothing = staged + BATCH;
+    constexpr int BATCH = BackwardShared<P>::BATCH, CHUNKS = BATCH / 32, GROUP = splats_at_once(P.reduce, P.primitive);
+    auto* staged = shared.staged;
+    auto* nothing = staged + BATCH;
     const Spot spot = spot_of(place_in_tile<backward_map(P.map)>());
     const int thread = int(threadIdx.x), lane = int(lane_index()), warp = int(warp_index());
     __syncthreads();  // other threads may still read what an earlier range left
     if (lane == 0) shared.lasts[warp] = warp_last;
-    if (thread == 0) *nothing = empty_splat();
+    if (thread == 0) *nothing = empty_of<P.primitive>();
     __syncthreads();
     unsigned end = 0;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) end = max(end, shared.lasts[k]);
     end = min(end, range.count);
-    const Target target = own_target<P.reduce>();
+    const Target target = own_target<P.reduce, P.primitive>();
 
     for (int first = (int(end) - 1) / BATCH * BATCH; end > 0 && first >= 0; first -= BATCH) {
         const unsigned mine = unsigned(first + thread);
@@ -68,23 +69,24 @@ __device__ __forceinline__ void walk_as_block(const BlendBackwardArgs& args, Bac
         if (mine < end) {
             const unsigned entry = args.list[range.first + mine], slot = slot_of<P>(entry);
             const Splat splat = load_splat<P.layout>(args.splats, args.frame->visible_capacity, slot);
-            const Staged s = staged_splat<P.log2_opacity>(splat, range.tile_x, range.tile_y, mine, slot);
+            const Aside aside = load_aside<P.primitive, false>(args, slot);
+            const auto s = stage_for<P.primitive, P.log2_opacity>(splat, aside, range.tile_x, range.tile_y, mine, slot);
             staged[thread] = s;
             if constexpr (P.cmask) shared.reached[thread] = (unsigned char)(entry >> slot_bits(P.map));
-            else shared.reached[thread] = (unsigned char)(warp_bits<backward_map(P.map), P.subtile>(
-                s, splat.x - float(range.tile_x), splat.y - float(range.tile_y), splat.log2_opacity));
+            else shared.reached[thread] = (unsigned char)(
+                warp_bits_for<P.primitive, backward_map(P.map), P.subtile>(s, splat, aside, range));
             if constexpr (P.touched) args.touched[slot] = 1;
         }
         __syncthreads();
         for (int chunk = CHUNKS - 1; chunk >= 0; chunk--) {
-            const Staged* of_chunk = staged + chunk * 32;
+            const auto* of_chunk = staged + chunk * 32;
             const bool is_mine = (shared.reached[chunk * 32 + lane] >> warp & 1) &&
                                  unsigned(first + chunk * 32 + lane) < warp_last;
             unsigned waiting = __ballot_sync(FULL_WARP, is_mine);
-            Staged held;
+            StagedOf<P.primitive> held;
             if constexpr (P.splat_fetch == Fetch::shuffle) held = of_chunk[lane];
             while (waiting) {
-                Turn group[GROUP];
+                Turn<P.primitive> group[GROUP];
 #pragma unroll
                 for (int k = 0; k < GROUP; k++) {
                     const int bit = 31 - __clz(int(waiting));
@@ -103,12 +105,12 @@ template <BlendBackwardPolicy P>
 __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, BackwardShared<P>& shared,
                                              const ListRange& range, PixelsBackward<P>& pixels, unsigned warp_last,
                                              Leftover& leftover) {
-    constexpr int GROUP = splats_at_once(P.reduce), SLICE = 32 / GROUP * GROUP;
+    constexpr int GROUP = splats_at_once(P.reduce, P.primitive), SLICE = 32 / GROUP * GROUP;
     const Spot spot = spot_of(place_in_tile<backward_map(P.map)>());
     const int lane = int(lane_index()), warp = int(warp_index());
-    Staged* staged = shared.staged + 32 * warp;
+    auto* staged = shared.staged + 32 * warp;
     uint2* waiting = shared.waiting[warp];
-    const Target target = own_target<P.reduce>();
+    const Target target = own_target<P.reduce, P.primitive>();
     const unsigned lower_lanes = (1u << lane) - 1u, own_bit = 1u << (slot_bits(P.map) + warp);
 
     // Entries not looked at yet. The same in all lanes; the sum over the warp tells the compiler so.
@@ -132,10 +134,11 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Back
         const int count = min(ready, SLICE);
         const uint2 own = waiting[min(lane, count - 1)], moved = waiting[lane + SLICE];
         const unsigned slot = slot_of<P>(own.x);
-        Staged held = empty_splat();
+        auto held = empty_of<P.primitive>();
         if (lane < count) {
             const Splat splat = load_splat<P.layout>(args.splats, args.frame->visible_capacity, slot);
-            held = staged_splat<P.log2_opacity>(splat, range.tile_x, range.tile_y, own.y, slot);
+            const Aside aside = load_aside<P.primitive, false>(args, slot);
+            held = stage_for<P.primitive, P.log2_opacity>(splat, aside, range.tile_x, range.tile_y, own.y, slot);
             if constexpr (P.touched) args.touched[slot] = 1;
         }
         held.slot = slot;
@@ -144,7 +147,7 @@ __device__ __forceinline__ void walk_as_warp(const BlendBackwardArgs& args, Back
         waiting[lane] = moved;
         ready -= count;
         for (int number = 0; number < count; number += GROUP) {
-            Turn group[GROUP];
+            Turn<P.primitive> group[GROUP];
 #pragma unroll
             for (int k = 0; k < GROUP; k++) group[k] = {staged + number + k, number + k};
             add_group<P, true>(args, pixels.of, spot, group, held, target, transposed_of(shared), leftover);
@@ -212,6 +215,8 @@ __device__ constexpr void check_policy() {
                   "a warp can walk alone only if the list says what it blended: switch on cmask first");
     static_assert(!P.log2_opacity || P.exp == Exponential::ex2,
                   "log2_opacity is an exponent of 2: switch exp to ex2 first");
+    static_assert(!P.absolute || P.primitive == Primitive::gs3d,
+                  "sums of absolute values are those of the projected mean, which is gs3d's");
     static_assert(!P.row_combine || backward_map(P.map) == Map::columns_8x8,
                   "row_combine needs two rows a thread: switch map to 8x8x2");
 }

@@ -3,7 +3,7 @@
 // Variants: four ways to mark a pixel as done, two rules for when it is done, three caps on alpha. Not here: how alpha
 // is computed (staged.cuh), and the walk over a list (blend_range.cuh).
 #pragma once
-#include "staged.cuh"
+#include "staged_tilted.cuh"
 
 enum class Stop : int {
     exclusive,  // the splat that would take T below 1e-4 is not blended
@@ -15,6 +15,7 @@ enum class SubtileList : int {
 };
 
 struct BlendPolicy {
+    Primitive primitive = Primitive::gs3d;
     Layout layout = Layout::packed48;
     Map map = Map::mixed;
     Subtile subtile = Subtile::ellipse;
@@ -62,11 +63,11 @@ __device__ __forceinline__ float signed_T(const Pixel& pixel) {
 }
 
 template <BlendPolicy P>
-__device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, float weight) {
+__device__ __forceinline__ void add_to_pixel(Pixel& pixel, const Staged& s, float depth, float weight) {
     pixel.red = fmaf(weight, s.red, pixel.red);
     pixel.green = fmaf(weight, s.green, pixel.green);
     pixel.blue = fmaf(weight, s.blue, pixel.blue);
-    if constexpr (P.wants_depth) pixel.depth = fmaf(weight, s.depth, pixel.depth);
+    if constexpr (P.wants_depth) pixel.depth = fmaf(weight, depth, pixel.depth);
 }
 
 // Training: notes whether a splat was blended; the argument's sign bit tells. With `ballot`, `bit` is the splat's bit.
@@ -80,9 +81,17 @@ __device__ __forceinline__ void note(Pixel& pixel, unsigned blended, unsigned bi
 }
 constexpr unsigned SIGN_BIT = 1u << 31;
 
+// Returns the depth of a splat at a pixel of the thread, for a disk in units of near.
+template <BlendPolicy P, class E>
+__device__ __forceinline__ float depth_at(const Staged& s, const E& e, int row) {
+    if constexpr (P.primitive == Primitive::gs2d) return e.q[row] * e.inverse[row];
+    else if constexpr (P.primitive == Primitive::gut3d) return s.depth * (e.q[row] * e.inverse[row]);
+    else return s.depth;
+}
+
 // Blends one splat into one pixel; if branchless, a splat that misses the pixel is blended with alpha 0.
 template <BlendPolicy P>
-__device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float uncapped, unsigned bit) {
+__device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float depth, float uncapped, unsigned bit) {
     constexpr bool IS_INCLUSIVE = P.stop == Stop::inclusive;
     constexpr float CAP = cap_of(P.alpha_cap);
     if constexpr (P.running_T) {
@@ -92,7 +101,7 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
         const bool goes_on = (IS_INCLUSIVE ? before : pixel.T) >= TRANSMITTANCE_STOP;
         const float left = goes_on ? pixel.T : pixel.left;
         const float change = left - pixel.left;  // below 0 if it was blended, else +0
-        add_to_pixel<P>(pixel, s, -change);
+        add_to_pixel<P>(pixel, s, depth, -change);
         note<P>(pixel, __float_as_uint(change), bit);
         pixel.left = left;
         return;
@@ -104,7 +113,7 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
         const float alpha = is_hit ? fminf(uncapped, CAP) : 0.0f;
         const float after = __fmaf_rn(-pixel.T, alpha, pixel.T);
         const bool is_above = after >= TRANSMITTANCE_STOP, goes_on = IS_INCLUSIVE ? pixel.T > 0.0f : is_above;
-        add_to_pixel<P>(pixel, s, goes_on ? pixel.T * alpha : 0.0f);
+        add_to_pixel<P>(pixel, s, depth, goes_on ? pixel.T * alpha : 0.0f);
         note<P>(pixel, is_hit && goes_on ? SIGN_BIT : 0u, bit);
         if constexpr (IS_INCLUSIVE) pixel.T = !goes_on ? pixel.T : is_above ? after : -after;
         else pixel.T = goes_on ? after : -fabsf(pixel.T);
@@ -116,7 +125,7 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
     if constexpr (P.branchless) {
         const bool is_hit = !pixel.is_done && alpha >= ALPHA_MIN;
         const bool is_blended = is_hit && (IS_INCLUSIVE || is_above);
-        add_to_pixel<P>(pixel, s, is_blended ? pixel.T * alpha : 0.0f);
+        add_to_pixel<P>(pixel, s, depth, is_blended ? pixel.T * alpha : 0.0f);
         note<P>(pixel, is_blended ? SIGN_BIT : 0u, bit);
         pixel.is_done |= is_hit && !is_above;
         pixel.T = is_blended ? after : pixel.T;
@@ -126,7 +135,7 @@ __device__ __forceinline__ void blend_pixel(Pixel& pixel, const Staged& s, float
         if (!is_hit) return;
         pixel.is_done = !is_above;
         if (!is_blended) return;
-        add_to_pixel<P>(pixel, s, pixel.T * alpha);
+        add_to_pixel<P>(pixel, s, depth, pixel.T * alpha);
         pixel.T = after;
     }
 }

@@ -5,7 +5,7 @@
 // then keeps the splats that were blended.
 //
 // Shared memory:
-// - 48 bytes and 1 byte of warp bits for each staged splat;
+// - 48 bytes (64 if the primitive is tilted) and 1 byte of warp bits for each staged splat;
 // - for lists of warps, 4 bytes for each warp and splat;
 // - for compaction, two words for each warp of the backward pass and 32 splats.
 // Not here: how alpha is computed (staged.cuh), pixels (blend_pixel.cuh), the kernel (blend.cuh).
@@ -15,7 +15,8 @@
 struct BlendArgs {
     const Frame* frame;
     const Splat* splats;         // [V]
-    const float* depths;         // [V] camera z, world units; read only for depth
+    const float* depths;         // [V] camera z, world units; read only for depth and of disks
+    const float* closeness;      // [V] gut3d
     const unsigned* tile_start;  // [T + 1] into list
     unsigned* list;              // [I] slots, nearest first; compaction rewrites the front of each tile's list
     unsigned* entry_counts;      // [T] out, training: entries of the list that the backward pass walks
@@ -56,7 +57,7 @@ struct BlendShared {
     static constexpr int REGISTERS =
         HAS_LISTS && P.training ? 64 : Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
     static constexpr int BLOCKS = blocks_at_once(WARPS, REGISTERS);
-    Staged staged[BATCH + 1];  // the last one is empty
+    StagedOf<P.primitive> staged[BATCH + 1];  // the last one is empty
     // For each staged splat the bits of the warps it may reach. Splats 32 chunk + i of a lane i are next to each other.
     alignas(8) unsigned char reached[32][CHUNKS];
     // Addresses of the splats that a warp visits, then of the empty one. Four more are read ahead and not used.
@@ -108,16 +109,17 @@ __device__ __forceinline__ unsigned contributor_mask(const unsigned (&blended)[M
 
 // Blends N splats into the pixels of a thread, in order. Computes the N alphas at the same time.
 template <BlendPolicy P, int N>
-__device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const Staged (&splats)[N],
+__device__ __forceinline__ void blend_splats(Pixels<P>& pixels, const StagedOf<P.primitive> (&splats)[N],
                                              const unsigned (&bits)[N], const Spot& spot) {
     constexpr int ROWS = Pixels<P>::ROWS;
-    Evaluated<ROWS> e[N];
+    decltype(evaluate_for<P.primitive, P.exp, P.log2_opacity, ROWS>(splats[0], spot)) e[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) e[k] = evaluate<P.exp, P.log2_opacity, ROWS>(splats[k], spot);
+    for (int k = 0; k < N; k++) e[k] = evaluate_for<P.primitive, P.exp, P.log2_opacity, ROWS>(splats[k], spot);
 #pragma unroll
     for (int k = 0; k < N; k++)
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) blend_pixel<P>(pixels.of[row], splats[k], e[k].alpha[row], bits[k]);
+        for (int row = 0; row < ROWS; row++)
+            blend_pixel<P>(pixels.of[row], splats[k], depth_at<P>(splats[k], e[k], row), e[k].alpha[row], bits[k]);
 }
 
 // Returns the warp of the backward pass that has this warp's pixels. 8×4 pixels are half of that warp's 8×8.
@@ -136,11 +138,11 @@ __device__ __forceinline__ void blend_by_ballot(BlendShared<P>& shared, Pixels<P
     constexpr int CHUNKS = BlendShared<P>::CHUNKS;
     const int lane = int(lane_index()), warp = int(warp_index());
     int chunk = 0;
-    const Staged* of_chunk = shared.staged;
+    const auto* of_chunk = shared.staged;
     for (; chunk < CHUNKS && 32u * unsigned(chunk) < count; chunk++, of_chunk += 32) {
         if (!__any_sync(FULL_WARP, pixels.go_on())) break;
         unsigned waiting = __ballot_sync(FULL_WARP, shared.reached[lane][chunk] >> warp & 1);
-        Staged own;
+        StagedOf<P.primitive> own;
         if constexpr (P.splat_fetch == Fetch::shuffle) own = of_chunk[lane];
         while (waiting) {
             const unsigned bit = waiting & (0u - waiting);
@@ -174,7 +176,7 @@ __device__ __forceinline__ void blend_by_list(BlendShared<P>& shared, Pixels<P>&
                                               const Spot& spot, int turn, unsigned (&newest)[Pixels<P>::ROWS]) {
     constexpr int CHUNKS = BlendShared<P>::CHUNKS, BATCH = BlendShared<P>::BATCH;
     constexpr int AT_ONCE = BlendShared<P>::AT_ONCE;
-    constexpr unsigned SIZE = sizeof(Staged);
+    constexpr unsigned SIZE = sizeof(StagedOf<P.primitive>);
     const int lane = int(lane_index()), warp = int(warp_index());
     unsigned* list = shared.lists[warp];
     const unsigned staged = shared_address(shared.staged), listed = shared_address(list);
@@ -200,18 +202,18 @@ __device__ __forceinline__ void blend_by_list(BlendShared<P>& shared, Pixels<P>&
     for (int first = 0; first < count; first += 32) {
         if (!__any_sync(FULL_WARP, pixels.go_on())) break;
         const int end = min(first + 32, count);
-        Staged held;
-        if constexpr (P.splat_fetch == Fetch::shuffle) held = staged_at(list[min(first + lane, count)]);
+        StagedOf<P.primitive> held;
+        if constexpr (P.splat_fetch == Fetch::shuffle) held = staged_from<P.primitive>(list[min(first + lane, count)]);
         uint4 ahead = load_shared<uint4>(listed + 4u * unsigned(first));
 #pragma unroll 1
         for (int place = first; place < end; place += AT_ONCE) {
             const unsigned addresses[AT_ONCE] = {ahead.x, ahead.y, ahead.z, ahead.w};
             ahead = load_shared<uint4>(listed + 4u * unsigned(place + AT_ONCE));
-            Staged splats[AT_ONCE];
+            StagedOf<P.primitive> splats[AT_ONCE];
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
                 splats[k] = P.splat_fetch == Fetch::shuffle ? handed_out(held, place - first + k)
-                                                            : staged_at(addresses[k]);
+                                                            : staged_from<P.primitive>(addresses[k]);
             blend_splats<P, AT_ONCE>(pixels, splats, {}, spot);
         }
         if constexpr (P.training) {
@@ -249,11 +251,10 @@ __device__ __forceinline__ void stage(const BlendArgs& args, BlendShared<P>& sha
     }
     const unsigned slot = args.list[range.first + number];
     const Splat splat = load_splat<P.layout>(args.splats, args.frame->visible_capacity, slot);
-    Staged s = staged_splat<P.log2_opacity>(splat, range.tile_x, range.tile_y, number, slot);
-    if constexpr (P.wants_depth) s.depth = args.depths[slot];
+    const Aside aside = load_aside<P.primitive, P.wants_depth>(args, slot);
+    const auto s = stage_for<P.primitive, P.log2_opacity>(splat, aside, range.tile_x, range.tile_y, number, slot);
     shared.staged[thread] = s;
-    reached = (unsigned char)(warp_bits<forward_map(P.map), P.subtile>(
-        s, splat.x - float(range.tile_x), splat.y - float(range.tile_y), splat.log2_opacity));
+    reached = (unsigned char)(warp_bits_for<P.primitive, forward_map(P.map), P.subtile>(s, splat, aside, range));
 }
 
 template <BlendPolicy P>
@@ -296,7 +297,7 @@ __device__ __forceinline__ unsigned blend_range(const BlendArgs& args, BlendShar
     const unsigned thread = threadIdx.x;
     const Spot spot = spot_of(place_in_tile<forward_map(P.map)>());
     if constexpr (BlendShared<P>::HAS_LISTS)
-        if (thread == 0) shared.staged[BATCH] = empty_splat();
+        if (thread == 0) shared.staged[BATCH] = empty_of<P.primitive>();
     if constexpr (P.compaction) {
         __syncthreads();  // other threads may still read what an earlier range left
         clear_blended<P>(shared, 0);

@@ -8,8 +8,7 @@
 // Atomics: one float for each sum, splat and warp. `deterministic` adds integers instead, whose order does not matter.
 // Not here: which splats are walked, and in which order (blend_backward.cuh).
 #pragma once
-#include "staged.cuh"
-#include "reduce.cuh"
+#include "blend_sums_tilted.cuh"
 
 // ---- Policy and arguments -------------------------------------------------------------------------------------------
 
@@ -39,6 +38,7 @@ enum class Ablate : int {
 
 struct BlendBackwardPolicy {
     // Must have the values of the forward pass that wrote the list.
+    Primitive primitive = Primitive::gs3d;
     Layout layout = Layout::packed48;
     Map map = Map::mixed;
     Subtile subtile = Subtile::ellipse;  // not used with cmask
@@ -61,14 +61,16 @@ struct BlendBackwardPolicy {
 struct BlendBackwardArgs {
     const Frame* frame;
     const Splat* splats;           // [V]
+    const float* depths;           // [V] camera z of means: gs2d
+    const float* closeness;        // [V] gut3d
     const unsigned* tile_start;    // [T + 1]
     const unsigned* list;          // [I] as the forward pass left it
     const unsigned* entry_counts;  // [T]
     const unsigned* last;          // [H, W]
     const float* transmittance;    // [H, W]
     const float* image_gradient;   // [H, W, 3] dL/d(image)
-    float* sums;                   // [V, 12] in the order of `Moment`; 0 before the launch
-    long long* integer_sums;       // [V, 12] deterministic: in place of sums; 0 before the launch
+    float* sums;                   // [V, 12] in the order of `Moment`, or [V, 16] in that of `TiltedTerm`; 0 before
+    long long* integer_sums;       // the same, deterministic: in place of sums; 0 before the launch
     float integer_scale;           // deterministic: a sum times this is rounded to an integer below 2^63; a power of 2
     unsigned char* touched;        // [V] out, if wanted: 1 for splats that have sums; 0 before the launch
 };
@@ -82,6 +84,11 @@ __device__ constexpr int splats_at_once(Reduce reduce) {
     if (reduce == Reduce::transposed) return TRANSPOSED_SPLATS;
     if (reduce == Reduce::deferred_quad) return 4;
     return reduce == Reduce::deferred_pair || reduce == Reduce::pair ? 2 : 1;
+}
+// The same for tilted primitives, whose groups fold evenly.
+__device__ constexpr int splats_at_once(Reduce reduce, Primitive primitive) {
+    const int count = splats_at_once(reduce);
+    return is_tilted(primitive) && count > 4 ? 4 : count;
 }
 __device__ constexpr int terms_of(Reduce reduce) { return is_deferred(reduce) ? DEFERRED_TERMS : MOMENTS; }
 
@@ -215,9 +222,13 @@ struct Target {
     int splat, count;
     unsigned place;
 };
-template <Reduce REDUCE>
+template <Reduce REDUCE, Primitive PRIMITIVE>
 __device__ __forceinline__ Target own_target() {
     const int lane = int(lane_index());
+    if constexpr (is_tilted(PRIMITIVE)) {
+        const Holding held = tilted_holding(lane, splats_at_once(REDUCE, PRIMITIVE));
+        return {held.splat, held.count, unsigned(held.first)};
+    }
     Holding holding = scatter_holding(lane);
     if constexpr (REDUCE == Reduce::pair) holding = pair_holding(lane);
     if constexpr (REDUCE == Reduce::deferred_pair) holding = deferred_pair_holding(lane);
@@ -226,22 +237,24 @@ __device__ __forceinline__ Target own_target() {
     if constexpr (REDUCE == Reduce::butterfly || REDUCE == Reduce::atomic) holding = {0, 0, lane == 0 ? MOMENTS : 0};
     return {holding.splat, holding.count, unsigned(place_of(holding.first))};
 }
-// At most 2^28 slots times 12 places.
-template <Reduce REDUCE>
+// At most 2^28 slots times 12 or 16 places.
+template <Reduce REDUCE, Primitive PRIMITIVE = Primitive::gs3d>
 __device__ __forceinline__ auto* place_of(const BlendBackwardArgs& args, const Target& target, unsigned slot) {
-    const unsigned place = slot * unsigned(SUM_ROW) + target.place;
+    const unsigned place = slot * unsigned(sum_row(PRIMITIVE)) + target.place;
     if constexpr (REDUCE == Reduce::deterministic)
         return reinterpret_cast<unsigned long long*>(args.integer_sums) + place;
     else return args.sums + place;
 }
 
 // The present splat: where it is staged, and, with splat_fetch = shuffle, the lane that holds a copy.
+template <Primitive PRIMITIVE>
 struct Turn {
-    const Staged* at;
+    const StagedOf<PRIMITIVE>* at;
     int lane;  // below 0: no lane does
 };
 template <BlendBackwardPolicy P>
-__device__ __forceinline__ Staged splat_of(const Turn& turn, const Staged& held) {
+__device__ __forceinline__ StagedOf<P.primitive> splat_of(const Turn<P.primitive>& turn,
+                                                          const StagedOf<P.primitive>& held) {
     if constexpr (P.splat_fetch == Fetch::shuffle)
         if (turn.lane >= 0) return handed_out(held, turn.lane);
     return *turn.at;
@@ -269,7 +282,7 @@ __device__ __forceinline__ void mix_in(const Staged& s, Leftover& leftover) {
 // Adds a group's sums of absolute values to places that are otherwise spare. A lane holds at most one of them.
 template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
 __device__ __forceinline__ void add_absolute(const BlendBackwardArgs& args, const SplatTerms<ROWS> (&of_splat)[GROUP],
-                                             const Turn (&group)[GROUP], const bool (&is_hit)[GROUP],
+                                             const Turn<P.primitive> (&group)[GROUP], const bool (&is_hit)[GROUP],
                                              const Target& target, Leftover& leftover) {
     // Groups of two and four are folded as above, odd splats to the upper lanes, so that each lane has the same splat.
     constexpr int TERMS = 2 * GROUP, LANES = 32 / TERMS;
@@ -301,12 +314,11 @@ __device__ __forceinline__ void add_absolute(const BlendBackwardArgs& args, cons
     else add_sum<P>(address, sum, adds, leftover);
 }
 
-// Takes a group of staged splats through the pixels and adds their sums to memory.
-// ALL_BLENDED: the warp is known to have blended each splat that is not empty.
+// Takes a group of flattened Gaussians through the pixels, as add_group below.
 template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
-__device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS],
-                                          const Spot& spot, const Turn (&group)[GROUP], const Staged& held,
-                                          const Target& target, float* transposed, Leftover& leftover) {
+__device__ __forceinline__ void add_flat(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS],
+                                         const Spot& spot, const Turn<P.primitive> (&group)[GROUP], const Staged& held,
+                                         const Target& target, float* transposed, Leftover& leftover) {
     constexpr bool FOLDS = P.reduce == Reduce::deferred_pair || P.reduce == Reduce::deferred_quad;
     constexpr int TERMS = terms_of(P.reduce), SETS = FOLDS ? GROUP / 2 : GROUP;
     SplatTerms<ROWS> of_splat[GROUP];
@@ -396,4 +408,117 @@ __device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBa
         __syncwarp();  // before the rows are overwritten
     }
     if constexpr (P.absolute) add_absolute<P, ALL_BLENDED>(args, of_splat, group, is_hit, target, leftover);
+}
+
+// ---- Tilted primitives ----------------------------------------------------------------------------------------------
+
+// Returns true if the splat hit any pixel of the thread.
+template <BlendBackwardPolicy P, int ROWS>
+__device__ __forceinline__ bool tilted_terms(PixelBackward (&pixels)[ROWS], const StagedTilted& s, const Spot& spot,
+                                             float (&terms)[TILTED_TERMS]) {
+    const auto e = evaluate_tilted<P.primitive, P.exp, P.log2_opacity, ROWS>(s, spot);
+    float h = 0.0f, h_v = 0.0f, h_q = 0.0f, k = 0.0f;
+    bool is_any_hit = false;
+#pragma unroll
+    for (int i = 0; i < TILTED_TERMS; i++) terms[i] = 0.0f;
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) {
+        const bool is_hit = e.alpha[row] >= ALPHA_MIN && s.index < pixels[row].last;
+        is_any_hit |= is_hit;
+        if (!P.branchless && !is_hit) continue;
+        const PixelTerms t = unblend_pixel<P>(pixels[row], s, is_hit ? e.alpha[row] : 0.0f);
+        const float u = e.u, v = e.v[row], q = e.q[row];
+        // A pixel that is not hit may have any of these infinite.
+        const bool is_along_ray = is_hit && !(P.primitive == Primitive::gs2d && e.is_circle[row]);
+        const float by_d = is_along_ray ? e.inverse[row] : 0.0f, q_by_d = is_along_ray ? q * by_d : 0.0f;
+        const float n_by_d = is_along_ray ? fmaf(u, u, v * v) * by_d : 0.0f;
+        const float by_q = t.g * q_by_d, own_h = by_q * q_by_d, own_k = by_q * n_by_d, own_q = is_along_ray ? q : 0.0f;
+        const float own_v = is_along_ray ? v : 0.0f;
+        terms[TILTED_0] += t.g;
+        h += own_h, k += own_k;
+        h_v = fmaf(own_h, own_v, h_v), h_q = fmaf(own_h, own_q, h_q);
+        terms[TILTED_VV] = fmaf(own_h * own_v, own_v, terms[TILTED_VV]);
+        terms[TILTED_VQ] = fmaf(own_h * own_v, own_q, terms[TILTED_VQ]);
+        terms[TILTED_KV] = fmaf(own_k, own_v, terms[TILTED_KV]);
+        terms[TILTED_RED] = fmaf(t.weight, pixels[row].by_red, terms[TILTED_RED]);
+        terms[TILTED_GREEN] = fmaf(t.weight, pixels[row].by_green, terms[TILTED_GREEN]);
+        terms[TILTED_BLUE] = fmaf(t.weight, pixels[row].by_blue, terms[TILTED_BLUE]);
+        if constexpr (P.primitive == Primitive::gs2d) {
+            const float by_circle = is_hit && e.is_circle[row] ? t.g : 0.0f;
+            terms[TILTED_X] = fmaf(by_circle, s.circle_x() - spot.x, terms[TILTED_X]);
+            terms[TILTED_Y] = fmaf(by_circle, s.circle_y() - (spot.y + float(row)), terms[TILTED_Y]);
+        } else {
+            terms[TILTED_J] = fmaf(t.g * n_by_d, n_by_d, terms[TILTED_J]);
+        }
+    }
+    const float u = is_any_hit ? e.u : 0.0f, h_u = h * u;
+    terms[TILTED_UU] = h_u * u, terms[TILTED_UV] = h_v * u, terms[TILTED_UQ] = h_q * u, terms[TILTED_KU] = k * u;
+    return is_any_hit;
+}
+
+// As add_group below.
+template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
+__device__ __forceinline__ void add_tilted(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS],
+                                           const Spot& spot, const Turn<P.primitive> (&group)[GROUP],
+                                           const StagedTilted& held, const Target& target, Leftover& leftover) {
+    float terms[GROUP][TILTED_TERMS];
+    bool is_hit[GROUP], is_any_hit = false;
+#pragma unroll
+    for (int k = 0; k < GROUP; k++) {
+        const StagedTilted s = splat_of<P>(group[k], held);
+        if constexpr (P.ablate == Ablate::loop_floor) {
+            mix_in(s, leftover);
+            continue;
+        }
+        is_hit[k] = tilted_terms<P>(pixels, s, spot, terms[k]);
+        if constexpr (!ALL_BLENDED && P.reduce != Reduce::atomic) is_hit[k] = __any_sync(FULL_WARP, is_hit[k]);
+        is_any_hit |= is_hit[k];
+        if constexpr (P.ablate == Ablate::no_reductions) {
+#pragma unroll
+            for (int i = 0; i < TILTED_TERMS; i++) leftover.sum += terms[k][i];
+        }
+    }
+    if constexpr (P.ablate == Ablate::loop_floor || P.ablate == Ablate::no_reductions) return;
+    if constexpr (P.reduce == Reduce::atomic) {
+        if (!is_any_hit) return;
+#pragma unroll
+        for (int i = 0; i < TILTED_TERMS; i++)
+            add_sum<P>(args.sums + size_t(group[0].at->slot) * TILTED_SUM_ROW + i, terms[0][i], true, leftover);
+        return;
+    }
+    if (!ALL_BLENDED && !is_any_hit) return;
+    const auto* own = group[0].at;
+    bool adds = ALL_BLENDED || is_hit[0];
+    if constexpr (P.bwd_sync == Walk::warp) {
+        own += target.splat;  // the group's rows are next to each other
+    } else {
+#pragma unroll
+        for (int k = 1; k < GROUP; k++)
+            if (target.splat == k) own = group[k].at, adds = ALL_BLENDED || is_hit[k];
+    }
+    adds &= target.count > 0 && (P.bwd_sync == Walk::warp || own->slot != NO_SLOT);
+    auto* row = place_of<P.reduce, P.primitive>(args, target, own->slot);
+    const float2 sum = reduce_tilted(terms);
+    if constexpr (P.reduce == Reduce::deterministic) {
+        add_sum<P>(row, (unsigned long long)(llrintf(sum.x * args.integer_scale)), adds, leftover);
+    } else if constexpr (GROUP == 4 && P.ablate == Ablate::off) {
+        if (adds) add_pair(row, sum, target.count == 2);
+    } else {
+        add_sum<P>(row, sum.x, adds, leftover);
+        if constexpr (GROUP == 4) add_sum<P>(row + 1, sum.y, adds && target.count == 2, leftover);
+    }
+}
+
+// Takes a group of staged splats through the pixels and adds their sums to memory.
+// ALL_BLENDED: the warp is known to have blended each splat that is not empty.
+template <BlendBackwardPolicy P, bool ALL_BLENDED, int ROWS, int GROUP>
+__device__ __forceinline__ void add_group(const BlendBackwardArgs& args, PixelBackward (&pixels)[ROWS],
+                                          const Spot& spot, const Turn<P.primitive> (&group)[GROUP],
+                                          const StagedOf<P.primitive>& held, const Target& target, float* transposed,
+                                          Leftover& leftover) {
+    if constexpr (is_tilted(P.primitive)) {
+        add_tilted<P, ALL_BLENDED>(args, pixels, spot, group, held, target, leftover);
+    } else {
+        add_flat<P, ALL_BLENDED>(args, pixels, spot, group, held, target, transposed, leftover);
+    }
 }

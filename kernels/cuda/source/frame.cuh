@@ -50,7 +50,8 @@ constexpr unsigned NO_GAUSSIAN = 0xffffffffu;
 // One visible splat, 48 bytes, read as three float4.
 //
 // With d = mean − pixel: log2 alpha = log2_opacity + a dx² + b dx dy + c dy², so
-// (a, b, c) = log2(e) (−A/2, −B, −C/2) of the conic (A, B, C), the inverse of the dilated covariance.
+// (a, b, c) = log2(e) (−A/2, −B, −C/2) of the conic (A, B, C), the inverse of the dilated covariance. For primitives
+// other than gs3d, which may be much thinner, (a, b, c) are those of `Whitened` (staged.cuh), in 1/px.
 struct alignas(16) Splat {
     float x, y;          // mean, px
     float a, b;          // 1/px²
@@ -58,8 +59,8 @@ struct alignas(16) Splat {
     float log2_opacity;  // at most 0
     float red, green;    // ≥ 0
     float blue;
-    float half_width;    // px: beyond this |dx| alpha is below 1/255
-    float half_height;   // px: beyond this |dy| alpha is below 1/255
+    float tilt_x;        // 1/px: how Q changes with the pixel (primitive.cuh)
+    float tilt_y;        // 1/px
     unsigned gaussian;   // row in the scene; NO_GAUSSIAN if the splat turned out to be in no tile
 };
 static_assert(sizeof(Splat) == 48);
@@ -88,10 +89,10 @@ __device__ __forceinline__ void store_splat(Splat* splats, unsigned capacity, un
         float4* rows = reinterpret_cast<float4*>(splats + slot);
         rows[0] = make_float4(s.x, s.y, s.a, s.b);
         rows[1] = make_float4(s.c, s.log2_opacity, s.red, s.green);
-        rows[2] = make_float4(s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian));
+        rows[2] = make_float4(s.blue, s.tilt_x, s.tilt_y, __uint_as_float(s.gaussian));
     } else {
         const float numbers[12] = {s.x,   s.y,     s.a,    s.b,          s.c,           s.log2_opacity,
-                                   s.red, s.green, s.blue, s.half_width, s.half_height, __uint_as_float(s.gaussian)};
+                                   s.red, s.green, s.blue, s.tilt_x, s.tilt_y, __uint_as_float(s.gaussian)};
         float* at = reinterpret_cast<float*>(splats) + slot;
 #pragma unroll
         for (int k = 0; k < 12; k++) at[size_t(k) * capacity] = numbers[k];

@@ -17,6 +17,7 @@
 // - 6.2 KB a warp, first for positions and scales of all, then for rows of harmonics (6.4 KB with f32 rows).
 //
 // Policy:
+// - primitive: how a Gaussian or a disk is projected (projection.cuh, projection_tilted.cuh);
 // - bounds: which tiles list a splat (tiles.cuh);
 // - filter: see filter.cuh;
 // - sh_gate: colours of all splats that have a slot, or only of those with a tile;
@@ -27,10 +28,12 @@
 #pragma once
 #include "lazy.cuh"
 #include "projection.cuh"
+#include "projection_tilted.cuh"
 
 enum class ShGate : int { all, visible };
 
 struct ProjectPolicy {
+    Primitive primitive = Primitive::gs3d;
     Bounds bounds = Bounds::row_span;
     Filter filter = Filter::plain;
     ShGate sh_gate = ShGate::visible;
@@ -59,6 +62,7 @@ struct ProjectArgs {
     Footprint* footprints;                      // out [visible_capacity] by slot
     Extent* extents;                            // out [visible_capacity] by slot, if the footprint has no bits
     unsigned* depth_bits;                       // out [visible_capacity] by slot: camera z, bits that sort like it
+    float* closeness;                           // out [visible_capacity] by slot: gut3d (primitive.cuh)
     uint2* warp_slots;                          // out [ceil(N / 32)] visible lanes, first slot of the group
     unsigned* slot_lanes;                       // out [ceil(N / 32)] lanes that have a slot, visible or not
     unsigned* sort_bins;                        // out [sort_bin_count] zeros; later kernels count in them
@@ -148,6 +152,7 @@ struct Seen {
     Extent extent;  // no rows if the splat is not visible
     float3 offset;  // from the camera to the mean, world axes
     float depth;
+    float closeness;  // gut3d
     bool is_skipped;
 };
 template <ProjectPolicy P>
@@ -161,10 +166,22 @@ __device__ __forceinline__ void see(const Frame& frame, const View& v, const Par
     seen.is_skipped = !(defect == 0.0f && p.logit == p.logit && tame_quaternion(quat));
     if (seen.is_skipped || !(in_view.z > 0.0f)) return;
     const float3 scales = make_float3(expf(p.log_scales.x), expf(p.log_scales.y), expf(p.log_scales.z));
-    const Projected projected = project_gaussian<P.filter>(v, in_view, quat, scales, p.logit);
-    if (!(projected.log2_opacity >= LOG2_ALPHA_MIN)) return;
-    seen.is_skipped = !is_finite(projected);
-    if (!seen.is_skipped) seen.extent = measure<P.bounds>(projected, frame, seen.splat);
+    if constexpr (is_tilted(P.primitive)) {
+        const Tilted t = project_tilted<P.primitive>(v, seen.offset, in_view, quat, scales, p.log_scales, p.logit);
+        if (!(t.on_image.log2_opacity >= LOG2_ALPHA_MIN) || is_edge_on<P.primitive>(t)) return;
+        seen.is_skipped = !is_finite(t.on_image) || !is_finite(t.tilt_x) || !is_finite(t.tilt_y);
+        if (seen.is_skipped) return;
+        record_tilted(t, seen.splat);
+        seen.closeness = t.closeness;
+        seen.extent = measure_tilted<P.primitive, P.bounds>(t, frame);
+    } else {
+        const Projected projected = project_gaussian<P.filter>(v, in_view, quat, scales, p.logit);
+        if (!(projected.log2_opacity >= LOG2_ALPHA_MIN)) return;
+        seen.is_skipped = !is_finite(projected);
+        if (seen.is_skipped) return;
+        record(projected, seen.splat);
+        seen.extent = measure<P.bounds>(projected, cutoff_of(projected), frame);
+    }
 }
 
 // ---- Colour ---------------------------------------------------------------------------------------------------------
@@ -220,12 +237,14 @@ __device__ __forceinline__ float3 color_of(const ProjectArgs& args, uint4* rows,
 // Writes the records of the warp's first `count` lanes to the slots from `first` on.
 template <ProjectPolicy P>
 __device__ __forceinline__ void store_seen(const ProjectArgs& args, uint4* shared, unsigned first, unsigned count,
-                                           const Splat& s, const Extent& e, Footprint footprint, float depth) {
+                                           const Seen& seen, Footprint footprint) {
     const unsigned slot = first + lane_index();
+    const Splat& s = seen.splat;
     if (lane_index() < count) {
-        args.depth_bits[slot] = __float_as_uint(depth);
+        args.depth_bits[slot] = __float_as_uint(seen.depth);
+        if constexpr (P.primitive == Primitive::gut3d) args.closeness[slot] = seen.closeness;
         args.footprints[slot] = footprint;
-        if (footprint.bits == 0 && footprint.corner) store_extent(args.extents, slot, e);
+        if (footprint.bits == 0 && footprint.corner) store_extent(args.extents, slot, seen.extent);
     }
     if constexpr (P.sh_load == ShLoad::staged && P.layout == Layout::packed48) {
         // The records pass through shared memory, so that neighbouring lanes write neighbouring bytes.
@@ -272,6 +291,7 @@ __device__ __forceinline__ void fetch_numbers(float* shared, const float* from, 
 // Decides which Gaussians of a part are kept. Fills `part` except `first_slot`, and `kept` with positions and then
 // scales of kept Gaussians. `numbers` is shared memory for positions and scales of the whole part. Has three barriers;
 // the caller needs another before it uses any of these.
+template <Primitive PRIMITIVE>
 __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned number, Part& part, float* numbers,
                                           float* kept) {
     Frame& frame = *args.frame;
@@ -291,7 +311,10 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
             const float3 mean = load_three(numbers, index), log_scales = load_three(scale_numbers, index);
             const bool usable = is_usable(mean, log_scales);
             if (!usable) atomicAdd(&frame.skipped, 1u);
-            is_kept = usable && may_be_seen(v, frame, to_view(v, offset_from(v, mean)), largest_of(log_scales));
+            const float3 in_view = to_view(v, offset_from(v, mean));
+            const float largest = largest_of(log_scales);
+            is_kept = usable && (is_tilted(PRIMITIVE) ? may_be_seen_tilted(v, in_view, largest)
+                                                      : may_be_seen(v, frame, in_view, largest));
         }
         const unsigned lanes = __ballot_sync(FULL_WARP, is_kept);
         if (lane_index() == 0) part.kept[k * PROJECT_WARPS + warp_index()] = lanes;
@@ -355,7 +378,7 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
     __syncthreads();
     const unsigned first = shared_number * size;
     float* numbers = reinterpret_cast<float*>(shared_rows);
-    keep_seen(args, shared_number, part, numbers, kept);
+    keep_seen<P.primitive>(args, shared_number, part, numbers, kept);
     __syncthreads();
 
     uint4* rows = shared_rows[warp_index()];
@@ -423,7 +446,7 @@ __global__ void __launch_bounds__(PROJECT_THREADS, PROJECT_BLOCKS) project(Proje
         const unsigned slot = part.first_slot + begin, capacity = frame.visible_capacity;
         const unsigned room = slot < capacity ? capacity - slot : 0;
         if (held)
-            store_seen<P>(args, rows, slot, min(held, room), splat, seen.extent, footprint, seen.depth);
+            store_seen<P>(args, rows, slot, min(held, room), seen, footprint);
     }
     __syncthreads();
     finish_part(args, first, part);

@@ -94,34 +94,36 @@ __device__ __forceinline__ bool is_finite(const Projected& p) {
     return is_finite(p.x) && is_finite(p.y) && is_finite(p.xx) && is_finite(p.yy) && is_finite(p.determinant);
 }
 
-// Fills the splat's record but for its colour, and returns the extent from which its tiles follow.
-//
-// The squared radius is r² = 2 ln(255 opacity). In single precision the quadratic form of a thin splat may be wrong by
-// xx yy / det units in the last place. r² is enlarged by that much, so no pixel that blends the splat is outside its
-// tiles.
-template <Bounds B>
-__device__ __forceinline__ Extent measure(const Projected& p, const Frame& frame, Splat& splat) {
-    const float inverse = p.inverse;
+// Fills the splat's record but for its colour and its tilt.
+__device__ __forceinline__ void record(const Projected& p, Splat& splat) {
     splat.x = p.x, splat.y = p.y;
-    splat.a = -0.5f * LOG2_E * p.yy * inverse;
-    splat.b = LOG2_E * p.xy * inverse;
-    splat.c = -0.5f * LOG2_E * p.xx * inverse;
+    splat.a = -0.5f * LOG2_E * p.yy * p.inverse;
+    splat.b = LOG2_E * p.xy * p.inverse;
+    splat.c = -0.5f * LOG2_E * p.xx * p.inverse;
     splat.log2_opacity = p.log2_opacity;
+}
 
-    const float thinness = fminf(p.yy * inverse * p.xx, 1e9f);  // at least 1
-    const float cutoff = 2.0f * LN_2 * (p.log2_opacity - LOG2_ALPHA_MIN) * fmaf(4.0f * 0x1p-23f, thinness, 1.0f);
+// Returns r² = 2 ln(255 opacity), at which alpha is 1/255. In single precision the quadratic form of a thin splat may
+// be wrong by xx yy / det units in the last place. r² is enlarged by that much, so no pixel that blends the splat is
+// outside its tiles.
+__device__ __forceinline__ float cutoff_of(const Projected& p) {
+    const float thinness = fminf(p.yy * p.inverse * p.xx, 1e9f);  // at least 1
+    return 2.0f * LN_2 * (p.log2_opacity - LOG2_ALPHA_MIN) * fmaf(4.0f * 0x1p-23f, thinness, 1.0f);
+}
+
+// Returns the extent of an ellipse, from which a splat's tiles follow: mean and covariance of `p`, at squared radius
+// `cutoff`.
+template <Bounds B>
+__device__ __forceinline__ Extent measure(const Projected& p, float cutoff, const Frame& frame) {
     const float inverse_radius = rsqrtf(fmaxf(cutoff, 1e-30f)), radius = cutoff * inverse_radius;
     const float inverse_sigma_x = rsqrtf(p.xx), inverse_sigma_y = rsqrtf(p.yy);
-    splat.half_width = radius * p.xx * inverse_sigma_x;
-    splat.half_height = radius * p.yy * inverse_sigma_y;
-
     Extent e;
     e.x = p.x, e.y = p.y;
-    e.half_width = splat.half_width;
+    e.half_width = radius * p.xx * inverse_sigma_x;
     e.spread = radius * p.determinant * rsqrtf(p.determinant) * inverse_sigma_y;
     e.correlation = p.xy * inverse_sigma_x * inverse_sigma_y;
     e.inverse_half_height = inverse_radius * inverse_sigma_y;
-    float half_width = splat.half_width, half_height = splat.half_height;
+    float half_width = e.half_width, half_height = radius * p.yy * inverse_sigma_y;
     if constexpr (B == Bounds::circle3s) {
         const float mean = 0.5f * (p.xx + p.yy), difference = 0.5f * (p.xx - p.yy);
         half_width = half_height = ceilf(3.0f * sqrtf(mean + sqrtf(difference * difference + p.xy * p.xy)));

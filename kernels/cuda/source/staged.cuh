@@ -2,7 +2,8 @@
 //
 // Forward and backward pass must decide alike, to the bit, which pixels a splat reaches. Everything that decides it is
 // therefore here once, with its toggles, and both passes include it. Also here: which thread owns which pixels, and
-// which warps a splat may reach. Not here: the walk over a list. Read blend.cuh next.
+// which warps a splat may reach. Not here: the walk over a list, and primitives other than gs3d. Read staged_tilted.cuh
+// next.
 #pragma once
 #include "frame.cuh"
 
@@ -98,8 +99,8 @@ static_assert(sizeof(Staged) == 48);
 constexpr unsigned NO_SLOT = 0xffffffffu;
 
 template <bool LOG2_OPACITY>
-__device__ __forceinline__ Staged staged_splat(const Splat& s, int tile_x, int tile_y, unsigned index, unsigned slot) {
-    const Whitened w = whitened(s);
+__device__ __forceinline__ Staged staged_splat(const Splat& s, const Whitened& w, int tile_x, int tile_y,
+                                               unsigned index, unsigned slot) {
     const float x = s.x - float(tile_x), y = s.y - float(tile_y);
     Staged staged;
     staged.a = w.a, staged.b = w.b, staged.c = w.c;
@@ -209,12 +210,10 @@ __device__ __forceinline__ Span span_of(const Reach& r, float top, float bottom)
     return span;
 }
 
-// Returns a bit for each warp with a pixel where the splat's alpha may reach 1/255.
+// Returns a bit for each warp with a pixel within reach.
 template <Map MAP, Subtile SUBTILE>
-__device__ __forceinline__ unsigned warp_bits(const Staged& s, float mean_x, float mean_y, float log2_opacity) {
+__device__ __forceinline__ unsigned bits_of(const Reach& reach) {
     constexpr int COLUMNS = 2, ROWS = warps_of(MAP) / COLUMNS, HEIGHT = TILE / ROWS;
-    if constexpr (SUBTILE == Subtile::off) return (1u << warps_of(MAP)) - 1u;
-    const Reach reach = reach_of<SUBTILE>(s, mean_x, mean_y, log2_opacity);
     unsigned bits = 0;
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {

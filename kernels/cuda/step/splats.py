@@ -22,7 +22,7 @@ from splatscope.kernels.cuda.launch.buffers import DeviceArray, Memory
 from splatscope.kernels.cuda.plan.passes import SH_ROWS, Scene
 from splatscope.kernels.cuda.step.harmonics import KEYS, copy_harmonics, numbers_of, words_of
 from splatscope.kernels.errors import NoRoomError
-from splatscope.kernels.types import Float32, Gaussians
+from splatscope.kernels.types import Float32, Gaussians, Primitive
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "means": (3,),
@@ -64,6 +64,10 @@ class DeviceGaussians(Gaussians):
     def sh_degree(self) -> int:
         return SH_COEFFICIENTS[self._sh_rows]
 
+    @property
+    def primitive(self) -> Primitive:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._scene.primitive
+
     def __getattribute__(self, name: str) -> Any:
         if name in SHAPES:
             scene = self.scene
@@ -91,7 +95,7 @@ class SplatBuffers:
         import torch
 
         self._memory, self._before_move = memory, before_move
-        self.sh_dtype = sh_dtype
+        self.sh_dtype, self.primitive = sh_dtype, gaussians.primitive
         self._scene: Scene | None = None
         self.count = self.sh_rows = 0
         self.rows = _rounded(max(rows, gaussians.count))
@@ -155,7 +159,9 @@ class SplatBuffers:
         """Returns the live parameters as the renderer takes them: the same object while count and addresses stay."""
         if self._scene is None:
             sh = self._of_existing(self.harmonics)
-            self._scene = Scene(self.count, 3, sh=sh, sh_dtype=self.sh_dtype, **self.geometry())
+            self._scene = Scene(
+                self.count, 3, sh=sh, sh_dtype=self.sh_dtype, primitive=self.primitive, **self.geometry()
+            )
         return self._scene
 
     def holds(self, state: Mapping[str, Mapping[str, DeviceArray]], name: str) -> bool:
@@ -299,7 +305,9 @@ class SplatBuffers:
 
     def gaussians(self) -> Gaussians:
         """Returns copies of the parameters on the host. Waits for the GPU."""
-        return Gaussians(**{name: _fetched(tensor) for name, tensor in self.view("raw").items()})
+        return Gaussians(
+            **{name: _fetched(tensor) for name, tensor in self.view("raw").items()}, primitive=self.primitive
+        )
 
     def _new_arrays(self, rows: int) -> dict[tuple[str, str], DeviceArray]:
         """Returns new arrays of `rows` rows. Raises NoRoomError where there is no room."""
