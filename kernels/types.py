@@ -43,7 +43,7 @@ class Gaussians:
     quats: Float32  # [N, 4] (w, x, y, z), any length but zero
     logit_opacities: Float32  # [N]
     sh: Float32  # [N, K, 3] K = (degree + 1)^2 rows of RGB; row 0 is the constant term
-    primitive: Primitive = "3dgs"
+    primitive: Primitive = field(default="3dgs", kw_only=True)
 
     @property
     def count(self) -> int:

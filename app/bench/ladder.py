@@ -7,6 +7,7 @@ on the same splats, camera and image gradient. How times are taken: `bench/measu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from splatscope.app.bench.measure.results import results_path, spread, write_res
 from splatscope.app.bench.measure.roofline import kernel_reports, least_bytes
 from splatscope.app.bench.peers.rasterisers import Peer, PeerInput, compare, find_peers
 from splatscope.app.bench.scenes.generated import upstream_gradient
+from splatscope.app.bench.scenes.primitives import as_primitive
 from splatscope.app.bench.scenes.subjects import Loaded, Subject, chosen_subjects
 from splatscope.app.bench.tables.ladder import MODES, print_scene
 from splatscope.app.bench.tables.publish import check_readme, publish
@@ -32,6 +34,7 @@ from splatscope.kernels.cuda.renderer import KernelStore, Renderer
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import STEPS, step
 from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.types import Primitive
 
 WARM_UP = 3  # passes before anything is timed: launched, captured, replayed
 COUNT_TOLERANCE = 1e-4  # relative; as for the CPU
@@ -63,10 +66,11 @@ def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | 
     words += ["--steps", *options.steps] if options.steps else []
     words += [*chosen.options, *(["--toggles"] if options.toggles else [])]
     words += ["--vs", *options.vs] if options.vs else []
+    words += ["--primitive", *options.primitive] if options.primitive else []
     command = " ".join([*words, f"--repeat {options.repeat}"])
     results: dict[str, Any] = {"run": describe_run(command), "machine": describe_gpu(), "scenes": []}
     results["absent_peers"] = absent
-    bench, written = LadderBench(policies, options.repeat), None
+    bench, written = LadderBench(policies, options.repeat, primitives=options.primitive), None
     if options.out is not None:
         written = results_path(options.out, results, ["ladder", *(subject.name for subject in subjects)])
     for subject in subjects:
@@ -130,9 +134,13 @@ class LadderBench:
     """
 
     def __init__(
-        self, policies: dict[str, Policy], repeat: int, renderers: tuple[Renderer, Renderer] | None = None
+        self,
+        policies: dict[str, Policy],
+        repeat: int,
+        renderers: tuple[Renderer, Renderer] | None = None,
+        primitives: tuple[Primitive, ...] = (),
     ) -> None:
-        self.policies, self.repeat = policies, repeat
+        self.policies, self.repeat, self.primitives = policies, repeat, primitives
         self._plain, self._timed = renderers or _renderers()
 
     def measure(self, subject: Subject, peers: list[Peer] | None = None) -> dict[str, Any]:
@@ -145,9 +153,15 @@ class LadderBench:
             name: StepJob(self._plain, self._timed, scene, loaded, policy, gradient)
             for name, policy in self.policies.items()
         }
+        for primitive in self.primitives:
+            drawn = self._plain.upload(as_primitive(loaded.gaussians, primitive))
+            given = replace(loaded, expected=None)  # counts are known for plain splats
+            for name, policy in self.policies.items():
+                steps[f"{name} {primitive}"] = StepJob(self._plain, self._timed, drawn, given, policy, gradient)
         for policy in self.policies.values():  # compiling begins for all of them, on all processors
             for training in (True, False):
-                self._plain.is_ready(policy, training, False, loaded.camera)
+                for primitive in (loaded.gaussians.primitive, *self.primitives):
+                    self._plain.is_ready(policy, training, False, loaded.camera, primitive)
         for name, job in steps.items():
             start = perf_counter()
             job.warm_up()
@@ -155,6 +169,7 @@ class LadderBench:
         for job in steps.values():  # buffers that grew for a later step took the graphs of earlier ones with them
             job.warm_up()
         best = steps.get("best") or list(steps.values())[-1]
+        models = {primitive: steps.get(f"best {primitive}", best) for primitive in self.primitives}
         others: dict[str, PeerJob] = {}
         agreement: dict[str, Any] = {}
         if peers:
@@ -175,7 +190,10 @@ class LadderBench:
             "width": loaded.camera.width,
             "height": loaded.camera.height,
             "bits_match": loaded.bits_match,
-            "steps": {name: {**job.summary(best), **clocks[name].summary()} for name, job in steps.items()},
+            "steps": {
+                name: {**job.summary(models.get(job.scene.primitive, best)), **clocks[name].summary()}
+                for name, job in steps.items()
+            },
             "peers": {
                 name: {"version": job.peer.version, **clocks[name].summary(), **agreement[name]}
                 for name, job in others.items()

@@ -25,6 +25,7 @@ from splatscope.app.bench.measure.gpu import describe_gpu, hold
 from splatscope.app.bench.measure.machine import describe_run
 from splatscope.app.bench.measure.results import results_path, write_results
 from splatscope.app.bench.measure.timelines import RECORDED, recorded_frame
+from splatscope.app.bench.scenes.primitives import as_primitive
 from splatscope.app.bench.scenes.schedule import DEFAULT_SCENES, check_scene, load_frames
 from splatscope.app.bench.tables.publish import check_readme, publish
 from splatscope.app.bench.tables.schedule import print_scene, print_summary
@@ -38,7 +39,7 @@ from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import changed, step
 from splatscope.kernels.policy import Policy, SchedulePolicy
 from splatscope.kernels.schedule.rules import Int64, Machine, imbalance
-from splatscope.kernels.types import Camera
+from splatscope.kernels.types import Camera, Primitive
 
 WARM_UP = 2
 _LPT = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}
@@ -129,6 +130,7 @@ def _command(options: ScheduleOptions, scenes: tuple[str, ...]) -> str:
     words = ["splatscope", "bench", "schedule", "--scenes", *scenes]
     words += ["--variants", *options.variants] if options.variants else []
     words += ["--frames", str(options.frames)] if options.frames != ScheduleOptions.frames else []
+    words += ["--primitive", options.primitive] if options.primitive != "3dgs" else []
     return shlex.join([*words, "--repeat", str(options.repeat)])
 
 
@@ -145,19 +147,19 @@ class ScheduleBench:
     def measure(self, name: str) -> dict[str, Any]:
         """Measures all frames of one scene."""
         loaded = load_frames(name, self.workers(), self.options.frames)
-        compile_ahead(self._kernels, self.policies, loaded.cameras[0])
-        scene = self.renderers["grid"].upload(loaded.gaussians)
+        compile_ahead(self._kernels, self.policies, loaded.cameras[0], self.options.primitive)
+        scene = self.renderers["grid"].upload(as_primitive(loaded.gaussians, self.options.primitive))
         frames = [self._frame(scene, camera, is_first=k == 0) for k, camera in enumerate(loaded.cameras)]
         for renderer in self.renderers.values():
             renderer.forget()
         torch.cuda.empty_cache()
         shown = name if ":" in name else Path(name).name
-        return {"name": shown, "splats": scene.count, "frames": frames}
+        return {"name": shown, "primitive": scene.primitive, "splats": scene.count, "frames": frames}
 
     def workers(self) -> int:
         """Returns K, the number of blocks of the blend kernel that run at once."""
         policy, memory = self.policies["grid"], self.renderers["grid"].memory
-        file, name = Pass(policy, False, False, 1).kernels()["blend"]
+        file, name = Pass(policy, False, False, 1, primitive=self.options.primitive).kernels()["blend"]
         kernel = self.renderers["grid"].kernels(file, [name])[name]
         return memory.multiprocessors * resident_blocks(kernel, BLEND_THREADS[policy.blend.map], memory)
 
@@ -219,12 +221,14 @@ def tile_counts(outputs: Outputs) -> Int64:
     return np.diff(outputs.tile_starts.cpu().numpy().view(np.uint32).astype(np.int64))
 
 
-def compile_ahead(kernels: KernelStore, policies: dict[str, Policy], camera: Camera) -> None:
+def compile_ahead(
+    kernels: KernelStore, policies: dict[str, Policy], camera: Camera, primitive: Primitive = "3dgs"
+) -> None:
     """Begins to compile on all cores the kernels that the variants will ask for one after the other."""
     rows, columns = camera.tiles
     recorded = [policies[name].with_value("schedule", "record", "on") for name in RECORDED if name in policies]
     for policy in (*policies.values(), *recorded):
-        kernels.start(Pass(policy, False, False, rows * columns))
+        kernels.start(Pass(policy, False, False, rows * columns, primitive=primitive))
 
 
 def decided(renderer: Renderer) -> dict[str, int]:

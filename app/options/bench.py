@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from splatscope.app.options.fields import StepChoice, ToggleChoice, optional, repeated
+from splatscope.kernels.types import Primitive
 
 Stage = Literal["blend_backward", "sort"]
 Peer = Literal["all", "gsplat", "inria", "faster_gs"]
@@ -51,6 +52,11 @@ CameraFile = Annotated[
 ]
 PictureSize = Annotated[
     str | None, arg(metavar="WxH", help_behavior_hint="", help="Draw at this size, for example 1920x1080.")
+]
+Primitives = Annotated[
+    tuple[Primitive, ...],
+    UseAppendAction,
+    repeated(Primitive, "{2dgs,3dgut}", "Also measure the scenes as these primitives, in turns with 3dgs."),
 ]
 Repeat = Annotated[int, arg(help="Timed runs of each kind.")]
 Out = Annotated[
@@ -93,6 +99,7 @@ class LadderOptions:
     """Also time the best preset with each toggle at each of its other values."""
     vs: Annotated[tuple[Peer, ...], UseAppendAction, repeated(Peer, "{all,gsplat,inria,faster_gs}")] = ()
     """Also time these rasterisers on the same tensors, where they are installed."""
+    primitive: Primitives = ()
     camera: CameraFile = None
     size: PictureSize = None
     repeat: Repeat = 20
@@ -144,6 +151,7 @@ class ScheduleOptions:
     """Ways to compare, the grid among them; all unless given."""
     frames: int = 5
     """Frames of each scene."""
+    primitive: Annotated[Primitive, arg(help="Measure the scenes as this primitive.")] = "3dgs"
     repeat: Repeat = 20
     out: Out = None
     readme: Readme = None

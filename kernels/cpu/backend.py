@@ -142,8 +142,8 @@ class CpuBackend:
     ) -> tuple[Frame, Saved]:
         if gaussians.primitive != "3dgs":
             raise InputError(
-                f"The CPU backend draws 3dgs splats, and these are {gaussians.primitive}; draw them on an NVIDIA GPU, or "
-                "slowly with --backend reference."
+                f"The CPU backend draws 3dgs splats, and these are {gaussians.primitive}; draw them on an NVIDIA GPU, "
+                "or slowly with --backend reference."
             )
         self._passes += 1
         pipeline, clock = self._pipeline, _Clock()

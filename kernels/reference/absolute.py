@@ -18,7 +18,7 @@ def absolute_pull(saved: Any, image_gradient: Tensor) -> Tensor:
     """Returns the sums [M, 2] over pixels of |dL/dx| and |dL/dy| from dL/d(image) [H, W, 3]; `saved` is the
     reference's.
     """
-    stages, rule = saved.stages, BlendRule.of(saved.policy.blend)
+    stages, rule = saved.stages, BlendRule.of(saved.policy.blend, "3dgs")
     p, lists, columns = stages.projected, stages.lists, stages.lists.counts.shape[1]
     shape = torch.cat((p.covariance, p.determinant[:, None], p.opacity[:, None]), 1).detach()  # [M, 5]
     mean_px, colors = p.mean_px.detach(), stages.colors.detach()

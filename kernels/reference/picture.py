@@ -12,7 +12,7 @@ Kerbl, Kopanas et al. 2023 (splatting, the two thresholds); Zwicker et al. 2002 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from time import perf_counter
 
 import numpy as np
@@ -71,7 +71,7 @@ class Parameters:
     quats: Tensor  # [N, 4]
     logit_opacities: Tensor  # [N]
     sh: Tensor  # [N, K, 3]
-    primitive: Primitive = "3dgs"
+    primitive: Primitive = field(default="3dgs", kw_only=True)
 
     @staticmethod
     def of(gaussians: Gaussians, differentiable: bool = False) -> Parameters:
@@ -111,8 +111,8 @@ class Projected:
         center, covariance, determinant = self.mean_px, self.covariance, self.determinant
         if self.outline.shape[1] and bounds != "circle3s":
             center, covariance, determinant = self.outline[:, :2], self.outline[:, 2:5], self.outline[:, 5]
-        arrays = (array.detach().numpy() for array in (center, covariance, determinant, self.opacity))
-        return tuple(arrays)
+        opacity = self.opacity.detach().numpy()
+        return center.detach().numpy(), covariance.detach().numpy(), determinant.detach().numpy(), opacity
 
     def area(self) -> Tensor:
         """Returns the determinant [M] of the covariance without widening, px^4, where the outline has it."""

@@ -26,7 +26,7 @@ def seen_splats() -> Gaussians:
     values = {name: rng.uniform(-0.5, 0.5, (ROWS, *shape)).astype(np.float32) for name, shape in shapes.items()}
     values["means"][:, 2] += 3
     values["log_scales"] -= 2
-    return Gaussians(**values)
+    return Gaussians(*values.values())
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])

@@ -91,7 +91,7 @@ class Beginning:
         if self.splats is not None:
             names = [f.name for f in fields(SplatTensors)]
             arrays = {name: change(getattr(self._raw, name)).numpy() for name in names}
-            return replace(self, splats=Gaussians(**arrays), changes=changes)
+            return replace(self, splats=self.splats.with_arrays(arrays), changes=changes)
         assert self.checkpoint is not None
         tensors = {
             name: change(tensor) if name.startswith(_BY_ROW) and tensor.shape[:1] == (count,) else tensor

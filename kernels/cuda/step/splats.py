@@ -95,7 +95,8 @@ class SplatBuffers:
         import torch
 
         self._memory, self._before_move = memory, before_move
-        self.sh_dtype, self.primitive = sh_dtype, gaussians.primitive
+        self.sh_dtype = sh_dtype
+        self.primitive: Primitive = gaussians.primitive
         self._scene: Scene | None = None
         self.count = self.sh_rows = 0
         self.rows = _rounded(max(rows, gaussians.count))
