@@ -147,21 +147,7 @@ class LadderBench:
         """Measures all presets, and the peers, on one scene."""
         loaded = subject.load()
         self._forget()
-        scene = self._plain.upload(loaded.gaussians)
-        gradient = torch.from_numpy(upstream_gradient(loaded.camera)).to(scene.means.device)
-        steps = {
-            name: StepJob(self._plain, self._timed, scene, loaded, policy, gradient)
-            for name, policy in self.policies.items()
-        }
-        for primitive in self.primitives:
-            drawn = self._plain.upload(as_primitive(loaded.gaussians, primitive))
-            given = replace(loaded, expected=None)  # counts are known for plain splats
-            for name, policy in self.policies.items():
-                steps[f"{name} {primitive}"] = StepJob(self._plain, self._timed, drawn, given, policy, gradient)
-        for policy in self.policies.values():  # compiling begins for all of them, on all processors
-            for training in (True, False):
-                for primitive in (loaded.gaussians.primitive, *self.primitives):
-                    self._plain.is_ready(policy, training, False, loaded.camera, primitive)
+        steps = self._jobs(loaded)
         for name, job in steps.items():
             start = perf_counter()
             job.warm_up()
@@ -169,6 +155,7 @@ class LadderBench:
         for job in steps.values():  # buffers that grew for a later step took the graphs of earlier ones with them
             job.warm_up()
         best = steps.get("best") or list(steps.values())[-1]
+        scene, gradient = best.scene, best.gradient
         models = {primitive: steps.get(f"best {primitive}", best) for primitive in self.primitives}
         others: dict[str, PeerJob] = {}
         agreement: dict[str, Any] = {}
@@ -204,6 +191,21 @@ class LadderBench:
             peer.release()
         torch.cuda.empty_cache()
         return result
+
+    def _jobs(self, loaded: Loaded) -> dict[str, StepJob]:
+        """Returns a job for each policy and primitive. Compiling begins for all of them, on all processors."""
+        jobs: dict[str, StepJob] = {}
+        for primitive in (loaded.gaussians.primitive, *self.primitives):
+            is_own = primitive == loaded.gaussians.primitive
+            scene = self._plain.upload(as_primitive(loaded.gaussians, primitive))
+            gradient = torch.from_numpy(upstream_gradient(loaded.camera)).to(scene.means.device)
+            given = loaded if is_own else replace(loaded, expected=None)  # counts are known for a scene's own splats
+            for name, policy in self.policies.items():
+                for training in (True, False):
+                    self._plain.is_ready(policy, training, False, loaded.camera, primitive)
+                row = name if is_own else f"{name} {primitive}"
+                jobs[row] = StepJob(self._plain, self._timed, scene, given, policy, gradient)
+        return jobs
 
     def _forget(self) -> None:
         for renderer in (self._plain, self._timed):

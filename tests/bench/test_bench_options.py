@@ -17,7 +17,11 @@ from splatscope.app.options.subcommands import parse
 from splatscope.kernels.errors import InputError
 
 POSITIONAL = {"train": ["x"], "runs": ["x"], "window": ["x"], "show": ["x"]}
-VALUES = {"vs": ["inria", "all"], "losses": ["ours", "fused_ssim"]}  # of options that do not take any word
+VALUES = {
+    "vs": ["inria", "all"],
+    "primitive": ["2dgs", "3dgut"],
+    "losses": ["ours", "fused_ssim"],
+}  # of options that do not take any word
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
