@@ -4,6 +4,7 @@
 #     tests      the device tests                                       gpu-tests.log
 #     training   whole training steps on S4, S1, S2                     train-step.json
 #     ladder     every step on S4, S2, S3, S1, on S1 also every toggle  ladder-S4-S2.json, -S3.json, -S1.json
+#     primitives s01, best on S4, S1, S2 as all three primitives        primitives.json, schedule-2dgs.json, …
 #     viewing    S2 at 1920x1080                                        viewing.json
 #     ablate     backward blend and sort taken apart on S1 and S2       ablate.json
 #     sanitizer  memcheck, racecheck, synccheck on a small scene        sanitizer.log
@@ -17,11 +18,11 @@
 set -u
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-parts=" ${*:-tests training ladder viewing ablate sanitizer} "
+parts=" ${*:-tests training ladder primitives viewing ablate sanitizer} "
 for part in $parts; do
     case $part in
-    tests | training | ladder | viewing | ablate | sanitizer | peers) ;;
-    *) echo "There is no part $part; parts are tests, training, ladder, viewing, ablate, sanitizer and peers." && exit 2 ;;
+    tests | training | ladder | primitives | viewing | ablate | sanitizer | peers) ;;
+    *) echo "There is no part $part; read the first lines of this file." && exit 2 ;;
     esac
 done
 python=${PYTHON:-python3}
@@ -117,6 +118,13 @@ if wanted ladder; then
     measure "ladder on S3" 90 ladder ladder-S3.json scenes=S3
     measure "ladder on S1" 120 ladder ladder-S1.json scenes=S1 toggles=yes
 fi
+if wanted primitives; then
+    measure "primitives" 150 ladder primitives.json scenes=S4,S1,S2 steps=s01,best primitive=2dgs,3dgut
+    for primitive in 2dgs 3dgut; do
+        measure "schedules of $primitive" 90 schedule "schedule-$primitive.json" scenes=S3,S1,crowded:10 \
+            "variants=grid,lpt,CaT-GS,seed's policy,policy" frames=3 "primitive=$primitive"
+    done
+fi
 if wanted viewing; then
     measure viewing 50 ladder viewing.json scenes=S2 size=1920x1080 steps=s01,s06,best
 fi
@@ -134,17 +142,19 @@ import torch
 
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.ladder import changed, step
-from tests.support.small_scenes import random_camera, random_scene
+from tests.support.small_scenes import as_primitive, random_camera, random_scene
 
 renderer, camera = Renderer(), random_camera(64, 48)
-scene = renderer.upload(random_scene(camera, 200, seed=3))
 split = {"schedule.chunk": "fixed"}
-for name, changes in (("s00", {}), ("s01", {}), ("s06", {}), ("best", {}), ("best", split)):
+runs = [("3dgs", name, {}) for name in ("s00", "s01", "s06", "best")] + [("3dgs", "best", split)]
+runs += [(primitive, name, {}) for primitive in ("2dgs", "3dgut") for name in ("s01", "best")]
+for primitive, name, changes in runs:
+    scene = renderer.upload(as_primitive(random_scene(camera, 200, seed=3), primitive))
     policy = changed(step(name), changes | {"launch.mode": "direct"})
-    renderer.complete(lambda p=policy: renderer.forward(scene, camera, policy=p, training=True, wants_depth=True))
+    renderer.complete(lambda s=scene, p=policy: renderer.forward(s, camera, policy=p, training=True, wants_depth=True))
     renderer.backward(torch.ones((48, 64, 3), device="cuda"))
     torch.cuda.synchronize()
-    print(name, *changes, "done", flush=True)
+    print(primitive, name, *changes, "done", flush=True)
 PROGRAM
 if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
     : >"$out/sanitizer.log"

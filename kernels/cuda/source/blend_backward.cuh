@@ -221,8 +221,13 @@ __device__ constexpr void check_policy() {
                   "row_combine needs two rows a thread: switch map to 8x8x2");
 }
 
+// Threads on a multiprocessor: with more, a thread would spill registers.
 template <BlendBackwardPolicy P>
-__global__ void __launch_bounds__(threads_of(backward_map(P.map)), 1024 / threads_of(backward_map(P.map)))
+constexpr int BACKWARD_RESIDENT = is_tilted(P.primitive) ? 768 : 1024;
+
+template <BlendBackwardPolicy P>
+__global__ void __launch_bounds__(threads_of(backward_map(P.map)),
+                                  BACKWARD_RESIDENT<P> / threads_of(backward_map(P.map)))
     blend_backward(BlendBackwardArgs args) {
     check_policy<P>();
     __shared__ BackwardShared<P> shared;

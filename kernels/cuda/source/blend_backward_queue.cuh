@@ -48,7 +48,8 @@ __device__ __forceinline__ PixelsBackward<P> load_chunk_pixels(const BlendBackwa
 }
 
 template <BlendBackwardPolicy P, DispatchPolicy D>
-__global__ void __launch_bounds__(threads_of(backward_map(P.map)), 1024 / threads_of(backward_map(P.map)))
+__global__ void __launch_bounds__(threads_of(backward_map(P.map)),
+                                  BACKWARD_RESIDENT<P> / threads_of(backward_map(P.map)))
     blend_backward_queue(BlendBackwardQueueArgs args) {
     check_policy<P>();
     __shared__ BackwardShared<P> shared;

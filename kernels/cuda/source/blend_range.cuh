@@ -54,8 +54,8 @@ struct BlendShared {
     // Registers of a thread, and the blocks on a multiprocessor that they allow. With fewer registers the compiler
     // handles the splats in flight one after the other; the frame then ends with the longest tiles' warps, waiting
     // alone.
-    static constexpr int REGISTERS =
-        HAS_LISTS && P.training ? 64 : Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
+    static constexpr int REGISTERS = HAS_LISTS && (P.training || is_tilted(P.primitive)) ? 64
+                                     : Pixels<P>::ROWS == 2 && (HAS_LISTS || P.training) ? 48 : 40;
     static constexpr int BLOCKS = blocks_at_once(WARPS, REGISTERS);
     StagedOf<P.primitive> staged[BATCH + 1];  // the last one is empty
     // For each staged splat the bits of the warps it may reach. Splats 32 chunk + i of a lane i are next to each other.
