@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from splatscope.kernels.constants import ALPHA_MIN, JACOBIAN_MARGIN, SPHERE_SIGMAS
+from splatscope.kernels.constants import ALPHA_MIN, SPHERE_SIGMAS, TILE
 from splatscope.kernels.types import Camera, Primitive
 
 CIRCLE_SIGMAS = 3.0  # a disk's circle is about the centre of its ellipse of that many sigmas
@@ -133,12 +133,11 @@ def _ellipse(covariance: Tensor, tilt: Tensor, level: Tensor) -> tuple[Tensor, T
 
 
 def may_be_seen(mean: Tensor, log_scales: Tensor, camera: Camera) -> Tensor:
-    """Returns [N], false for splats whose sphere no ray of the picture, widened by a margin, can meet."""
-    margin = JACOBIAN_MARGIN * 0.5 * torch.tensor([camera.width, camera.height], dtype=torch.float64)
+    """Returns [N], false for splats whose sphere no ray of the tiles can meet."""
     focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
     center = torch.tensor([camera.cx, camera.cy], dtype=torch.float64)
-    size = torch.tensor([camera.width, camera.height], dtype=torch.float64)
-    low, high = (-center - margin) / focal, (size - center + margin) / focal
+    size = TILE * torch.tensor([camera.tiles[1], camera.tiles[0]], dtype=torch.float64)
+    low, high = -center / focal, (size - center) / focal
     radius = SPHERE_SIGMAS * torch.exp(log_scales.max(1).values) + MARGIN_PX * mean[:, 2] / focal.min()
     xy, z = mean[:, :2], mean[:, 2:]
     below = (xy - low * z) / torch.sqrt(1 + low * low) + radius[:, None] < 0

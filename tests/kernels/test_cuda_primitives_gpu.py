@@ -108,5 +108,5 @@ def test_training_steps_bring_splats_closer_to_a_picture(backend: CudaBackend, p
         training.run(StepRequest(camera, SETTINGS, target, rates))
     losses = [outcome.loss for outcome in training.outcomes(wait=True)]
     assert np.isfinite(losses).all()
-    assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
+    assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:5])
     assert training.splats.gaussians().primitive == primitive

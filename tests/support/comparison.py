@@ -103,19 +103,11 @@ def settled_pixels(
 
     Every visible splat is tried at every pixel, listed there or not: another backend's lists may differ.
     """
-    records = torch.cat(
-        (
-            stages.projected.mean_px,
-            stages.projected.covariance,
-            stages.projected.determinant[:, None],
-            stages.projected.opacity[:, None],
-        ),
-        1,
-    ).detach()
+    records = picture.records_of(stages.projected, stages.colors).detach()
     settled = torch.ones(camera.height * camera.width, dtype=torch.bool)
     for pixels in torch.arange(len(settled)).split(4096):
         centers = torch.stack((pixels % camera.width, pixels // camera.width), 1).double() + 0.5
-        alpha = picture.splat_alpha(records, centers, cap)
+        alpha = picture.splat_alpha(records, centers, cap, stages.primitive)
         near_cutoff = (alpha / ALPHA_MIN - 1).abs() < alpha_margin
         after = torch.cumprod(1 - torch.where(alpha >= ALPHA_MIN, alpha, 0.0), 0)
         near_stop = (after / TRANSMITTANCE_STOP - 1).abs() < stop_margin

@@ -35,8 +35,8 @@ class NamedScene:
 
 def select(gaussians: Gaussians, rows: NDArray[np.intp] | NDArray[np.bool_] | list[int]) -> Gaussians:
     """Returns the splats that `rows` names or marks, in that order."""
-    arrays = (gaussians.means, gaussians.log_scales, gaussians.quats, gaussians.logit_opacities, gaussians.sh)
-    return Gaussians(*(np.ascontiguousarray(a[rows]) for a in arrays))
+    arrays = {name: np.ascontiguousarray(array[rows]) for name, array in gaussians.arrays.items()}
+    return gaussians.with_arrays(arrays)
 
 
 def joined(*scenes: Gaussians) -> Gaussians:
@@ -51,6 +51,14 @@ def as_primitive(gaussians: Gaussians, primitive: Primitive) -> Gaussians:
     if primitive == "2dgs":
         log_scales[:, 2] = FLAT_LOG_SCALE
     return replace(gaussians, log_scales=log_scales, primitive=primitive)
+
+
+def face_on(gaussians: Gaussians, camera: Camera, least: float = 5e-3) -> Gaussians:
+    """Returns the splats whose third axis has at least that cosine with the line of sight."""
+    toward = gaussians.means - camera.position
+    toward /= np.linalg.norm(toward, axis=1, keepdims=True)
+    third = Rotation.from_quat(gaussians.quats, scalar_first=True).as_matrix()[:, :, 2]
+    return select(gaussians, np.abs((third * toward).sum(1)) >= least)
 
 
 def awkward(camera: Camera, primitive: Primitive, seed: int = 4) -> Gaussians:

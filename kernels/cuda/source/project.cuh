@@ -313,7 +313,7 @@ __device__ __forceinline__ void keep_seen(const ProjectArgs& args, unsigned numb
             if (!usable) atomicAdd(&frame.skipped, 1u);
             const float3 in_view = to_view(v, offset_from(v, mean));
             const float largest = largest_of(log_scales);
-            is_kept = usable && (is_tilted(PRIMITIVE) ? may_be_seen_tilted(v, in_view, largest)
+            is_kept = usable && (is_tilted(PRIMITIVE) ? may_be_seen_tilted(v, frame, in_view, largest)
                                                       : may_be_seen(v, frame, in_view, largest));
         }
         const unsigned lanes = __ballot_sync(FULL_WARP, is_kept);

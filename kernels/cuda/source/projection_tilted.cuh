@@ -12,19 +12,22 @@ struct Tilted {
 };
 
 // Returns false only for splats that no ray of the image can meet: those whose sphere is outside the pyramid of the
-// image widened by the margins of `View`, or whose centre is not in front of the near plane.
-__device__ __forceinline__ bool may_be_seen_tilted(const View& v, float3 in_view, float largest_log_scale) {
+// tiles, or whose centre is not in front of the near plane.
+__device__ __forceinline__ bool may_be_seen_tilted(const View& v, const Frame& frame, float3 in_view,
+                                                   float largest_log_scale) {
     constexpr float SPHERE_SIGMAS = 3.36f, CIRCLE = 4.0f;  // the second in px: radius of a disk's circle and rounding
-    const float radius = fmaf(CIRCLE, in_view.z * reciprocal_approx(fminf(v.fx, v.fy)),
+    const float per_x = reciprocal_approx(v.fx), per_y = reciprocal_approx(v.fy);
+    const float left = -v.cx * per_x, right = (float(TILE * frame.tile_columns) - v.cx) * per_x;
+    const float top = -v.cy * per_y, bottom = (float(TILE * frame.tile_rows) - v.cy) * per_y;
+    const float radius = fmaf(CIRCLE, in_view.z * fmaxf(per_x, per_y),
                               SPHERE_SIGMAS * exp2_approx(LOG2_E * largest_log_scale));
     // A plane through the camera and an edge of the image: x = edge z.
     const auto is_inside = [&](float across, float edge) {
         return !(across * rsqrtf(fmaf(edge, edge, 1.0f)) + radius < 0.0f);
     };
-    return in_view.z > v.near_z && is_inside(in_view.x - v.held_left * in_view.z, v.held_left) &&
-           is_inside(v.held_right * in_view.z - in_view.x, v.held_right) &&
-           is_inside(in_view.y - v.held_top * in_view.z, v.held_top) &&
-           is_inside(v.held_bottom * in_view.z - in_view.y, v.held_bottom);
+    return in_view.z > v.near_z && is_inside(in_view.x - left * in_view.z, left) &&
+           is_inside(right * in_view.z - in_view.x, right) && is_inside(in_view.y - top * in_view.z, top) &&
+           is_inside(bottom * in_view.z - in_view.y, bottom);
 }
 
 // Returns how the splat's third whitened axis lies to the image: gradient of Q, and 1/|o|² (tilted.cuh), for scales
