@@ -112,7 +112,11 @@ def outline_of(
     if primitive == "2dgs":
         of_circle, _, has_circle = _ellipse(covariance, tilt, torch.full_like(level, CIRCLE_SIGMAS**2))
         apart = (torch.where(has_circle[:, None], of_circle, 0.0) - center).norm(dim=1)
-        s = s + torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64) * (torch.sqrt(cutoff / 2) + apart)[:, None].square()
+        more = (torch.sqrt(cutoff / 2) + apart).square()
+        xx, yy = s[:, 0] - more, s[:, 2] - more
+        is_within = (xx > 0) & (yy > 0) & (xx * yy > s[:, 1].square())  # the circle adds nothing
+        more = torch.where(is_within, 0.0, more)[:, None]
+        s = s + torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64) * more
     is_bounded = is_ellipse & (outside > 1e-4) & (torch.maximum(s[:, 0], s[:, 2]) < UNBOUNDED)
     middle = torch.tensor([camera.width / 2, camera.height / 2], dtype=torch.float64)
     everything = torch.tensor([UNBOUNDED, 0.0, UNBOUNDED], dtype=torch.float64)

@@ -39,11 +39,14 @@ __device__ __forceinline__ Outline outline_of(float3 ax, float3 ay, float determ
     o.determinant = fmaf(w * w, determinant, w * dot(across, across));
     return o;
 }
-// Adds a circle about another center: the sum of both covers both.
+// Makes the outline cover a circle too. A circle within the ellipse adds nothing; otherwise the sum of both covers both.
 __device__ __forceinline__ void add_circle(Outline& o, float x, float y, float radius) {
     const float apart_x = x - o.x, apart_y = y - o.y;
     const float reach = radius + root_approx(fmaf(apart_x, apart_x, apart_y * apart_y));
     const float more = reach * reach;
+    // With the circle's square taken off its variances the ellipse is still one.
+    const float left = o.xx - more, lower = o.yy - more;
+    if (left > 0.0f && lower > 0.0f && left * lower > o.xy * o.xy) return;
     o.determinant += more * (o.xx + o.yy + more);
     o.xx += more, o.yy += more;
 }
