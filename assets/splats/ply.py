@@ -1,9 +1,10 @@
 """Reads and writes splats as PLY, in the layout of the 2023 reference code, and reads coloured points.
 
 Properties are found by name. Order, byte order, text or binary, float or double, and extra properties therefore do not
-matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Positions far from the origin are
-float64 in the file, and float32 about an offset in memory (`geometry/recentre.py`). `formats.py` adds other splat
-formats. Read `ply_table.py` next.
+matter. Values stay raw (log scales, logit opacities, unnormalised quaternions). Two scales make a disk (2dgs). A
+comment "primitive 3dgut" tells Gaussians along rays from flattened ones. Positions far from the origin are float64 in
+the file, and float32 about an offset in memory (`geometry/recentre.py`). `formats.py` adds other splat formats. Read
+`ply_table.py` next.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from plyfile import PlyData, PlyElement
 from splatscope.assets.capture import NO_OFFSET, Offset, PointCloud
 from splatscope.assets.files.atomic import atomic_path
 from splatscope.assets.splats.ply_header import shown_name
-from splatscope.assets.splats.ply_table import BLOCK_ROWS, open_vertices
+from splatscope.assets.splats.ply_table import BLOCK_ROWS, VertexTable, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
-from splatscope.kernels.types import Gaussians
+from splatscope.kernels.types import FLAT_LOG_SCALE, Gaussians, Primitive
 from splatscope.kernels.wording import counted
 
 _POSITION = ["x", "y", "z"]
@@ -36,9 +37,11 @@ _COLORS = (
 _CONSTANT = ["f_dc_0", "f_dc_1", "f_dc_2"]
 _SCALE = ["scale_0", "scale_1", "scale_2"]
 _ROTATION = ["rot_0", "rot_1", "rot_2", "rot_3"]  # w, x, y, z
+_OF_DISK = _SCALE[:2]
 _REQUIRED = [*_POSITION, *_CONSTANT, "opacity", *_SCALE, *_ROTATION]
 # Names of the filters of `ProjectPolicy` in SplatRenderMode comments: Brush's, and Faster-GS's for mip.
 _FILTERS: dict[str, Filter] = {"default": "plain", "mip": "compensated", "mip-0.1": "mip"}
+_RAYS = "primitive 3dgut"  # a comment: Gaussians along rays have the same columns as flattened ones
 _REST_COUNTS = {0: 1, 9: 4, 24: 9, 45: 16}  # f_rest properties -> rows of `sh` (degree 0 to 3)
 
 
@@ -50,26 +53,36 @@ def read_ply(path: Path | str, offset: Offset = NO_OFFSET) -> Gaussians:
     """
     table = open_vertices(path)
     rest = _check_splats(table.path, table.names)
-    bands = len(rest) // 3
+    bands, primitive = len(rest) // 3, _primitive_of(table)
+    scales = _OF_DISK if primitive == "2dgs" else _SCALE
     if table.count == 0:
         raise InputError(f"{table.path} holds 0 splats, so there is nothing to show.")
 
     # The file has all red coefficients first, then green, then blue; ours is [N, K, 3].
     interleaved = [f"f_rest_{channel * bands + band}" for band in range(bands) for channel in range(3)]
-    order = [*_POSITION, *_SCALE, *_ROTATION, "opacity", *_CONSTANT, *interleaved]
+    order = [*_POSITION, *_ROTATION, "opacity", *scales, *_CONSTANT, *interleaved]
+    colors = 8 + len(scales)
     means = np.empty((table.count, 3), np.float32)
-    log_scales = np.empty((table.count, 3), np.float32)
+    log_scales = np.full((table.count, 3), FLAT_LOG_SCALE, np.float32)
     quats = np.empty((table.count, 4), np.float32)
     logit_opacities = np.empty(table.count, np.float32)
     sh = np.empty((table.count, 3 * (bands + 1)), np.float32)
     moved = offset != NO_OFFSET
     for rows, values in table.blocks(order, np.float64 if moved else np.float32):
         means[rows] = values[:, 0:3] - offset if moved else values[:, 0:3]
-        log_scales[rows] = values[:, 3:6]
-        quats[rows] = values[:, 6:10]
-        logit_opacities[rows] = values[:, 10]
-        sh[rows] = values[:, 11:]
-    return Gaussians(means, log_scales, quats, logit_opacities, sh.reshape(table.count, bands + 1, 3))
+        quats[rows] = values[:, 3:7]
+        logit_opacities[rows] = values[:, 7]
+        log_scales[rows, : len(scales)] = values[:, 8:colors]
+        sh[rows] = values[:, colors:]
+    harmonics = sh.reshape(table.count, bands + 1, 3)
+    return Gaussians(means, log_scales, quats, logit_opacities, harmonics, primitive=primitive)
+
+
+def _primitive_of(table: VertexTable) -> Primitive:
+    """Returns what the rows of a file of splats are."""
+    if _SCALE[2] not in table.names:
+        return "2dgs"
+    return "3dgut" if _RAYS in table.comments else "3dgs"
 
 
 def read_filter(path: Path | str) -> Filter:
@@ -96,18 +109,21 @@ def write_ply(
     """Writes splats as binary little-endian float32, or as text; reading them back gives the same bits.
 
     A non-zero `offset` is added to the positions, which are then float64. `comments` become header comments, one line
-    of ASCII each. Another comment names the `filter` for which the splats were trained, unless it is plain. Raises
-    InputError if `path` cannot be written.
+    of ASCII each. Another comment names the `filter` for which the splats were trained, unless it is plain, and one
+    says that the splats are Gaussians along rays. Disks are written with two scales. Raises InputError if `path` cannot
+    be written.
     """
     bands = gaussians.sh.shape[1] - 1
     rest = [f"f_rest_{i}" for i in range(3 * bands)]
-    names = [*_POSITION, *_NORMAL, *_CONSTANT, *rest, "opacity", *_SCALE, *_ROTATION]
+    scales = _OF_DISK if gaussians.primitive == "2dgs" else _SCALE
+    names = [*_POSITION, *_NORMAL, *_CONSTANT, *rest, "opacity", *scales, *_ROTATION]
     # An array of the right length that takes no memory: plyfile writes the header with it, and blocks follow.
     wide = _POSITION if offset != NO_OFFSET else []
     record = np.dtype([(name, "<f8" if name in wide else "<f4") for name in names])
     rows = np.broadcast_to(np.zeros(1, record), (gaussians.count,))
     lines = [" ".join(c.encode("ascii", "replace").decode().split()) for c in comments]
     modes = [f"SplatRenderMode: {mode}" for mode, name in _FILTERS.items() if name == filter and name != "plain"]
+    modes += [_RAYS] if gaussians.primitive == "3dgut" else []
     lines += [mode for mode in modes if mode not in lines]
     vertices = PlyElement.describe(rows, "vertex")
     header = PlyData([vertices], text=text, byte_order="=" if text else "<", comments=lines).header
@@ -177,8 +193,9 @@ def _rows_in_file_order(gaussians: Gaussians, rows: slice, width: int) -> np.nda
     block[:, 0:3] = gaussians.means[rows]
     block[:, 6:9] = sh[:, 0]
     block[:, 9 : 9 + 3 * bands] = sh[:, 1:].transpose(0, 2, 1).reshape(count, 3 * bands)
-    block[:, -8] = gaussians.logit_opacities[rows]
-    block[:, -7:-4] = gaussians.log_scales[rows]
+    scales = 2 if gaussians.primitive == "2dgs" else 3
+    block[:, -5 - scales] = gaussians.logit_opacities[rows]
+    block[:, -4 - scales : -4] = gaussians.log_scales[rows, :scales]
     block[:, -4:] = gaussians.quats[rows]
     return block
 
@@ -201,6 +218,8 @@ def _as_text(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
 def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
     """Returns the f_rest properties. Raises InputError, which says what the file is if it has no splats."""
     missing = [name for name in _REQUIRED if name not in names]
+    if missing == _SCALE[2:]:  # a disk
+        missing = []
     if "packed_position" in names:
         raise InputError(
             f"{path} is a compressed PLY (packed_position and chunks), which is not read. "

@@ -21,7 +21,7 @@ from splatscope.assets.formats import read_splat_file
 from splatscope.assets.geometry.recentre import rebased
 from splatscope.assets.splats.ply import read_ply, read_point_cloud, write_ply
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import Gaussians
+from splatscope.kernels.types import FLAT_LOG_SCALE, Gaussians
 from tests.support.places import DATA
 
 ODD = DATA / "odd"
@@ -71,6 +71,29 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path: Path, degree: int) -> Non
     splats = random_bits(40_000 if degree == 0 else 500, degree)  # 40,000 rows take several blocks
     write_ply(tmp_path / "a.ply", splats)
     assert same_bits(read_ply(tmp_path / "a.ply"), splats)
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["binary", "ascii"])
+def test_disks_have_two_scales_in_the_file_and_are_loaded_bit_for_bit(tmp_path: Path, text: bool) -> None:
+    splats = random_bits(300, 2, finite=True)
+    splats.log_scales[:, 2] = FLAT_LOG_SCALE
+    disks = replace(splats, primitive="2dgs")
+    write_ply(tmp_path / "a.ply", disks, text=text, offset=(1e6, 0.0, 0.0))
+    names = [p.name for p in PlyData.read(tmp_path / "a.ply")["vertex"].properties]
+    assert [name for name in names if name.startswith("scale")] == ["scale_0", "scale_1"]
+    found = read_ply(tmp_path / "a.ply", (1e6, 0.0, 0.0))
+    assert found.primitive == "2dgs"
+    assert same_bits(replace(found, means=disks.means), disks)
+    np.testing.assert_allclose(found.means, disks.means, atol=1e-9 * 1e6)
+
+
+def test_rays_are_told_from_flattened_gaussians_by_a_comment(tmp_path: Path) -> None:
+    splats = random_bits(5, 1, finite=True)
+    write_ply(tmp_path / "a.ply", replace(splats, primitive="3dgut"), comments=["of a run"])
+    found = read_ply(tmp_path / "a.ply")
+    assert (found.primitive, same_bits(found, splats)) == ("3dgut", True)
+    write_ply(tmp_path / "b.ply", splats, comments=["of a run"])
+    assert read_ply(tmp_path / "b.ply").primitive == "3dgs"
 
 
 def test_the_file_has_the_layout_that_others_read(tmp_path: Path) -> None:
@@ -127,7 +150,7 @@ def test_an_odd_number_of_f_rest_is_refused_with_the_number(tmp_path: Path, coun
         read_ply(tmp_path / "a.ply")
 
 
-@pytest.mark.parametrize("missing", ["opacity", "rot_3", "scale_2", "f_dc_1", "z"])
+@pytest.mark.parametrize("missing", ["opacity", "rot_3", "scale_1", "f_dc_1", "z"])
 def test_a_missing_property_is_named(tmp_path: Path, missing: str) -> None:
     columns = as_columns(random_bits(2, 1))
     del columns[missing]
