@@ -18,7 +18,6 @@ from splatscope.kernels.cpu.buffers import writable
 from splatscope.kernels.cpu.clock import HAS_CLOCK
 from splatscope.kernels.cpu.pipeline import Blended, Lists, Pipeline, Projected
 from splatscope.kernels.cpu.thread_pool import CREW_LOCK
-from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
 from splatscope.kernels.schedule.rules import CostModel, Machine
 from splatscope.kernels.schedule.timeline import recording_of_threads
@@ -140,11 +139,6 @@ class CpuBackend:
     def _forward(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings, policy: Policy, keep: bool
     ) -> tuple[Frame, Saved]:
-        if gaussians.primitive != "3dgs":
-            raise InputError(
-                f"The CPU backend draws 3dgs splats, and these are {gaussians.primitive}; draw them on an NVIDIA GPU, "
-                "or slowly with --backend reference."
-            )
         self._passes += 1
         pipeline, clock = self._pipeline, _Clock()
         splats = gaussians.with_arrays({name: writable(array) for name, array in gaussians.arrays.items()})

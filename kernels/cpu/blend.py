@@ -35,6 +35,8 @@ from splatscope.kernels.cpu.records import (
     BLUE,
     CUTOFF,
     DEPTH,
+    DISK,
+    FLAT,
     GREEN,
     MEAN_X,
     MEAN_Y,
@@ -48,6 +50,7 @@ from splatscope.kernels.cpu.records import (
     C,
 )
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
+from splatscope.kernels.cpu.tilted import falloff_tilted, stage_tilted
 
 F = np.float32
 I32 = np.int32
@@ -103,12 +106,19 @@ def prefetch_records(records, tile_slots, start, end):
 
 
 @inline
-def stage_splats(records, tile_slots, start, count, center_x, center_y, near, staged, masks):
+def stage_splats(records, tile_slots, start, count, center_x, center_y, near, rule, staged, masks):
     """Copies `count` listed records to `staged`, relative to the tile, and their block bits to `masks`."""
+    primitive = at(rule, 2)
     for j in range(count):
         source = np.int64(at(tile_slots, start + j)) * RECORD
         base = j * RECORD
         store(staged, base, load(records, source))
+        if primitive != F(FLAT):
+            a, b, c, u, v, size = stage_tilted(
+                records, source, staged, base, center_x, center_y, LOG2_ALPHA_MIN, primitive == F(DISK), at(rule, 3)
+            )
+            put(masks, j, block_hits(a, b, c, u, v, size) if size > F(0.0) else np.int64(0xFFFF))
+            continue
         a, b, c = at(records, source + A), at(records, source + B), at(records, source + C)
         x, y = center_x - at(records, source + MEAN_X), center_y - at(records, source + MEAN_Y)
         u, v = a * x + b * y, c * y
@@ -147,7 +157,7 @@ def alpha_of(power, cap):
 
 
 @inline
-def blend_over(staged, j, index, alpha, pixels, keeps_last):
+def blend_over(staged, j, index, alpha, seen_depth, pixels, keeps_last):
     """Blends staged splat j behind the splats in `pixels`; returns the new pixels.
 
     T goes on falling below the stop. Once "T after this splat >= stop" is false it therefore stays false. The same
@@ -167,7 +177,7 @@ def blend_over(staged, j, index, alpha, pixels, keeps_last):
         multiply_add(weight, load_spread(staged, base + RED), red),
         multiply_add(weight, load_spread(staged, base + GREEN), green),
         multiply_add(weight, load_spread(staged, base + BLUE), blue),
-        multiply_add(weight, load_spread(staged, base + DEPTH), depth),
+        multiply_add(weight, seen_depth, depth),
     )
 
 
@@ -175,7 +185,7 @@ def blend_over(staged, j, index, alpha, pixels, keeps_last):
 def blend_block(staged, masks, count, block, index, rule, state, last):
     """Blends the staged splats that reach a block into it. Returns true if any pixel is not done."""
     x, y = block_pixels(block)
-    at_block = block * LANES
+    at_block, primitive = block * LANES, at(rule, 2)
     light = load(state, LIGHT + at_block)
     pixels = (
         light,
@@ -191,8 +201,13 @@ def blend_block(staged, masks, count, block, index, rule, state, last):
         while word != 0:
             j = first + first_bit(word)
             word &= word - 1
-            power, _, _ = falloff(staged, j * RECORD, x, y)
-            pixels = blend_over(staged, j, index, alpha_of(power, at(rule, 0)), pixels, at(rule, 1))
+            seen_depth = load_spread(staged, j * RECORD + DEPTH)
+            if primitive == F(FLAT):
+                power, _, _ = falloff(staged, j * RECORD, x, y)
+            else:
+                power, _, _, q, inverse, _ = falloff_tilted(staged, j * RECORD, x, y, primitive == F(DISK))
+                seen_depth = seen_depth * (q * inverse)
+            pixels = blend_over(staged, j, index, alpha_of(power, at(rule, 0)), seen_depth, pixels, at(rule, 1))
         if mask_bits(pixels[0] >= STOP) == 0:
             break
     light, left, ends, red, green, blue, depth = pixels
@@ -227,12 +242,13 @@ def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, rule
         for plane in range(SUM_RED, STATE, PLANE):
             store(state, plane + i, spread(F(0.0)))
         store(last, i, spread_int(0))
-    near = at(records, np.int64(at(tile_slots, start)) * RECORD + DEPTH)
+    # Depths are added up from that of the nearest splat on, which is exact; disks and rays have one a pixel.
+    near = at(records, np.int64(at(tile_slots, start)) * RECORD + DEPTH) if at(rule, 2) == F(FLAT) else F(0.0)
     walked = np.int64(0)
     for batch in range(start, end, BATCH):
         count = min(BATCH, end - batch)
         walked = batch + count - start
-        stage_splats(records, tile_slots, batch, count, center_x, center_y, near, staged, masks)
+        stage_splats(records, tile_slots, batch, count, center_x, center_y, near, rule, staged, masks)
         prefetch_records(records, tile_slots, batch + count, min(batch + count + BATCH, end))
         waiting = blocks
         while waiting != 0:
@@ -345,7 +361,7 @@ def blend(
     tile_slots,  # [I]
     tile_order,  # [T] the order in which tiles are taken
     background,  # [3]
-    rule,  # [2] the cap on alpha; 1 if the splat that ends a pixel is blended, else 0
+    rule,  # [4] the cap on alpha; 1 if the splat that ends a pixel is blended, else 0; the primitive; the near plane
     scratches,  # [workers, SCRATCH]
     scratches_int,  # [workers, SCRATCH_INT]
     image,  # out [H, W, 3]

@@ -43,8 +43,22 @@ from splatscope.kernels.cpu.lanes import (
     totals,
 )
 from splatscope.kernels.cpu.project import LOG2_ALPHA_MIN
-from splatscope.kernels.cpu.records import BLUE, GREEN, OFFSET_U, OFFSET_V, POWER, RECORD, RED, A, B, C
+from splatscope.kernels.cpu.records import (
+    BLUE,
+    DISK,
+    FLAT,
+    GREEN,
+    OFFSET_U,
+    OFFSET_V,
+    POWER,
+    RECORD,
+    RED,
+    A,
+    B,
+    C,
+)
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
+from splatscope.kernels.cpu.tilted_backward import MORE_SUMS, SUM_KU, tilted_sums
 
 F = np.float32
 I32 = np.int32
@@ -168,7 +182,7 @@ def blend_backward(
     tile_slots,  # [I]
     tile_order,  # [T]
     background,  # [3]
-    rule,  # [2] of the forward pass
+    rule,  # [4] of the forward pass
     absolute,  # true if the sums of absolute values are wanted
     image_gradient,  # [H, W, 3] dL/d(image)
     transmittance,  # [H, W] of the forward pass
@@ -178,7 +192,7 @@ def blend_backward(
     rows,  # out [I * ROW] in list order
 ):
     """Writes the rows of sums of every tile."""
-    columns = -(-transmittance.shape[1] // TILE)
+    columns, primitive = -(-transmittance.shape[1] // TILE), at(rule, 2)
     done = 0
     staged, state = scratches[worker, :STAGED], scratches[worker, STAGED : STAGED + STATE]
     positions = scratches[worker, STAGED + STATE : STAGED + STATE + 2 * PLANE]
@@ -219,14 +233,28 @@ def blend_backward(
         center_x, center_y = F(column0 + TILE // 2), F(row0 + TILE // 2)
         while batch >= start:
             count = min(BATCH, end - batch)
-            stage_splats(records, tile_slots, batch, count, center_x, center_y, F(0.0), staged, masks)
+            stage_splats(records, tile_slots, batch, count, center_x, center_y, F(0.0), rule, staged, masks)
             prefetch_records(records, tile_slots, max(batch - BATCH, start), batch)
             for j in range(count - 1, -1, -1):
                 index = batch - start + j
                 blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
                 base, row, cap = j * RECORD, (batch + j) * ROW, at(rule, 0)
-                # Two calls, so that `absolute` is constant in the inner loop.
-                if not absolute:
+                # Several calls, so that what they are told is constant in the inner loop.
+                if primitive != F(FLAT):
+                    planes = LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE
+                    if primitive == F(DISK):
+                        sums, more = tilted_sums(
+                            staged, base, blocks, index, cap, LOG2_ALPHA_MIN, True, positions, state, planes, last
+                        )
+                    else:
+                        sums, more = tilted_sums(
+                            staged, base, blocks, index, cap, LOG2_ALPHA_MIN, False, positions, state, planes, last
+                        )
+                    store(rows, row, sums)
+                    store(lines, 0, more)
+                    for i in range(MORE_SUMS):
+                        put(rows, row + SUM_KU + i, at(lines, i))
+                elif not absolute:
                     sums, _ = splat_sums(staged, base, blocks, index, cap, positions, state, last, False)
                     store(rows, row, sums)
                 else:

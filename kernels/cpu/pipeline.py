@@ -17,7 +17,7 @@ from splatscope.kernels.constants import ALPHA_CAPS
 from splatscope.kernels.cpu import bin as binning
 from splatscope.kernels.cpu import blend, project, sort
 from splatscope.kernels.cpu.buffers import Buffers, Lender
-from splatscope.kernels.cpu.records import RECORD, pack_camera
+from splatscope.kernels.cpu.records import PRIMITIVE, RECORD, pack_camera
 from splatscope.kernels.cpu.thread_pool import CREW
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import BlendPolicy
@@ -73,7 +73,7 @@ class Blended:
     transmittance: Float32  # [H, W]
     last_index: Int32  # [H, W]
     background: Float32  # [3]
-    rule: Float32  # [2] see blend.blend
+    rule: Float32  # [4] see blend.blend
     units: NDArray[np.int64]  # [T, 4] see blend.blend; [0, 4] if not wanted
 
 
@@ -88,7 +88,7 @@ class Pipeline:
         """Returns records and tiles of the visible splats."""
         take, workers, count = self._buffers.take, numba.get_num_threads(), splats.count
         chunks = -(-count // binning.CHUNK)
-        packed, sh_used = pack_camera(camera, filter), (min(degree, splats.sh_degree) + 1) ** 2
+        packed, sh_used = pack_camera(camera, filter, splats.primitive), (min(degree, splats.sh_degree) + 1) ** 2
         records = take("records", count * RECORD, np.float32)
         depth_bits, spans = (take("depth_bits", count, np.uint32), take("spans", count, np.int64))
         slot_splats = take("slot_splats", count, np.int32)
@@ -217,7 +217,10 @@ class Pipeline:
             self._pictures.give(shape),
             self._buffers.take("last_index", shape[0] * shape[1], np.int32).reshape(shape),
             np.array(background, np.float32),
-            np.array([ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive"], np.float32),
+            np.array(
+                [ALPHA_CAPS[policy.alpha_cap], policy.stop == "inclusive", projected.camera[PRIMITIVE], camera.near],
+                np.float32,
+            ),
             self._buffers.take("units", 4 * lists.tile_order.size * record, np.int64).reshape(-1, 4),
         )
         CREW.run(

@@ -55,6 +55,7 @@ from splatscope.kernels.cpu.records import (
     CUTOFF,
     DEPTH,
     EXTREME,
+    FLAT,
     FOCAL_X,
     FOCAL_Y,
     GREEN,
@@ -64,6 +65,7 @@ from splatscope.kernels.cpu.records import (
     MEAN_Y,
     NEAR_Z,
     POWER,
+    PRIMITIVE,
     REACH,
     RECORD,
     RED,
@@ -74,6 +76,7 @@ from splatscope.kernels.cpu.records import (
     C,
 )
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
+from splatscope.kernels.cpu.tilted import keep_fields, project_tilted
 
 F = np.float32
 ROW_SPAN, BOX, CIRCLE = 0, 1, 2  # BinPolicy.bounds
@@ -84,7 +87,8 @@ LARGEST = F(3.0e38)
 ROOM = 4096  # places in the list of tiles that a worker takes at once
 # Scratch of a worker, in floats: columns of raw values, fields as columns, records as rows, directions.
 FIELDS, STAGED, DIRECTIONS = 16 * LANES, 32 * LANES, 48 * LANES
-SCRATCH = 52 * LANES
+KEPT = 52 * LANES  # fields of tilted splats that wait until tiles are known
+SCRATCH = 60 * LANES
 WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
 
 
@@ -125,6 +129,18 @@ def project_lanes(scratch, count, camera, bounds):
 
     Returns bits of lanes that are seen, and of unusable ones.
     """
+    if at(camera, PRIMITIVE) != F(FLAT):
+        return project_tilted(
+            scratch,
+            count,
+            camera,
+            bounds == CIRCLE,
+            LOG2_ALPHA_MIN,
+            ROUNDING,
+            scratch[FIELDS:],
+            scratch[KEPT:],
+            scratch[DIRECTIONS:],
+        )
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -240,6 +256,8 @@ def project(
                 end = free + max(need, ROOM)
             colored = shade(sh, group, listed, sh_used, scratch, colors)
             skipped += count_bits(listed & ~colored)
+            if at(camera, PRIMITIVE) != F(FLAT):
+                keep_fields(scratch[FIELDS:], scratch[KEPT:])
             transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
             while colored != 0:
                 lane = first_bit(colored)

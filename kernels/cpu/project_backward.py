@@ -46,12 +46,14 @@ from splatscope.kernels.cpu.lane_io import at, load, prefetch, put, store, store
 from splatscope.kernels.cpu.lanes import LANES, bits_mask, select, spread
 from splatscope.kernels.cpu.records import (
     COMPENSATES,
+    FLAT,
     FOCAL_X,
     FOCAL_Y,
     HELD_BOTTOM,
     HELD_LEFT,
     HELD_RIGHT,
     HELD_TOP,
+    PRIMITIVE,
     RECORD,
     RED,
     WIDENING,
@@ -60,6 +62,7 @@ from splatscope.kernels.cpu.records import (
     C,
 )
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
+from splatscope.kernels.cpu.tilted_backward import chain_tilted
 
 F = np.float32
 # Scratch of a worker, in floats: columns of raw values; sums and records as rows, then as columns; results.
@@ -167,12 +170,39 @@ def direction_gradient(colors, ox, oy, oz):
 
 
 @inline
+def store_mean_and_logit(scratch, colors, ox, oy, oz, world_x, world_y, world_z):
+    """Stores dL/d(mean), to which it adds that through the colour, and dL/d(logit)."""
+    turn_x, turn_y, turn_z = direction_gradient(colors, ox, oy, oz)
+    store(scratch, RESULTS + MEAN * LANES, world_x + turn_x)
+    store(scratch, RESULTS + (MEAN + 1) * LANES, world_y + turn_y)
+    store(scratch, RESULTS + (MEAN + 2) * LANES, world_z + turn_z)
+    tail = logit_tail(scratch)  # dopacity / opacity = (1 - opacity) dlogit
+    store(scratch, RESULTS + LOGIT * LANES, load(scratch, SUMS + SUM_G * LANES) * (tail / (tail + F(1.0))))
+
+
+@inline
+def store_tilted(scratch, colors, camera, ox, oy, oz):
+    """Stores the thirteen results of disks and Gaussians along rays."""
+    mean, mean_px, log_scales, rotation_gradient = chain_tilted(scratch, SUMS, RECORDS, camera)
+    qw, qx, qy, qz, inverse_length = unit_quaternion(scratch)
+    quaternion_gradient(scratch, qw, qx, qy, qz, inverse_length, rotation_gradient)
+    for k in range(3):
+        store(scratch, RESULTS + (LOG_SCALE + k) * LANES, log_scales[k])
+    store(scratch, RESULTS + MEAN_PX * LANES, mean_px[0])
+    store(scratch, RESULTS + (MEAN_PX + 1) * LANES, mean_px[1])
+    store_mean_and_logit(scratch, colors, ox, oy, oz, mean[0], mean[1], mean[2])
+
+
+@inline
 def chain_lanes(scratch, colors, camera, absolute):
     """Runs the chain rule for the staged splats, from sums to the thirteen results in scratch.
 
     With `absolute`, the gradient of the projected mean comes from the sums of absolute values.
     """
     ox, oy, oz = offset_from_camera(scratch, camera)
+    if at(camera, PRIMITIVE) != F(FLAT):
+        store_tilted(scratch, colors, camera, ox, oy, oz)
+        return
     x, y, z = to_view(camera, ox, oy, oz)
     inverse_z = F(1.0) / z
     ratio_x, ratio_y = x * inverse_z, y * inverse_z
@@ -233,13 +263,7 @@ def chain_lanes(scratch, colors, camera, absolute):
     by_ratio_y = (mean_y - select(free_y, along_y * inverse_z, zero)) * at(camera, FOCAL_Y)
     view_z = (zero - by_depth - ratio_x * by_ratio_x - ratio_y * by_ratio_y) * inverse_z
     world_x, world_y, world_z = to_world(camera, by_ratio_x * inverse_z, by_ratio_y * inverse_z, view_z)
-    turn_x, turn_y, turn_z = direction_gradient(colors, ox, oy, oz)
-    store(scratch, RESULTS + MEAN * LANES, world_x + turn_x)
-    store(scratch, RESULTS + (MEAN + 1) * LANES, world_y + turn_y)
-    store(scratch, RESULTS + (MEAN + 2) * LANES, world_z + turn_z)
-
-    tail = logit_tail(scratch)  # dopacity / opacity = (1 - opacity) dlogit
-    store(scratch, RESULTS + LOGIT * LANES, load(scratch, SUMS + SUM_G * LANES) * (tail / (tail + F(1.0))))
+    store_mean_and_logit(scratch, colors, ox, oy, oz, world_x, world_y, world_z)
 
 
 @inline

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from splatscope.kernels.constants import DILATION, JACOBIAN_MARGIN, MIP_DILATION, TILE
-from splatscope.kernels.types import Camera, Float32
+from splatscope.kernels.types import Camera, Float32, Primitive
 
 RECORD = 16  # float32 per record
 A, B, C = (0, 1, 2)  # whitening, 1/px: half the conic times log2(e) is the square of [[A, B], [0, C]]
@@ -25,6 +25,12 @@ EXTREME = 13  # px, height above the mean of the ellipse's rightmost point
 SLOPE = 14  # d(centre of a row) / d(height) of the ellipse
 REACH = 15  # px, 1 / A
 OFFSET_U, OFFSET_V = 11, 12  # in a staged copy: u and v at the centre of the tile
+# Of disks and Gaussians along rays (tilted.py), once tiles are known:
+TILT_X, TILT_Y, CLOSENESS = 13, 14, 15
+CIRCLE_X, CIRCLE_Y = 8, 9  # in a staged copy: centre of a disk's circle from the centre of the tile, px
+AT_CENTER = 10  # in a staged copy: Q at the centre of the tile
+FLAT, DISK, RAY = 0, 1, 2  # values of PRIMITIVE
+PRIMITIVES = {"3dgs": FLAT, "2dgs": DISK, "3dgut": RAY}
 
 # The packed camera and filter: float32, so that no kernel computes in double precision by accident.
 ROTATION = 0  # 9 values, rows of view_from_world
@@ -34,11 +40,12 @@ HELD_LEFT, HELD_RIGHT, HELD_TOP, HELD_BOTTOM = (20, 21, 22, 23)  # limits of x/z
 FAR_X, FAR_Y = 24, 25  # px, where the tiles end
 WIDENING = 26  # px^2, of the filter
 COMPENSATES = 27  # not 0: opacity makes up for the widening
-CAMERA_SIZE = 28
+PRIMITIVE = 28
+CAMERA_SIZE = 29
 
 
-def pack_camera(camera: Camera, filter: str = "plain") -> Float32:
-    """Packs the camera and a filter of `ProjectPolicy` as float32 [28].
+def pack_camera(camera: Camera, filter: str = "plain", primitive: Primitive = "3dgs") -> Float32:
+    """Packs the camera, a filter of `ProjectPolicy` and what a splat is as float32 [29].
 
     Subtracting POSITION and then POSITION_REST keeps scenes far from the origin sharp.
     """
@@ -62,5 +69,6 @@ def pack_camera(camera: Camera, filter: str = "plain") -> Float32:
         TILE * camera.tiles[0],
         MIP_DILATION if filter == "mip" else DILATION,
         filter != "plain",
+        PRIMITIVES[primitive],
     )
     return packed
