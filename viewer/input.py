@@ -1,4 +1,4 @@
-"""Turns keys and mouse movements into the verbs of the session. The tables below are complete: F1 lists them.
+"""Turns keys and mouse movements into calls of the session. The tables below are complete: F1 lists them.
 
 Everything is polled once a frame, so that no key can stick: Dear PyGui releases all keys when the window loses the
 focus, and a mouse button wherever the mouse is. Only the wheel comes as an event.
@@ -63,7 +63,7 @@ class Drag:
     buttons: tuple[int, ...]
     does: str
     move: Move
-    flying: Move | None = None  # the movement while a fly key is held, if another
+    flying: Move | None = None  # the movement while a fly key is held, if it differs
     ctrl: bool = False
 
 

@@ -69,7 +69,7 @@ class Phase:
     sh_highest: int = 0
     width: int = 0  # px of the first training photograph as steps see it; 0: not read yet
     height: int = 0
-    divisor: int = 1  # the photographs' sides are divided by it, while training uses small ones
+    divisor: int = 1  # training divides the photographs' sides by it at present
     refined: Refined | None = None
     next_refine: int = 0  # iteration; 0: none will come
     last_refine: int = 0  # iteration of the last refine; 0: none ever comes

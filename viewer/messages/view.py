@@ -32,7 +32,7 @@ class PhotographWish:
     """Asks for a photograph to compare a picture with."""
 
     index: int  # into SceneInfo.cameras
-    error_top: float | None = None  # asks for an error map whose colours end at this difference, of 1
+    error_top: float | None = None  # asks for an error map whose colours end at this difference (1: full range)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SearchStatus:
 
     folder: Path
     text: str  # "Matching: 45 of 190 pairs"
-    share: float  # done of this stage, in [0, 1]
+    share: float  # share of this stage that is done, in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Setting:
     usual: SettingValue = None  # value in the nearest preset
     empty: str | None = None  # the value of an empty field, as `SetRecipe` takes it; None: not allowed
     hint: str = ""  # shown in the empty field, or to the right of a switch
-    counts: bool = True  # False: nothing reads the value, as with another strategy's
+    counts: bool = True  # False: nothing reads the value, as with a setting of another strategy
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Comparison:
 
     before: str  # names of the policies
     after: str
-    pairs: int  # asked for
+    pairs: int  # to measure
     done: int = 0
     stages: tuple[StageChange, ...] = ()  # in order, the whole picture last
     max_difference: float | None = None  # between the pictures' channels; 0 if they are identical

@@ -37,7 +37,7 @@ class PhotographsPanel(Panel):
                     style,
                     "Choose a view…",
                     session.dialogs.toggle_thumbnails,
-                    tip="Shows all photographs; a click goes to its view (C)",
+                    tip="Shows all photographs; a click on one goes to its view (C)",
                 )
                 self._frustums = dpg.add_checkbox(
                     label="Show cameras", callback=lambda: session.photographs.toggle_cameras()

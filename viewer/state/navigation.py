@@ -212,7 +212,7 @@ class Navigator:
         return replace(nav, pivot=_vector(self.eye + self.distance * nav.rotation[:, 2]))
 
     def flip(self) -> Navigator:
-        """Turns the seen scene upside down, about the viewing direction's heading."""
+        """Turns the scene as seen upside down, about the base axis nearest to the heading."""
         return self.tip(roll=math.pi)
 
     def tip(self, roll: float = 0.0, pitch: float = 0.0) -> Navigator:
