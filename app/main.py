@@ -85,7 +85,7 @@ def _run_to_status(arguments: Sequence[str], is_program: bool = False) -> int:
     except OSError as error:  # the system has refused something, anywhere
         where = f"{error.filename} cannot be used: " if error.filename else ""
         reason = error.strerror or "the system refused it"
-        return _say(printable(f"{where}{reason}. Give another path, or see to its permissions and its disk."))
+        return _say(printable(f"{where}{reason}. Give another path, or check its permissions and its disk."))
     except BaseException as error:
         # A library that is interrupted while it loads may raise an error of its own.
         if not isinstance(error, KeyboardInterrupt) and not was_asked():

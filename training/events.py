@@ -79,7 +79,7 @@ class GrowthStopped:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """Comes between two scored views, so that a window need not wait for all of them."""
+    """Counts the views scored so far; sent after each, so that a window need not wait for all of them."""
 
     done: int
     total: int
@@ -87,7 +87,7 @@ class Evaluating:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Means over all scored views."""
+    """Holds the mean scores of all scored views."""
 
     iteration: int
     psnr: float  # dB

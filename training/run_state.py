@@ -60,14 +60,14 @@ class RunState:
             raise
 
     def begin_iteration(self, iteration: int, loss: float) -> None:
-        """Notes that the step of this iteration was taken. `loss` stands for its own until that is known."""
+        """Notes that the step of this iteration was taken. `loss` is a stand-in until its own loss is known."""
         self.iteration = iteration
         del self.losses[iteration - 1 - self.moments_since :]  # of steps that had to be taken back
         self.note_losses([(iteration, loss)])
 
     def note_losses(self, losses: list[tuple[int, float]]) -> None:
         """Notes the loss of iterations. Iterations in between that have none, because their steps were on their way
-        when an error came, get the same."""
+        when an error came, get the same loss."""
         for iteration, loss in losses:
             place = iteration - 1 - self.moments_since
             self.losses += [loss] * (place + 1 - len(self.losses))

@@ -112,22 +112,22 @@ class Calibrator:
 
         (less, less_ms), (more, more_ms) = self._timed(LESS), self._timed(MORE)
         alone = _rate(more.heaviest - less.heaviest, more_ms - less_ms)  # splats a millisecond of one block
-        beside = more_ms - more.heaviest / alone  # ms, while other tiles slow it down
+        shared = more_ms - more.heaviest / alone  # ms, while other tiles slow it down
         self._show(MOST)
-        second_walk, training_walk = self._walks(beside), self._walks(slower * beside, training=True)
+        second_walk, training_walk = self._walks(shared), self._walks(slower * shared, training=True)
 
         saturating = pace / alone / stand.multiprocessors  # blocks
         share = min(1.0, saturating * stand.multiprocessors / stand.workers)
         tail = self._tail(pace, share, chunk, start)
         return Calibration(saturating * stand.warps, start, chunk, tail, second_walk, training_walk)
 
-    def _walks(self, beside: float, training: bool = False) -> float:
+    def _walks(self, shared: float, training: bool = False) -> float:
         """Returns the cost of a chunk with an exact stop beyond its share of the tile.
 
-        It is measured against the same tile whole, in which some pixels end early as well. `beside`, in ms, is the part
+        It is measured against the same tile whole, in which some pixels end early as well. `shared`, in ms, is the part
         of both times in which other tiles ran.
         """
-        whole, split = (self._ms(changes, training) - beside for changes in (_LPT, fixed(*WALK_CHOICE)))
+        whole, split = (self._ms(changes, training) - shared for changes in (_LPT, fixed(*WALK_CHOICE)))
         if whole <= 0:
             raise InputError("A crowded tile took no time of its own; calibrate again while nothing else runs.")
         return WALK_CHOICE[1] * split / whole - 1

@@ -92,7 +92,7 @@ def _thread_counts(asked: tuple[int, ...]) -> list[int]:
 
 
 def _command(options: CpuOptions, scenes: tuple[str, ...]) -> str:
-    """Returns the command line that measures the same; of the capture's folder only its name."""
+    """Returns the command line that measures the same, with only the name of the capture's folder."""
     words = ["splatscope bench cpu --scenes", *scenes, f"--repeat {options.repeat}"]
     if options.threads:
         words += ["--threads", *map(str, options.threads)]

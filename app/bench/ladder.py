@@ -95,8 +95,8 @@ def refuse_wrong(results: dict[str, Any], written: Path | None) -> None:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         where = "above" if written is None else f"in {written}"
         raise InputError(
-            f"What was drawn is not what the scene holds ({wrong[0]}{more}), so these times say nothing; all that was "
-            f"measured stands {where}, what is wrong with it too."
+            f"What was drawn is not what the scene holds ({wrong[0]}{more}), so these times say nothing; all times and "
+            f"what is wrong with them are {where}."
         )
 
 

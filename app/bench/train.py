@@ -3,8 +3,8 @@
 The trainer runs as always but for growth, which is off, so that all steps work on the same number of splats. It runs on
 a GPU where there is one. Steps are timed in blocks by the wall clock, from the first step queued to the last one done.
 
-Everything is done a few times from the same start, each time in a process of its own. So two spreads are told apart: of
-the medians from run to run, and of the blocks within a run. Synthetic scenes: `step.py`. Whole runs: `runs.py`.
+Everything is done a few times from the same start, each time in a process of its own. So two spreads are known: of the
+medians from run to run, and of the blocks within a run. Synthetic scenes: `step.py`. Whole runs: `runs.py`.
 """
 
 from __future__ import annotations

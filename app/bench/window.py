@@ -1,6 +1,6 @@
-"""`splatscope bench window CAPTURE`: times a training run without a window, then beside one.
+"""`splatscope bench window CAPTURE`: times a training run without a window, then with one.
 
-Iterations a second are measured with the window closed, then beside a window
+Iterations a second are measured with the window closed, then next to an open window
 
 - whose view stands still,
 - whose view moves as in a drag,
@@ -242,7 +242,7 @@ def _print(results: dict[str, Any]) -> None:
     width, height = phases["closed"]["photograph_size"]
     title = f"{results['capture']} at {width}×{height}, {results['splats']:,} splats, on "
     table = Table(title=title + machine.get("gpu", machine.get("cpu", "")), title_justify="left")
-    table.add_column("training beside", no_wrap=True)
+    table.add_column("window", no_wrap=True)
     for column in ("it/s", "of closed", "pictures/s", "picture, ms", "there after, ms", "window frames/s"):
         table.add_column(column, justify="right")
     for name, row in phases.items():

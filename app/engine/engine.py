@@ -52,7 +52,7 @@ class EngineConfig:
     moving_share: float = 0.6  # the share for pictures of a moving camera
     view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still camera
     nvtx: bool = False  # names for profilers
-    toggles: PolicyChoice = NO_CHOICE  # that the window begins with
+    toggles: PolicyChoice = NO_CHOICE  # toggles that the window begins with
 
 
 class Engine:
@@ -111,12 +111,12 @@ class Engine:
         return self._mailbox.picture()
 
     def status(self) -> EngineStatus:
-        """Returns the newest snapshot; while kernels compile it says so."""
+        """Returns the newest status; while kernels compile, its `busy` says so."""
         status, backend = self._mailbox.status(), self._backend
         return replace(status, busy="compiling…") if backend is not None and backend.compiling else status
 
     def wait_for_news(self, seconds: float) -> None:
-        """Sleeps until a picture, a status or a log line is there, at most that long."""
+        """Sleeps until there is a new picture or status, for `seconds` at most."""
         self._mailbox.wait_for_news(seconds)
 
     # ---- The loop ----------------------------------------------------------------------------------

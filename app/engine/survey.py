@@ -27,8 +27,8 @@ from splatscope.viewer.messages.view import ViewFigures, ViewRequest
 
 WIDEST = 1600  # px; larger photographs are drawn as wide as this
 WARM_UP_MS, FIRST_WARM_UP_MS = 40.0, 400.0  # of drawing that does not count, before a view and before the first view
-DRAWN = 5  # times that count, of each view
-LONG_MS = 600.0  # that drawing one view may take, about; it is drawn at least once
+DRAWN = 5  # times that count, for each view
+LONG_MS = 600.0  # about the most that drawing one view may take; each view is drawn at least once
 
 
 class ViewSurvey:

@@ -1,7 +1,7 @@
 """Decides when a picture is due while training runs, and measures what pictures cost training. Numbers only.
 
 Two bounds hold at once: the share of the time that pictures may take, and how many a second there may be. After a
-picture, training gets so much time that the picture took no more than its share. A single picture that took long, as
+picture, training gets enough time that the picture took no more than its share. A single picture that took long, as
 the first one of a size does, counts in part.
 """
 

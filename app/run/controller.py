@@ -132,7 +132,7 @@ class RunController:
             raise InputError(f"Iteration {until:,} is behind: the run has reached {self.trainer.iteration:,}.")
         if until is not None and until > self.trainer.config.iterations and self.state not in ("stopping", "error"):
             self.trainer.extend(until)
-            self._log("info", f"The run goes on to iteration {until:,}; the constants of its schedules stay.")
+            self._log("info", f"The run continues to iteration {until:,}; the constants of its schedules stay.")
         if self.state == "finished" and until is not None:
             self._events = self.trainer.run()
             self._set_state("running")

@@ -74,7 +74,7 @@ class RunProgress:
         self._recall(trainer)
 
     def _recall(self, trainer: Trainer) -> None:
-        """Draws the curves of a resumed run up to its present iteration."""
+        """Fills the curves of a resumed run up to its present iteration."""
         losses, scorings = trainer.history
         for iteration, loss in enumerate(losses, trainer.iteration - len(losses) + 1):
             self._loss.add(iteration, loss)

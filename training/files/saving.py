@@ -128,7 +128,7 @@ class RunFiles:
         newest = newest_iteration(self._out_dir)
         if newest > max(known, iteration):
             raise InputError(
-                f"Another run has written to {self._out_dir} meanwhile and is at iteration {newest:,}. Go on from "
+                f"Another run has written to {self._out_dir} meanwhile and is at iteration {newest:,}. Continue from "
                 f"there: {resume_line(self._out_dir)}, or give another --out."
             )
         remove_half_written(self._out_dir)

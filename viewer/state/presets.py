@@ -14,7 +14,7 @@ SPELLED_OUT = 2  # differences from a preset that a name lists, at most
 
 
 def presets(backend: str) -> dict[str, Rung]:
-    """Returns the rungs that differ for this backend, in the ladder's order; of equal ones the default, else the first."""
+    """Returns the rungs that differ for this backend, in order; of equal ones, the default or the first."""
     found: dict[tuple[str, ...], Rung] = {}
     for rung in STEPS.values():
         values = _values(rung.policy, backend)

@@ -74,7 +74,7 @@ class Peer(Protocol):
         ...
 
     def release(self) -> None:
-        """Lets go of the scene."""
+        """Frees the scene."""
         ...
 
 
