@@ -1,4 +1,4 @@
-"""What the window costs is measured by a program; the figures in the documents are its file's."""
+"""Tests the measurement of the window's cost; the figures in the documents are those of its file."""
 
 from __future__ import annotations
 
