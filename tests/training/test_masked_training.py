@@ -143,7 +143,7 @@ def splatscope(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a finished run over photographs; the last but one has no mask, and a held-out one is masked everywhere."""
+    """Returns a finished run over photographs; one has no mask, and a held-out one is masked everywhere."""
     folder = write_masked_set(tmp_path_factory.mktemp("set") / "small", MAGENTA, unmasked=16)
     Image.new("L", (72, 56)).save(folder / "masks/08.png")
     options = ("--iterations", 30, "--init", "random", "--set", "initial.random_count=200", "--backend", "cpu")

@@ -1,4 +1,4 @@
-"""Tests the heatmap's scale: linear or logarithmic, following the frame or locked, the same on screen, legend and file."""
+"""Tests the heatmap's scale: linear or logarithmic, following the frame or locked; the same on screen and in files."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_the_analyst_answers_the_newest_question_and_rests() -> None:
 
 
 def by_hand() -> Spans:
-    """Returns two multiprocessors of one block: 0 runs tile 0 and a chunk of tile 1; 1 runs a chunk and is then idle."""
+    """Returns two multiprocessors of one block: 0 runs tile 0 and a chunk of tile 1; 1 runs a chunk, then is idle."""
     return Spans(
         Machine(2, 1),
         np.array([0.0, 60.0, 0.0]),
