@@ -19,7 +19,7 @@ Answer = Callable[[int, FrameType | None], object]
 
 STOPPED = 130  # the status of a program that was asked to stop
 SENTENCE = "splatscope: stopped."
-_AGAIN_SECONDS = 0.05  # until Python has left the place where an exception is lost
+_AGAIN_SECONDS = 0.05  # time for Python to leave the place where an exception is lost
 _asked = threading.Event()
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 

@@ -42,7 +42,7 @@ class Forecast:
     """Tells how long the run will take; only on the CPU, before the first step."""
 
     seconds: float
-    step_ms: float  # of a step with the first splats
+    step_ms: float  # time of a step with the first splats
     suggestion: str  # one sentence with a faster -r, empty if there is no need
 
 

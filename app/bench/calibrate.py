@@ -27,7 +27,12 @@ from splatscope.kernels.schedule.calibration import Calibration, store_calibrati
 
 REPEAT, WARM_UP = 12, 3
 EVEN, LESS, MORE, MOST = 0.5, 5.0, 10.0, 20.0  # imbalance ratios
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the splats of the even scene: what a splat costs, and what a tile costs anyway
+SHARES = (
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+)  # shares of the even scene's splats: tell the cost of a splat and the base cost of a tile
 TAIL_CHOICES = ((4, 16), (16, 16), (4, 64))  # (h, k)
 WALK_CHOICE = (4, 4)  # chunks so long that they alone decide how long the frame takes
 Changes = dict[str, str]
@@ -51,7 +56,7 @@ def run(_: CalibrateOptions) -> None:
 
 
 def spoken(gpu: str, found: Calibration) -> str:
-    """Returns the numbers in sentences, also those that were held within their limits."""
+    """Returns the numbers in sentences, with those that had to be limited."""
     kept = found.clamped()
     words = (
         f"{gpu}: {kept.saturating_warps:.1f} warps keep a multiprocessor busy; to begin a tile costs as much as "
@@ -82,7 +87,7 @@ class Stand(Protocol):
 
     multiprocessors: int
     workers: int  # K
-    warps: int  # of a block
+    warps: int  # warps of a block
 
     def show(self, ratio: float, share: float = 1.0) -> Shown:
         """Switches to the crowded scene of that imbalance ratio, with a share of its splats."""

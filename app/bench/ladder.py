@@ -53,7 +53,7 @@ def run(options: LadderOptions) -> None:
 def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
     """Measures, prints, and writes JSON if asked for; returns (the file, the results).
 
-    Raises InputError. The one for wrong counts or pictures comes at the very end.
+    Raises InputError; for wrong counts or pictures only at the very end.
     """
     if options.repeat < 1:
         raise InputError(f"--repeat must be at least 1, got {options.repeat}.")

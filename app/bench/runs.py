@@ -58,7 +58,7 @@ def _check(options: RunsOptions) -> None:
 
 
 def _run_all(options: RunsOptions, chosen: PolicyChoice) -> tuple[Path | None, dict[str, Any]]:
-    """Returns (the file, if one was asked for; the results). Raises InputError, also if a run fails.
+    """Returns (the file, if one was asked for; the results). Raises InputError, for example if a run fails.
 
     The runs before it are printed and written.
     """

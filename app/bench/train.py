@@ -37,7 +37,7 @@ WARM_UP = 100  # steps before the first block: compiled, captured, photographs u
 def run(options: TrainBenchOptions) -> None:
     """Times, prints, and writes JSON if asked for.
 
-    Raises InputError, also if a run fails; what the runs before it measured is printed and written first.
+    Raises InputError. If a run fails, the figures of the runs before it are printed and written first.
     """
     for name, value in (("-n", options.train_steps), ("--runs", options.runs)):
         if value < 1:

@@ -2,7 +2,7 @@
 
 Iterations a second are measured with the window closed, then next to an open window
 
-- whose view stands still,
+- whose view is still,
 - whose view moves as in a drag,
 - which asks for no pictures.
 
@@ -47,12 +47,12 @@ from splatscope.viewer.window import Window
 FORMAT = "splatscope window cost 1"
 NAMES = ("closed", "still", "moving", "no_pictures")
 WIDTH, HEIGHT = 1600, 1000  # px of the window, on a display that has room for it
-SETTLING_SHARE = 0.2  # of the seconds of a measurement, before it
-START_SECONDS = 300.0  # until the first step, at most: photographs are read, kernels compiled
+SETTLING_SHARE = 0.2  # time to settle before a measurement, as a share of its seconds
+START_SECONDS = 300.0  # longest wait for the first step, while photographs are read and kernels compiled
 TURN_PER_SECOND = 0.6  # radians, of the view that moves
 NO_PICTURES = SetViewShare(share=1e-6, rate=1e-3)  # one in a thousand seconds
 
-Tell = Callable[[str, dict[str, Any]], None]  # the name of what was measured, its figures
+Tell = Callable[[str, dict[str, Any]], None]  # takes the name of a measurement and its figures
 Part = Callable[[WindowOptions, Path, Tell], None]
 
 

@@ -9,7 +9,7 @@ One frame passes these Python files, from the camera that the window wants to pi
 5. `kernels/cuda/backend.py` uploads splats that are new and hands over the pass (on a CPU: `kernels/cpu/backend.py`).
 6. `kernels/cuda/renderer.py` finds or makes the plan of the pass; `kernels/cuda/replay.py` replays it as a graph.
 7. `kernels/cuda/plan/planner.py` plans the launches of all stages; the kernels are `kernels/cuda/source/*.cuh`.
-8. `kernels/cuda/plan/operations.py` runs the operations of the plan; `kernels/cuda/launch/launcher.py` launches kernels.
+8. `kernels/cuda/plan/operations.py` runs the plan's operations; `kernels/cuda/launch/launcher.py` launches each kernel.
 9. `kernels/cuda/pictures.py` copies the picture to the host.
 10. `viewer/window.py` has the session poll the picture in each frame of the window, and uploads it.
 11. `viewer/drawing/viewport.py` and `viewer/drawing/textures.py` draw it.

@@ -24,7 +24,9 @@ from splatscope.viewer.messages.view import Comparison, StageChange
 Float64 = NDArray[np.float64]
 
 RESAMPLED = 500
-LEAST_PAIRS = 6  # with fewer, even the smallest and the largest difference bound a median with less than 95% confidence
+LEAST_PAIRS = (
+    6  # with fewer pairs, even the smallest and the largest difference bound a median with less than 95% confidence
+)
 WARM_UP = 2  # pictures of each policy that do not count: the first is launched, the second captured as a graph
 
 

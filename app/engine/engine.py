@@ -38,8 +38,8 @@ from splatscope.viewer.messages.commands import Command
 from splatscope.viewer.messages.view import EngineStatus, Picture, ViewRequest
 
 STATUS_SECONDS = 0.1  # how old the published training status may be
-COMPILER_SECONDS = 0.02  # between looks at whether kernels are compiled
-IDLE_SECONDS = 0.5  # without news
+COMPILER_SECONDS = 0.02  # pause between two checks whether kernels are compiled
+IDLE_SECONDS = 0.5  # longest sleep without news
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class EngineConfig:
 
     backend: BackendName = "auto"
     images: str = "images"
-    view_share: float = 0.1  # of the time while training, at most this much goes to pictures of a still camera
+    view_share: float = 0.1  # while training: largest share of the time for pictures of a still camera
     moving_share: float = 0.6  # the share for pictures of a moving camera
     view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still camera
     nvtx: bool = False  # names for profilers

@@ -116,7 +116,9 @@ class FrameQueue:
         the backend raises.
         """
         asked = request, opened.photographs_read(request)
-        self._shown = _dependencies(opened, request, policy)  # also if it fails: the next one would only fail again
+        self._shown = _dependencies(
+            opened, request, policy
+        )  # set also if the picture fails, because the next would fail too
         splats, began = opened.splats_to_view(), self._clock()
         if _is_another_view(asked, self._asked):
             self._turned = began

@@ -25,7 +25,7 @@ from splatscope.viewer.messages.view import SearchStatus
 
 Maker = TypeVar("Maker")
 
-NEWS_SECONDS = 0.2  # between two looks at the progress of a search
+NEWS_SECONDS = 0.2  # pause between two looks at the progress of a search
 
 
 def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto") -> tuple[Scene, Maker | RunPlan]:

@@ -70,7 +70,7 @@ def plan_training(options: TrainOptions, also_over: bool = False) -> RunPlan:
 
 
 def plan_from(folder: Path) -> RunPlan:
-    """Returns the run in a folder as it continues from its newest checkpoint, also if it is over.
+    """Returns the run in a folder as it continues from its newest checkpoint, even if the run is over.
 
     Raises InputError with the reason why it cannot continue.
     """

@@ -35,8 +35,8 @@ _PAIR = 24  # bytes of a (splat, tile) pair, sorted twice over
 _PIXEL = 96  # bytes of a training step's images and of the viewport's
 _PAIRS = 3.0  # pairs of a splat, until views have been drawn
 _CONTEXT = 600 << 20  # bytes that CUDA, its kernels and the libraries take
-LOOK_SECONDS = 1.0  # between two measurements
-PEAK_SECONDS = 20.0  # over which the peak of the memory in use is taken
+LOOK_SECONDS = 1.0  # pause between two measurements
+PEAK_SECONDS = 20.0  # time over which the peak of the memory in use is taken
 
 
 class MemoryWatch:

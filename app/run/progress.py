@@ -61,9 +61,9 @@ class RunProgress:
         self.note = ""
         self.unsaved = ""  # why the result is not on disk
         self.prepared: events.Prepared | None = None
-        self.refined: Refined | None = None  # by the newest refine
+        self.refined: Refined | None = None  # what the newest refine did
         self.evaluated: events.Evaluated | None = None
-        self.stage_ms: dict[str, float] = {}  # of the newest step
+        self.stage_ms: dict[str, float] = {}  # stages of the newest step
         self.rate: float | None = None  # iterations per second
         self._rate_start: tuple[float, int] | None = None  # time and iteration that the rate is measured from
         self._last_loss: float | None = None

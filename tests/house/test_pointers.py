@@ -31,8 +31,7 @@ def files() -> frozenset[str]:
 
 
 def is_there(name: str, reader: Path) -> bool:
-    """Returns True if `name` leads from the file `reader` to one file: below one of its folders, or by a unique path.
-    """
+    """Returns True if `name` leads from the file `reader` to one file: below one of its folders, or by its end."""
     folders = [folder.relative_to(ROOT).as_posix() for folder in reader.parents if folder.is_relative_to(ROOT)]
     if any((name if folder == "." else f"{folder}/{name}") in files() for folder in folders):
         return True

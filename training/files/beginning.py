@@ -38,7 +38,7 @@ class Beginning:
     path: Path
     checkpoint: Checkpoint | None = None
     splats: Gaussians | None = None
-    iteration: int = 0  # of the splats, if their file says
+    iteration: int = 0  # iteration of the splats, if their file states it
     offset: Offset = NO_OFFSET  # subtracted from the splats when they were read
     filter: Filter = "plain"  # the filter that the splats were trained with
     changes: tuple[str, ...] = ()  # the changes that `usable` made to the splats, a sentence each

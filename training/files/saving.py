@@ -255,7 +255,7 @@ class BackgroundWriter:
 
 
 def _saved(iteration: int, jobs: Mapping[SavedThing, Job]) -> list[Saved | SaveFailed]:
-    """Runs each job, also after one has failed. A full disk refuses all jobs for one reason, which is reported once."""
+    """Runs each job, even after one has failed. A full disk refuses all jobs for one reason, which is reported once."""
     events: list[Saved | SaveFailed] = []
     failed: dict[SavedThing, str] = {}
     for what, job in jobs.items():

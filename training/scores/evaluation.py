@@ -40,7 +40,7 @@ Precision = Literal["8bit", "float"]
 class ViewScore:
     """Holds the scores of one view against its photograph."""
 
-    name: str  # of the photograph
+    name: str  # name of the photograph
     width: int
     height: int
     psnr: float  # dB

@@ -25,7 +25,7 @@ class StepInput:
     iteration: int  # from 1
     moments_since: int  # iteration after which Adam's moments were zero
     view: Photograph
-    index: int  # of the photograph among the training views
+    index: int  # place of the photograph among the training views
     settings: RenderSettings  # with the background of this step
 
 

@@ -60,7 +60,7 @@ class VariantFigures:
     """Holds the model's figures of one way to schedule a frame."""
 
     name: str
-    makespan: float  # in splats of a block at full speed
+    makespan: float  # length of the frame, in splats of a block at full speed
     activity: float  # share of the time in which a multiprocessor has work, mean over all
     chunks: int
     split_tiles: int

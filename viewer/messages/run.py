@@ -30,9 +30,9 @@ class MemoryUse:
     """Holds the bytes in use, and the estimated need of a run."""
 
     name: str  # "GPU memory"
-    used: int  # by all programs; the highest of the last seconds, because every photograph changes it
+    used: int  # bytes in use by all programs; the peak of the last seconds, because every photograph changes it
     total: int  # 0: unknown
-    needed: int  # by this run with `splats` splats, at most
+    needed: int  # bytes that this run needs with `splats` splats, at most
     splats: int  # the run's limit on splats, or the most it is likely to reach without one
     ends: bool  # True: `splats` is a limit
     fits: int  # splats that fit into memory, about
@@ -92,7 +92,7 @@ class TrainingStatus:
     psnr_label: str = "held-out PSNR"  # "training PSNR" when no view is held out
     scored_at: int = -1  # iteration of the scores
     iterations_per_second: float | None = None
-    eta_seconds: float | None = None  # until the run pauses or ends
+    eta_seconds: float | None = None  # time until the run pauses or ends
     out_dir: Path | None = None
     loss_curve: Curve = EMPTY_CURVE
     psnr_curve: Curve = EMPTY_CURVE

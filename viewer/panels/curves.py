@@ -14,7 +14,7 @@ from splatscope.viewer.figures.tables import curve_rows, write_table
 from splatscope.viewer.messages.run import TrainingStatus
 from splatscope.viewer.palette import ACCENT, DIM, GOOD, TEXT, WARN
 
-FILE = "curves.csv"  # in the folder of the run
+FILE = "curves.csv"  # file in the run's folder
 
 
 class RunCurves:

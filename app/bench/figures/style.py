@@ -30,7 +30,7 @@ COLORS = {
 SET_COLORS = ("#2f7ed8", "#e0922f", "#3a9d5d", "#8c6bb1", "#b5643c", "#17a2a8", "#d98bb5", "#7a7f39")
 MARKERS = "osD^vPX<>hp*"
 RATIO = "imbalance: heaviest tile over an even share"
-TICKS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0))  # of a decade
+TICKS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0))  # choices of ticks in a decade
 INK = "#333333"
 
 

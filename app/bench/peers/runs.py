@@ -50,7 +50,7 @@ REMARK = (
 class Recipe:
     """Holds the settings in which the two recipes of the example trainer differ."""
 
-    opacity: float  # of the first splats
+    opacity: float  # opacity of the first splats
     scale_factor: float
     penalty: float  # times the mean opacity, and times the mean half axis
 

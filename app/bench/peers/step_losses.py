@@ -78,7 +78,7 @@ class LossChoice:
 
     label: str  # what it adds to a rasteriser's name
     version: str
-    make: Callable[[Any, Any], StepLoss]  # of a camera and our KernelStore
+    make: Callable[[Any, Any], StepLoss]  # takes a camera and our KernelStore
 
 
 LOSSES = {

@@ -302,7 +302,7 @@ def _memory(job: Job, steps: int) -> dict[str, float]:
 
 
 def _settle() -> None:
-    """Waits for the device, and returns unused memory to the driver, also garbage of the job before."""
+    """Waits for the device, frees what the job before left, and returns unused memory to the driver."""
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()

@@ -18,7 +18,7 @@ from splatscope.kernels.errors import InputError
 
 BALANCED, SKEWED = 1.5, 5.0  # imbalance ratios up to and from which a set of frames is called so
 LEAST_OF_BALANCED, MEAN_OF_SKEWED, MOST_OF_SKEWED, OVER_CATGS, NEAR_ORACLE = 0.99, 2.9, 5.6, 1.15, 0.02
-EXACT = ("grid", "lpt", "seed's policy", "policy")  # with the fixed choices, what the oracle chooses among
+EXACT = ("grid", "lpt", "seed's policy", "policy")  # the oracle chooses among these and the fixed choices
 QUALITY = ("lpt", "chunk all, k = 16", "CaT-GS", "policy, inexact", "policy")
 WIDTH = 100  # columns of a table, in a file too
 
@@ -115,7 +115,7 @@ def judgements(results: dict[str, Any]) -> list[Judgement]:
 
 
 def newest_of(found: Sequence[tuple[Path | None, dict[str, Any]]]) -> dict[str, Any]:
-    """Joins the results of several files into one, of each set the newest. Raises InputError.
+    """Joins the results of several files into one, with the newest results of each set. Raises InputError.
 
     `found` holds (file, the results in it).
     """
