@@ -97,7 +97,7 @@ def _in_a_process(part: Part, count: int, options: WindowOptions, folder: Path) 
     try:
         for _ in range(count):
             if not receiver.poll(limit := START_SECONDS + 2 * options.seconds):
-                raise InputError(f"The measurement was ended: it told nothing for {limit:.0f} s.")
+                raise InputError(f"The measurement was ended: it sent no figures for {limit:.0f} s.")
             told = receiver.recv()
             if isinstance(told, str):
                 raise InputError(told)

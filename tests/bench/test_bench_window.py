@@ -95,7 +95,7 @@ def test_a_measurement_that_hangs_or_dies_is_ended_and_told(tmp_path: Path, monk
     told = window._in_a_process(hang, 2, options, tmp_path)
     _, facts = next(told)
     monkeypatch.setattr(window, "START_SECONDS", 0.1)
-    with pytest.raises(InputError, match="told nothing"):
+    with pytest.raises(InputError, match="sent no figures"):
         next(told)
     with pytest.raises(ProcessLookupError):
         os.kill(facts["process"], 0)

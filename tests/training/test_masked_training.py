@@ -228,7 +228,7 @@ def test_a_mask_that_is_damaged_within_is_named_and_its_photograph_counts_whole(
     path.write_bytes(path.read_bytes()[:2000])
     prepared = opening(open_capture(folder), DataConfig(), backend, tmp_path / "out")
     (said,) = prepared.warnings
-    assert said.startswith("Trained whole, for lack of their masks: 1 photograph. ")
+    assert said.startswith("Trained whole, without their masks: 1 photograph. ")
     assert said.endswith("masks/05.png is damaged or cut short and cannot be decoded. Copy it again.")
     assert "of 23 photographs; 1 without a mask counts whole." in prepared.masks
     assert prepared.training_views == COUNT

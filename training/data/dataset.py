@@ -205,7 +205,7 @@ def mask_warnings(photographs: Sequence[Photograph]) -> Iterator[str]:
     """Yields sentences about masks that cannot be read whole, and about masks that leave nothing."""
     problems = [photograph.mask_problem for photograph in photographs if photograph.mask_problem]
     if problems:
-        yield f"Trained whole, for lack of their masks: {counted(len(problems), 'photograph')}. {problems[0]}"
+        yield f"Trained whole, without their masks: {counted(len(problems), 'photograph')}. {problems[0]}"
     nothing = [photograph.name for photograph in photographs if photograph.is_masked and not photograph.counts]
     if nothing:
         yield (

@@ -49,5 +49,5 @@ def _may_be_seen(raw: SplatTensors, camera: Camera) -> Tensor:
 
 
 def _margin(depth: Tensor, focal: float) -> Tensor:
-    """Returns the world units that three pixels span at a depth: small splats are widened by so much."""
+    """Returns the world units that three pixels span at a depth, by which small splats are widened."""
     return 3 * depth.abs() / focal

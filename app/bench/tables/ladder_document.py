@@ -71,7 +71,7 @@ class _Figures:
 def _figures(files: list[tuple[str, dict[str, Any]]]) -> _Figures:
     gpus = sorted({results["machine"]["gpu"] for _, results in files})
     if len(gpus) > 1:
-        raise InputError(f"The files are of different GPUs, {' and '.join(gpus)}; give those of one.")
+        raise InputError(f"The files are of different GPUs, {' and '.join(gpus)}; give files of one GPU.")
     newest_last = sorted(files, key=lambda file: file[1]["run"]["date"])
     sources = [_Source(link, results, scene) for link, results in newest_last for scene in results["scenes"]]
     whole = [s for s in sources if {"s00", "best"} <= s.steps.keys() and " at " not in s.scene["name"]]

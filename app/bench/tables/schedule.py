@@ -124,7 +124,7 @@ def newest_of(found: Sequence[tuple[Path | None, dict[str, Any]]]) -> dict[str, 
         if not scenes or "ratio" not in scenes[0].get("frames", [{}])[0]:
             raise InputError(f"{path} holds no schedules, which `splatscope bench schedule --out` writes.")
         if results["machine"]["gpu"] != found[0][1]["machine"]["gpu"]:
-            raise InputError(f"{path} is of another GPU than {found[0][0]}; show them apart.")
+            raise InputError(f"{path} is of another GPU than {found[0][0]}; show them separately.")
     newest_last = sorted((results for _, results in found), key=lambda results: results["run"]["date"])
     newest = {scene["name"]: (scene, results["run"]) for results in newest_last for scene in results["scenes"]}
     revisions = dict.fromkeys(run["revision"] for _, run in newest.values() if run["revision"])
