@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _program(arguments: Sequence[str]) -> int:
-    leave_when_asked()  # nothing has begun; the module imports as little as possible before this
+    leave_when_asked()  # nothing has begun yet; as little as possible is imported before this line
     import atexit
 
     from splatscope.app.lasting_output import keep_output, tell_remarks

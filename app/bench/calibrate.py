@@ -86,7 +86,7 @@ class Stand(Protocol):
     """Blends scenes and is timed."""
 
     multiprocessors: int
-    workers: int  # K
+    workers: int  # K, the blocks that run at once
     warps: int  # warps of a block
 
     def show(self, ratio: float, share: float = 1.0) -> Shown:

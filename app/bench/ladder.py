@@ -77,7 +77,7 @@ def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | 
         result = bench.measure(subject, peers)
         results["scenes"].append(result)
         print_scene(result, results["machine"]["copy_gb_per_second"])
-        if written is not None:  # after each scene: minutes are not lost with the last one
+        if written is not None:  # after each scene, so that a failure loses only the last
             write_results(written, results)
     refuse_wrong(results, written)
     return written, results

@@ -93,7 +93,7 @@ def _in_a_process(part: Part, count: int, options: WindowOptions, folder: Path) 
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_tell_or_say_why, args=(part, options, folder, sender), daemon=True)
     process.start()
-    sender.close()  # ours: the pipe ends when the process does
+    sender.close()  # our end, so that the pipe ends when the process does
     try:
         for _ in range(count):
             if not receiver.poll(limit := START_SECONDS + 2 * options.seconds):

@@ -65,7 +65,7 @@ def record_frame(backend: Backend, gaussians: Gaussians, request: ViewRequest) -
             break
     on = blending_of(backend)
     assert on is not None
-    # The shortest of each: other work on this machine makes single frames longer, on a processor by far.
+    # The shortest times: other work on this machine makes single frames longer, much longer on a CPU.
     return RecordedFrame(frame.recording, frame.tile_counts, request, on, min(times[True]), min(times[False]))
 
 

@@ -99,7 +99,7 @@ def most_splats(trainer: Trainer, pixels: float) -> tuple[int, int]:
     config, count = trainer.config, trainer.gaussians.count
     if not config.densify.enabled:
         return count, count
-    most = config.strategy_settings.most_splats(pixels)  # at most: pixels of the background ask for none
+    most = config.strategy_settings.most_splats(pixels)  # an upper limit: pixels of the background get no splats
     if most is None:
         return expected_splats(config, pixels, count, trainer.iteration)
     return max(most, count), max(most, count)

@@ -46,7 +46,7 @@ class ViewScore:
     psnr: float  # dB
     ssim: float
     lpips: float | None  # None where it cannot be computed
-    counted: float = 1.0  # share of its pixels that count; less where a mask leaves some out
+    counted: float = 1.0  # share of the pixels that count; below 1 where a mask leaves some out
 
 
 def score_views(

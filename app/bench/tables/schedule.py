@@ -71,7 +71,7 @@ def kind_of_set(scene: dict[str, Any]) -> str:
 class Judgement:
     """Holds one claim about a set of frames, and the measured value."""
 
-    of: str  # the set
+    of: str  # name of the set
     claim: str
     found: float
     is_met: bool
