@@ -47,7 +47,7 @@ class LastingOutput(io.RawIOBase):
 
 
 def keep_output() -> LastingOutput:
-    """Makes standard output and standard error last, line by line; returns the file of the first.
+    """Replaces standard output and standard error by streams that last; returns the file of standard output.
 
     Names of files may be in no encoding; they are shown as far as possible.
     """
@@ -66,7 +66,7 @@ def _lasting(stream: Any) -> tuple[io.TextIOWrapper, LastingOutput]:
 
 
 def _occupy_standard_files() -> None:
-    """Opens nothing in the place of standard files that are closed, or the next file that is written would get the
+    """Opens the null device in place of closed standard files. Otherwise the next file that is written would get a
     number that libraries print to."""
     for number in range(3):
         try:

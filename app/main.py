@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _program(arguments: Sequence[str]) -> int:
-    leave_when_asked()  # nothing has begun; the module imports as little as possible before this
+    leave_when_asked()  # nothing has begun yet; as little as possible is imported before this line
     import atexit
 
     from splatscope.app.lasting_output import keep_output, tell_remarks
@@ -85,7 +85,7 @@ def _run_to_status(arguments: Sequence[str], is_program: bool = False) -> int:
     except OSError as error:  # the system has refused something, anywhere
         where = f"{error.filename} cannot be used: " if error.filename else ""
         reason = error.strerror or "the system refused it"
-        return _say(printable(f"{where}{reason}. Give another path, or see to its permissions and its disk."))
+        return _say(printable(f"{where}{reason}. Give another path, or check its permissions and its disk."))
     except BaseException as error:
         # A library that is interrupted while it loads may raise an error of its own.
         if not isinstance(error, KeyboardInterrupt) and not was_asked():

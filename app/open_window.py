@@ -47,8 +47,8 @@ def open_window(wanted: WindowRequest) -> None:
     """Runs the window until it is closed, then saves a live training run.
 
     Ctrl-C, a terminate signal and the end of the terminal close it too, and raise KeyboardInterrupt once the run is
-    saved. If the display goes, the process ends here. Raises InputError if there is no display, if the window cannot be
-    opened, and if the run cannot be saved.
+    saved. If the display disappears, the process ends here. Raises InputError if there is no display, if the window
+    cannot be opened, and if the run cannot be saved.
     """
     find_display()  # before anything is started: without a display the window library would end the process
     sys.setswitchinterval(GIL_SWITCH_SECONDS)

@@ -22,9 +22,8 @@ class Provenance:
 
     @property
     def name(self) -> str:
-        """Returns the scene's name: that of its model's folder, if it is one, since all their splats have the same
-        name.
-        """
+        """Returns the scene's name. A model gets its folder's name, because the splat files of all models have the same
+        name."""
         model = model_of(self.scene)
         return (model[0] if model else self.scene).name or "scene"
 

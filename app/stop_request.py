@@ -1,7 +1,7 @@
 """Requests to stop: Ctrl-C, a terminate signal, the end of the terminal. A signal that was ignored when the program
 began, as `nohup` and shell scripts have it, stays ignored.
 
-Three answers, each for a time: to leave at once while nothing has begun and after everything is said; to raise
+Three answers, each for a time: to leave at once while nothing has begun and after everything is printed; to raise
 KeyboardInterrupt, so that what was begun is cleared away; and `StopRequest`, a flag, so that nothing is cut in half.
 """
 
@@ -19,7 +19,7 @@ Answer = Callable[[int, FrameType | None], object]
 
 STOPPED = 130  # the status of a program that was asked to stop
 SENTENCE = "splatscope: stopped."
-_AGAIN_SECONDS = 0.05  # until Python has left the place where an exception is lost
+_AGAIN_SECONDS = 0.05  # time for Python to leave the place where an exception is lost
 _asked = threading.Event()
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -29,7 +29,7 @@ def leave_when_asked(status: int = STOPPED) -> None:
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         try:
-            if status == STOPPED:  # else everything is said
+            if status == STOPPED:  # else everything is printed
                 os.write(2, f"{SENTENCE}\n".encode())
         finally:
             os._exit(status)

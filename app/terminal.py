@@ -1,6 +1,6 @@
 """Prints the lines of the command line. Names from files are escaped, so that they cannot control the terminal.
 
-Where output goes and what becomes of it if nobody takes it: `lasting_output.py`.
+`lasting_output.py` handles output that nobody takes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Terminal(Console):
 
 
 def column(template: str) -> TextColumn:
-    """Returns a column of a progress bar, likewise plain."""
+    """Returns a column of a progress bar that shows its text as it is, without markup."""
     return TextColumn(template, markup=False)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures every test may ask for."""
+"""Provides fixtures that every test may ask for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STARTED_WITH = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"
 
 @pytest.fixture(scope="session", autouse=True)
 def usual_surroundings() -> Iterator[None]:
-    """Tests do not depend on how the suite was started: by `nohup`, in a script's background, in a narrow terminal.
+    """Makes tests independent of how the suite was started: by `nohup`, in a script's background, in a narrow terminal.
 
     Programs that a test starts inherit signals that are ignored here, but not those with an answer.
     """
@@ -58,7 +58,7 @@ def usual_surroundings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def display() -> Iterator[str]:
-    """The name of a private X display with a window manager. Without Xvfb: fails under CI, else skips."""
+    """Yields the name of a private X display with a window manager. Without Xvfb: fails under CI, else skips."""
     missing = missing_programs()
     if missing:
         reason = f"the window cannot be tested: {', '.join(missing)} not installed (apt install xvfb openbox xdotool)"
@@ -71,7 +71,7 @@ def display() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def open_window(display: str) -> Iterator[Hands]:
-    """A window in front of an engine that pretends; the scene's section, which so small a window folds, is open."""
+    """Yields a window in front of a pretended engine. The scene's section, which so small a window folds, is open."""
     from tests.support.window_hands import SCENE_HEADER, SCRIPT, SIZE, Hands
 
     program = Program(display, SCRIPT, ["--size", f"{SIZE[0]}x{SIZE[1]}"])
@@ -84,7 +84,7 @@ def open_window(display: str) -> Iterator[Hands]:
 
 @pytest.fixture(scope="session", autouse=True)
 def undistorted_photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests keep undistorted photographs in a folder of their own, not in the user's cache."""
+    """Keeps undistorted photographs of tests in a folder of their own, not in the user's cache."""
     from splatscope.assets.photographs import undistort
 
     folder = tmp_path_factory.mktemp("undistorted")
@@ -95,13 +95,13 @@ def undistorted_photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def backend() -> Backend:
-    """The one that every machine has."""
+    """Returns the backend that every machine has."""
     return make_backend("cpu")
 
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    """24 small pictures of known splats."""
+    """Returns 24 small pictures of known splats."""
     from tests.support.small_capture import make_capture  # loads torch
 
     return make_capture(tmp_path_factory.mktemp("capture"))

@@ -73,8 +73,8 @@ class DataConfig:
     )
     random_background: bool = setting(
         False,
-        "Draws a new background colour each step, which transparent photographs show; scores and pictures keep the "
-        "fixed one.",
+        "Draws a new background colour each step, seen where photographs are transparent; scores and pictures keep "
+        "the fixed one.",
         option=Option("random_background", ""),
     )
     alpha: AlphaUse = setting(
@@ -87,8 +87,8 @@ class DataConfig:
     )
     axes: AxesChoice = setting(
         "auto",
-        "Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind); auto: those of the "
-        "format, unless the points leave no doubt that they are the other ones.",
+        "Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind); auto takes the "
+        "format's usual axes, unless the points clearly show the other ones.",
         in_form=False,
         option=Option("axes", "{auto,opencv,opengl}", more="Unless given: auto."),
     )
@@ -99,8 +99,8 @@ class DataConfig:
         option=Option(
             "masks",
             "{use,invert,ignore}",
-            more="Unless given: use. Masks are masks/NAME.png and mask_path, which mask what is black, and "
-            "dynamic_mask_NAME.png, which masks what is not. A search for cameras looks at what is left.",
+            more="Unless given: use. masks/NAME.png and mask_path mask black pixels; dynamic_mask_NAME.png masks the "
+            "pixels that are not black. A search for cameras looks at the pixels left.",
         ),
     )
 
@@ -134,7 +134,7 @@ class InitialConfig:
         1.0, "Size of the first splats, times the mean distance to the nearest points.", 1e-4, 100
     )
     smallest_square: float = setting(
-        1e-7, "Least mean squared distance to 3 neighbours that sizes are set from.", 1e-30, 1e6
+        1e-7, "Lower limit of the mean squared distance to 3 neighbours, which sizes are set from.", 1e-30, 1e6
     )
 
 
@@ -170,8 +170,8 @@ class RateConfig:
 class ResolutionConfig:
     """Trains on smaller pictures first.
 
-    `halving` has fixed times, as gradient-free recipes in use since 2024. `frequency` is DashGaussian's (Chen et al.
-    2025), which reads the times off the photographs' spectra.
+    `halving` has fixed times. `frequency` is DashGaussian's (Chen et al. 2025), which reads the times off the
+    photographs' spectra.
     """
 
     schedule: Literal["halving", "frequency"] = setting(
@@ -331,7 +331,7 @@ class TrainConfig:
     )
     save_iterations: tuple[int, ...] = setting(
         (7_000, 30_000),
-        "Iterations after which a PLY is written; the last one always is.",
+        "Iterations after which a PLY is written; one is always written after the last iteration.",
         1,
         label="Save at",
         often=8,
@@ -383,7 +383,7 @@ class TrainConfig:
     def other_filter(self, before: Filter) -> str:
         """Returns a sentence if splats were trained with another filter before; empty if it is the same."""
         now = self.antialiasing
-        return "" if before == now else f"Its splats were trained with antialiasing = {before} and go on with {now}."
+        return "" if before == now else f"Its splats were trained with antialiasing = {before} and continue with {now}."
 
     def check(self) -> None:
         """Raises InputError for a value no run can use."""

@@ -22,11 +22,11 @@ class NotFiniteError(StandstillError):
     def __init__(self, tensor: str, view: str, iteration: int, detail: str = "") -> None:
         super().__init__(
             f"Training paused at iteration {iteration}: the {tensor} on {view} is not a finite number{detail}. "
-            f"The splats of iteration {iteration - 1} are intact; training can go on with another photograph. If it "
-            f"comes again, go back, and check {view} and its camera or lower the learning rates."
+            f"The splats of iteration {iteration - 1} are intact; training can continue with another photograph. If "
+            f"it comes again, go back, and check {view} and its camera or lower the learning rates."
         )
         self.tensor, self.view, self.iteration = tensor, view, iteration
-        self.reached = iteration - 1  # iteration whose splats there are
+        self.reached = iteration - 1  # iteration of the present splats
 
 
 class NoSplatsLeftError(StandstillError):
@@ -41,6 +41,6 @@ class NotSavedError(InputError):
     """Tells that part of a state could not be written; every other part was written."""
 
     def __init__(self, sentence: str, what: tuple[str, ...], path: Path | None) -> None:
-        """Keeps `what` could not be written, and the `path` of the splats; None if they are part of it."""
+        """Keeps `what` could not be written, and the `path` of the splats; None if they were not written."""
         super().__init__(sentence)
         self.what, self.path = what, path

@@ -42,7 +42,7 @@ class Forecast:
     """Tells how long the run will take; only on the CPU, before the first step."""
 
     seconds: float
-    step_ms: float  # of a step with the first splats
+    step_ms: float  # time of a step with the first splats
     suggestion: str  # one sentence with a faster -r, empty if there is no need
 
 
@@ -79,7 +79,7 @@ class GrowthStopped:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """Comes between two scored views, so that a window need not wait for all of them."""
+    """Counts the views scored so far; sent after each, so that a window need not wait for all of them."""
 
     done: int
     total: int
@@ -87,7 +87,7 @@ class Evaluating:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Means over all scored views."""
+    """Holds the mean scores of all scored views."""
 
     iteration: int
     psnr: float  # dB

@@ -29,7 +29,7 @@ PIXEL_POWER = 0.75  # step time grows as pixels to this power
 # fox 0.15, stitch 0.33, fern 0.42, lego, cut out, 0.47, tumbler 0.8, bonsai at 800 pixels 2.5, meeting-room 3.8.
 # Published models: room 1.0, garden 5.3, bicycle 6.
 SPLATS_A_PIXEL = 0.1, 6.0
-ABSGRAD_SHARE = 0.45  # splats with absgrad and its threshold, per splat without: lego 0.41, bonsai 0.53
+ABSGRAD_SHARE = 0.45  # splats with absgrad and its threshold, for each splat without them: lego 0.41, bonsai 0.53
 GROWN_AFTER = 6_500  # iterations of growth after which lego had 83% of its splats, bonsai 96%
 
 

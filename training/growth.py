@@ -22,7 +22,7 @@ class Growth:
     def __init__(self, state: RunState, stepper: Stepper, config: TrainConfig, extent: float) -> None:
         self._state, self._stepper, self._config = state, stepper, config
         self._extent = extent  # world units
-        self._has_room = True  # until memory runs out
+        self._has_room = True  # False once memory has run out
 
     def between_steps(self, is_resized: bool) -> Densified | GrowthStopped | None:
         """Does what is due between the state's iteration and the next; nothing the second time it is called.

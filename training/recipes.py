@@ -85,8 +85,8 @@ def _fast_mcmc(iterations: int | None) -> TrainConfig:
 def _quick(steps: int) -> TrainConfig:
     """Returns what the short recipes share; everything scales with the number of steps.
 
-    Pictures have full resolution from 0.4 of the run, harmonics all degrees by 0.09. Colours have higher rates. All
-    rates fall to a tenth in the second half; the means' rate falls by another tenth over the whole run.
+    Pictures reach full resolution at 0.4 of the run, harmonics their full degree at 0.09. Colours have higher rates.
+    All rates fall to a tenth in the second half; the means' rate also falls to a tenth over the whole run.
     """
     return TrainConfig(
         iterations=steps,
@@ -118,7 +118,7 @@ PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
 
 
 def preset(name: str, iterations: int | None = None) -> TrainConfig:
-    """Returns the named recipe for so many iterations, or its own number. Raises InputError that lists the names."""
+    """Returns the named recipe for `iterations`, or for its own number. Raises InputError that lists the names."""
     if name not in PRESETS:
         raise InputError(f"There is no training preset {name!r}; presets are {', '.join(PRESETS)}.")
     return PRESETS[name](iterations)

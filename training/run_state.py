@@ -36,7 +36,7 @@ class RunState:
     settled: int = 0  # iteration after which density control has done its part
     moments_since: int = 0  # iteration after which Adam's moments were zero
     epoch: list[int] = field(default_factory=list)  # training views still to come in this epoch, last first
-    losses: list[float] = field(default_factory=list)  # of each iteration after `moments_since`
+    losses: list[float] = field(default_factory=list)  # loss of each iteration after `moments_since`
 
     def next_view(self, count: int) -> int:
         """Returns the index of the next of `count` training views, in random order, each once an epoch."""
@@ -60,14 +60,14 @@ class RunState:
             raise
 
     def begin_iteration(self, iteration: int, loss: float) -> None:
-        """Notes that the step of this iteration was taken. `loss` stands for its own until that is known."""
+        """Notes that the step of this iteration was taken. `loss` is a stand-in until its own loss is known."""
         self.iteration = iteration
-        del self.losses[iteration - 1 - self.moments_since :]  # of steps that had to be taken back
+        del self.losses[iteration - 1 - self.moments_since :]  # losses of steps that had to be taken back
         self.note_losses([(iteration, loss)])
 
     def note_losses(self, losses: list[tuple[int, float]]) -> None:
         """Notes the loss of iterations. Iterations in between that have none, because their steps were on their way
-        when an error came, get the same."""
+        when an error came, get the same loss."""
         for iteration, loss in losses:
             place = iteration - 1 - self.moments_since
             self.losses += [loss] * (place + 1 - len(self.losses))

@@ -170,7 +170,7 @@ def setting(
     - main, often: its place among those the form shows first, or among those that are changed often; 0: neither.
     - empty: the value, as JSON, that an empty field of the form means; None has one anyway.
     - hint: what an empty field shows, or the words to the right of a checkbox.
-    - listed: what a value of another type is told it must be.
+    - listed: what a value must be, for the error about one of another type.
     - in_form: False for what is chosen when a capture is opened.
     - for_all: True in a strategy's group for what all strategies read.
     - option: its option of `splatscope train`; --set reaches all settings.

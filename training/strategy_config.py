@@ -27,7 +27,7 @@ MOST_BY_PIXELS = 1_000_000  # splats that photographs may ask for; max_splats ma
 
 
 def splats_for(pixels: float, splats_per_pixel: float) -> int:
-    """Returns the splats that a mean photograph with so many covered pixels asks for."""
+    """Returns the number of splats for a mean photograph with `pixels` covered pixels."""
     return min(round(splats_per_pixel * pixels), MOST_BY_PIXELS)
 
 
@@ -63,7 +63,7 @@ class PixelBudget(StrategySettings):
 
 @dataclass(frozen=True)
 class DensifyConfig(StrategySettings):
-    """Strategy `adaptive`: adds splats where steps pull (Kerbl, Kopanas et al. 2023, section 5.2)."""
+    """Sets up the strategy `adaptive`, which adds splats where steps pull (Kerbl, Kopanas et al. 2023, section 5.2)."""
 
     enabled: bool = setting(
         True,
@@ -88,10 +88,10 @@ class DensifyConfig(StrategySettings):
     reset_interval: int = setting(
         3_000, "Iterations between opacity resets; over white there is also one at densify.start.", 1
     )
-    reset_opacity: float = setting(0.01, "Opacity that resets lower all splats to.", 1e-4, 0.99)
+    reset_opacity: float = setting(0.01, "Opacity that a reset lowers all splats to.", 1e-4, 0.99)
     max_splats: int | None = setting(
         None,
-        "Splats at which growth ends, strongest gradients first; none: no limit.",
+        "Number of splats at which growth ends; strongest gradients grow first; none: no limit.",
         1,
         main=5,
         option=_MAX_SPLATS,
@@ -100,7 +100,7 @@ class DensifyConfig(StrategySettings):
 
 @dataclass(frozen=True)
 class McmcConfig(PixelBudget):
-    """Strategy `mcmc`: moves a fixed budget of splats (Kheradmand et al. 2024, 3D Gaussian splatting as MCMC)."""
+    """Sets up the strategy `mcmc`, which moves splats and grows to a budget (Kheradmand et al. 2024)."""
 
     start: int = setting(500, "Iterations before the first splat is moved or added.", 0, option=_WARM_UP)
     stop: int = setting(25_000, "Splats are moved and added before this iteration.", 0)
@@ -117,7 +117,7 @@ class McmcConfig(PixelBudget):
     )
     growth: float = setting(0.05, "Share of the splats that each refine adds until max_splats.", 0, 10)
     dead_opacity: float = setting(0.005, "Opacity at or below which splats are moved onto others.", 1e-6, 0.5)
-    noise: float = setting(5e5, "Noise added to positions after every step, times their rate.", 0, 1e12)
+    noise: float = setting(5e5, "Noise added to positions after every step, as a multiple of their rate.", 0, 1e12)
     noise_steepness: float = setting(100.0, "Steepness of the sigmoid that spares opaque splats from noise.", 0, 1e6)
     most_copies: int = setting(51, "Most splats that may share one place in the opacity formula.", 2, 51)
     keeps_momentum: bool = setting(
@@ -127,7 +127,8 @@ class McmcConfig(PixelBudget):
 
 @dataclass(frozen=True)
 class BudgetConfig(PixelBudget):
-    """Strategy `budget`: grows linearly to a number, drawn by pull (after Taming 3DGS and LiteGS).
+    """Sets up the strategy `budget`, which grows linearly to a number of splats, drawn by pull (after Taming 3DGS and
+    LiteGS).
 
     Opacities can be halved now and then instead of being reset.
     """

@@ -97,7 +97,7 @@ class Trainer:
 
     @property
     def sh_degree(self) -> int:
-        """Returns the degree trained by now; the splats have rows up to it and no more."""
+        """Returns the degree trained by now, which is the highest that the splats have rows for."""
         return SH_COEFFICIENTS[self.state.splats.sh_rows]
 
     @property
@@ -138,7 +138,7 @@ class Trainer:
         return 1 if self._views is None else self._views.divisor(self.iteration + 1)
 
     def ask_for_scores(self) -> None:
-        """Has `run` score the splats before its next step, also after the last one. The run ends as it would have."""
+        """Has `run` score the splats before its next step, or after the last one. The run's result does not change."""
         self.state.scores.are_asked = True
 
     def extend(self, iterations: int) -> None:

@@ -22,7 +22,7 @@ from splatscope.kernels.errors import InputError
 
 STANDARD_DPI = 96.0
 TRIES, TRY_SECONDS = 3, 0.1  # an X server that restarts (Xvfb after its last client) answers again within this time
-SHARP_HEIGHT = 2000  # px; a screen this high without a stated resolution counts as 4K, drawn at twice the size
+SHARP_HEIGHT = 2000  # px; a screen this high that states no dots per inch counts as 4K: scale 2
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Turns keys and mouse movements into the verbs of the session. The tables below are complete: F1 lists them.
+"""Turns keys and mouse movements into calls of the session. The tables below are complete: F1 lists them.
 
 Everything is polled once a frame, so that no key can stick: Dear PyGui releases all keys when the window loses the
 focus, and a mouse button wherever the mouse is. Only the wheel comes as an event.
@@ -63,7 +63,7 @@ class Drag:
     buttons: tuple[int, ...]
     does: str
     move: Move
-    flying: Move | None = None  # the movement while a fly key is held, if another
+    flying: Move | None = None  # the movement while a fly key is held, if it differs
     ctrl: bool = False
 
 
@@ -142,8 +142,10 @@ class Input:
         self._down: set[int] = set()  # keys and buttons that were down a frame ago
         self._was_typing = False
         self._tab_frames = 0  # frames in which the next field may still get the keyboard
-        self._had_ctrl = False  # in the frame before
-        self._ctrl = False  # in this frame or the one before: a quick hand releases Ctrl as the other key goes down
+        self._had_ctrl = False  # True if Ctrl was down in the frame before
+        self._ctrl = (
+            False  # Ctrl is down in this frame or the one before: a quick hand releases Ctrl as the other key goes down
+        )
         self._alt = False
         self._lost_alt: set[int] = set()  # keys whose release the window manager has swallowed, as after Alt + F4
         self._not_flying: set[FlyKey] = set()  # held keys that were pressed together with Ctrl

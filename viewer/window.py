@@ -52,7 +52,7 @@ DOCK_SHARE = 0.5  # largest share of the window's width for the dock
 TRAINING_HZ, IDLE_HZ = 15.0, 8.0  # frames a second
 LONGEST_REST = 0.12  # s without a look at the mouse, at most
 PANEL_SECONDS = 0.1  # age of the panels' figures while training runs, at most
-BOTH = 900  # points of the dock that fit the scene's section and the first curves of a run
+BOTH = 900  # points; a dock this high has room for both the scene's section and a run's first curves
 # Classes of the items that hold a choice.
 CHOSEN = ("mvTreeNode", "mvCombo", "mvCheckbox", "mvRadioButton", "mvInputInt", "mvInputText")
 SCREEN_SHARE = 0.94  # largest share of the display's sides for a new window

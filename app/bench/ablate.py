@@ -1,7 +1,8 @@
 """`splatscope bench ablate`: takes one stage apart and measures each part by itself.
 
 - blend_backward: the kernel is compiled without its atomics, then also without its reductions, then as the loop around
-  them alone (`blend_backward.ablate`). Each variant saves the cost of what it leaves out, over the one before.
+  them alone (`blend_backward.ablate`). The time that a variant saves over the one before is the cost of the parts left
+  out.
 - sort: every kernel between projection and blending is launched by itself between two events.
 
 Timing: `bench/measure/gpu.py`. Scenes: `bench/scenes/subjects.py`. Tables: `bench/tables/ablation.py`.

@@ -27,7 +27,12 @@ from splatscope.kernels.schedule.calibration import Calibration, store_calibrati
 
 REPEAT, WARM_UP = 12, 3
 EVEN, LESS, MORE, MOST = 0.5, 5.0, 10.0, 20.0  # imbalance ratios
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the splats of the even scene: what a splat costs, and what a tile costs anyway
+SHARES = (
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+)  # shares of the even scene's splats: tell the cost of a splat and the base cost of a tile
 TAIL_CHOICES = ((4, 16), (16, 16), (4, 64))  # (h, k)
 WALK_CHOICE = (4, 4)  # chunks so long that they alone decide how long the frame takes
 Changes = dict[str, str]
@@ -51,7 +56,7 @@ def run(_: CalibrateOptions) -> None:
 
 
 def spoken(gpu: str, found: Calibration) -> str:
-    """Returns the numbers in sentences, also those that were held within their limits."""
+    """Returns the numbers in sentences, with those that had to be limited."""
     kept = found.clamped()
     words = (
         f"{gpu}: {kept.saturating_warps:.1f} warps keep a multiprocessor busy; to begin a tile costs as much as "
@@ -81,8 +86,8 @@ class Stand(Protocol):
     """Blends scenes and is timed."""
 
     multiprocessors: int
-    workers: int  # K
-    warps: int  # of a block
+    workers: int  # K, the blocks that run at once
+    warps: int  # warps of a block
 
     def show(self, ratio: float, share: float = 1.0) -> Shown:
         """Switches to the crowded scene of that imbalance ratio, with a share of its splats."""
@@ -112,22 +117,22 @@ class Calibrator:
 
         (less, less_ms), (more, more_ms) = self._timed(LESS), self._timed(MORE)
         alone = _rate(more.heaviest - less.heaviest, more_ms - less_ms)  # splats a millisecond of one block
-        beside = more_ms - more.heaviest / alone  # ms, while other tiles slow it down
+        shared = more_ms - more.heaviest / alone  # ms, while other tiles slow it down
         self._show(MOST)
-        second_walk, training_walk = self._walks(beside), self._walks(slower * beside, training=True)
+        second_walk, training_walk = self._walks(shared), self._walks(slower * shared, training=True)
 
         saturating = pace / alone / stand.multiprocessors  # blocks
         share = min(1.0, saturating * stand.multiprocessors / stand.workers)
         tail = self._tail(pace, share, chunk, start)
         return Calibration(saturating * stand.warps, start, chunk, tail, second_walk, training_walk)
 
-    def _walks(self, beside: float, training: bool = False) -> float:
+    def _walks(self, shared: float, training: bool = False) -> float:
         """Returns the cost of a chunk with an exact stop beyond its share of the tile.
 
-        It is measured against the same tile whole, in which some pixels end early as well. `beside`, in ms, is the part
+        It is measured against the same tile whole, in which some pixels end early as well. `shared`, in ms, is the part
         of both times in which other tiles ran.
         """
-        whole, split = (self._ms(changes, training) - beside for changes in (_LPT, fixed(*WALK_CHOICE)))
+        whole, split = (self._ms(changes, training) - shared for changes in (_LPT, fixed(*WALK_CHOICE)))
         if whole <= 0:
             raise InputError("A crowded tile took no time of its own; calibrate again while nothing else runs.")
         return WALK_CHOICE[1] * split / whole - 1

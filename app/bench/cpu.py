@@ -37,9 +37,9 @@ from splatscope.training.events import Prepared, Stepped
 from splatscope.training.recipes import preset
 
 Milliseconds = dict[str, float]
-SCENES = ("small", "S4")  # unless others are named
+SCENES = ("small", "S4")  # scenes to measure unless others are named
 COUNT_TOLERANCE = 1e-4  # relative; float32 may decide otherwise where an ellipse just touches a pixel row
-TRANSMITTANCE_TOLERANCE = 1e-5  # of the mean over all pixels
+TRANSMITTANCE_TOLERANCE = 1e-5  # largest error of the mean over all pixels
 SETTLING_STEPS = 10  # training steps that are not timed
 # In a process of its own and an empty cache folder this compiles everything; the second time it loads.
 _COMPILE_MODULE = "splatscope.app.bench.measure.compilation"
@@ -92,7 +92,7 @@ def _thread_counts(asked: tuple[int, ...]) -> list[int]:
 
 
 def _command(options: CpuOptions, scenes: tuple[str, ...]) -> str:
-    """Returns the command line that measures the same; of the capture's folder only its name."""
+    """Returns the command line that measures the same, with only the name of the capture's folder."""
     words = ["splatscope bench cpu --scenes", *scenes, f"--repeat {options.repeat}"]
     if options.threads:
         words += ["--threads", *map(str, options.threads)]

@@ -19,7 +19,7 @@ from splatscope.kernels.cuda.launch.compiler import ARCHITECTURES, compile_kerne
 from splatscope.kernels.cuda.plan.passes import Pass, source
 from splatscope.kernels.ladder import STEPS, step
 
-TILES = 5_000  # of a picture of about 1600 × 800 px, whose sort keys have 16 bits
+TILES = 5_000  # tiles of a picture of about 1600 × 800 px, whose sort keys have 16 bits
 
 
 def run(options: KernelsOptions) -> None:
@@ -38,8 +38,8 @@ def run(options: KernelsOptions) -> None:
 class Cost:
     """Holds the registers and the occupancy of a kernel on one architecture."""
 
-    registers: int  # of a thread
-    spill_bytes: int  # of a thread
+    registers: int  # registers of a thread
+    spill_bytes: int  # spilled bytes of a thread
     occupancy: float  # resident warps over the most there can be, 0 … 1
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ def run(options: LadderOptions) -> None:
 def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | None, dict[str, Any]]:
     """Measures, prints, and writes JSON if asked for; returns (the file, the results).
 
-    Raises InputError. The one for wrong counts or pictures comes at the very end.
+    Raises InputError; for wrong counts or pictures only at the very end.
     """
     if options.repeat < 1:
         raise InputError(f"--repeat must be at least 1, got {options.repeat}.")
@@ -77,7 +77,7 @@ def run_ladder(subjects: list[Subject], options: LadderOptions) -> tuple[Path | 
         result = bench.measure(subject, peers)
         results["scenes"].append(result)
         print_scene(result, results["machine"]["copy_gb_per_second"])
-        if written is not None:  # after each scene: minutes are not lost with the last one
+        if written is not None:  # after each scene, so that a failure loses only the last
             write_results(written, results)
     refuse_wrong(results, written)
     return written, results
@@ -95,8 +95,8 @@ def refuse_wrong(results: dict[str, Any], written: Path | None) -> None:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         where = "above" if written is None else f"in {written}"
         raise InputError(
-            f"What was drawn is not what the scene holds ({wrong[0]}{more}), so these times say nothing; all that was "
-            f"measured stands {where}, what is wrong with it too."
+            f"What was drawn is not what the scene holds ({wrong[0]}{more}), so these times say nothing; all times and "
+            f"what is wrong with them are {where}."
         )
 
 

@@ -58,7 +58,7 @@ def _check(options: RunsOptions) -> None:
 
 
 def _run_all(options: RunsOptions, chosen: PolicyChoice) -> tuple[Path | None, dict[str, Any]]:
-    """Returns (the file, if one was asked for; the results). Raises InputError, also if a run fails.
+    """Returns (the file, if one was asked for; the results). Raises InputError, for example if a run fails.
 
     The runs before it are printed and written.
     """
@@ -108,7 +108,7 @@ def _runnable(recipes: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _command(options: RunsOptions, chosen: PolicyChoice) -> str:
-    """Returns the command line that measures the same; of the capture's folder only its name."""
+    """Returns the command line that measures the same, with only the name of the capture's folder."""
     words = [f"splatscope bench runs {options.capture.resolve().name} --recipe {' '.join(options.recipe)}"]
     words += [f"-r {options.resolution}"] if options.resolution != -1 else []
     words += [f"--iterations {options.iterations}"] if options.iterations else []

@@ -6,7 +6,7 @@
 A step is forward, loss, backward, Adam and statistics from raw parameters, as training runs it. Learning rates are
 zero, so that all steps do the same work: Adam moves the same bytes.
 
-- With --views, steps go round among cameras turned about the first, so that splats come into sight and leave it. Lazy
+- With --views, steps take turns with cameras turned about the first, so that splats come into sight and leave it. Lazy
   Adam gains from that.
 - `gpu` is the time between events around many steps, `wall` the host's clock around the same steps. Stages come from a
   run of their own, whose events cost a little.
@@ -34,7 +34,7 @@ from splatscope.app.bench.peers.steps import (
     compare_steps,
     find_contenders,
     largest_difference,
-    print_beside,
+    print_rows,
 )
 from splatscope.app.bench.scenes.generated import BenchmarkScene, make_scene, scene_camera
 from splatscope.app.bench.scenes.subjects import LADDER_SCENES
@@ -68,9 +68,9 @@ def run(options: StepOptions) -> None:
         results.append(measure(made, policy, options.train_steps, options.views, kernels))
         print_table(results[-1])
         if contenders:
-            beside = measure_beside(made, policy, options.train_steps, options.views, kernels, contenders)
-            results[-1]["beside"] = beside
-            print_beside(beside)
+            rows = measure_in_turns(made, policy, options.train_steps, options.views, kernels, contenders)
+            results[-1]["beside"] = rows
+            print_rows(rows)
         if options.out is not None:
             options.out.write_text(json.dumps(results, indent=1))
 
@@ -155,7 +155,7 @@ class OurSteps:
         self._training, self._requests = None, []
 
 
-def measure_beside(
+def measure_in_turns(
     made: BenchmarkScene,
     policy: Policy,
     steps: int,

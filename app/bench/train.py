@@ -3,8 +3,8 @@
 The trainer runs as always but for growth, which is off, so that all steps work on the same number of splats. It runs on
 a GPU where there is one. Steps are timed in blocks by the wall clock, from the first step queued to the last one done.
 
-Everything is done a few times from the same start, each time in a process of its own. So two spreads are told apart: of
-the medians from run to run, and of the blocks within a run. Synthetic scenes: `step.py`. Whole runs: `runs.py`.
+Everything is done a few times from the same start, each time in a process of its own. So two spreads are known: of the
+medians from run to run, and of the blocks within a run. Synthetic scenes: `step.py`. Whole runs: `runs.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WARM_UP = 100  # steps before the first block: compiled, captured, photographs u
 def run(options: TrainBenchOptions) -> None:
     """Times, prints, and writes JSON if asked for.
 
-    Raises InputError, also if a run fails; what the runs before it measured is printed and written first.
+    Raises InputError. If a run fails, the figures of the runs before it are printed and written first.
     """
     for name, value in (("-n", options.train_steps), ("--runs", options.runs)):
         if value < 1:

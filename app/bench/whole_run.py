@@ -40,7 +40,7 @@ def whole_run(
     if recipe not in PEERS:
         row = run_recipe(options, chosen, recipe, seed, backend)
     else:
-        del backend  # memory is the other trainer's
+        del backend  # leaves its memory to the other trainer
         from splatscope.app.bench.peers.runs import REMARK, run_gsplat  # loads torch
 
         row, remarks = run_gsplat(options.capture, options.resolution, options.iterations, recipe, seed), [REMARK]

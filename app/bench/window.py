@@ -1,8 +1,8 @@
-"""`splatscope bench window CAPTURE`: times a training run without a window, then beside one.
+"""`splatscope bench window CAPTURE`: times a training run without a window, then with one.
 
-Iterations a second are measured with the window closed, then beside a window
+Iterations a second are measured with the window closed, then next to an open window
 
-- whose view stands still,
+- whose view is still,
 - whose view moves as in a drag,
 - which asks for no pictures.
 
@@ -47,12 +47,12 @@ from splatscope.viewer.window import Window
 FORMAT = "splatscope window cost 1"
 NAMES = ("closed", "still", "moving", "no_pictures")
 WIDTH, HEIGHT = 1600, 1000  # px of the window, on a display that has room for it
-SETTLING_SHARE = 0.2  # of the seconds of a measurement, before it
-START_SECONDS = 300.0  # until the first step, at most: photographs are read, kernels compiled
+SETTLING_SHARE = 0.2  # time to settle before a measurement, as a share of its seconds
+START_SECONDS = 300.0  # longest wait for the first step, while photographs are read and kernels compiled
 TURN_PER_SECOND = 0.6  # radians, of the view that moves
 NO_PICTURES = SetViewShare(share=1e-6, rate=1e-3)  # one in a thousand seconds
 
-Tell = Callable[[str, dict[str, Any]], None]  # the name of what was measured, its figures
+Tell = Callable[[str, dict[str, Any]], None]  # takes the name of a measurement and its figures
 Part = Callable[[WindowOptions, Path, Tell], None]
 
 
@@ -93,11 +93,11 @@ def _in_a_process(part: Part, count: int, options: WindowOptions, folder: Path) 
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_tell_or_say_why, args=(part, options, folder, sender), daemon=True)
     process.start()
-    sender.close()  # ours: the pipe ends when the process does
+    sender.close()  # our end, so that the pipe ends when the process does
     try:
         for _ in range(count):
             if not receiver.poll(limit := START_SECONDS + 2 * options.seconds):
-                raise InputError(f"The measurement was ended: it told nothing for {limit:.0f} s.")
+                raise InputError(f"The measurement was ended: it sent no figures for {limit:.0f} s.")
             told = receiver.recv()
             if isinstance(told, str):
                 raise InputError(told)
@@ -242,7 +242,7 @@ def _print(results: dict[str, Any]) -> None:
     width, height = phases["closed"]["photograph_size"]
     title = f"{results['capture']} at {width}×{height}, {results['splats']:,} splats, on "
     table = Table(title=title + machine.get("gpu", machine.get("cpu", "")), title_justify="left")
-    table.add_column("training beside", no_wrap=True)
+    table.add_column("window", no_wrap=True)
     for column in ("it/s", "of closed", "pictures/s", "picture, ms", "there after, ms", "window frames/s"):
         table.add_column(column, justify="right")
     for name, row in phases.items():

@@ -1,6 +1,6 @@
 """Writes splats as another PLY: `splatscope convert`.
 
-Values that stay keep their bits, and comments stay. Other properties are left out, and a line names them. The file
+Kept values keep their bits, and comments are kept. Other properties are left out, and a line names them. The file
 formats are in `assets/splats/ply.py`.
 """
 
@@ -44,7 +44,7 @@ def run(options: ConvertOptions) -> None:
         gaussians = gaussians.with_sh_degree(options.sh_degree)
     is_ply = opened.path.suffix.lower() == ".ply"
     comments = read_comments(opened.path) if is_ply else ()
-    # Before anything is written: the file may be the target.
+    # Read before anything is written: the file may be the target.
     extra = [name for name in open_vertices(opened.path).names if not _is_ours(name)] if is_ply else []
     write_ply(target, gaussians, comments, opened.offset, options.encoding == "ascii", opened.filter)
     if opened.reading:

@@ -1,4 +1,4 @@
-"""Trains the bundled scene in the window, or without one and leaves pictures: `splatscope demo`."""
+"""Trains the bundled scene in the window, or without a window and then saves pictures: `splatscope demo`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(options: DemoOptions) -> None:
 
 
 def _config(iterations: int, test_interval: int) -> TrainConfig:
-    """Returns the recipe `fast`, whose schedules fit any length, with a limit on splats: twice as many would halve the
+    """Returns the recipe `fast`, which fits any length of run, with a limit on splats: twice as many would halve the
     pace for no visible gain here."""
     recipe = preset("fast", iterations)
     return replace(recipe, test_interval=test_interval, budget=replace(recipe.budget, max_splats=MOST_SPLATS))

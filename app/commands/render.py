@@ -91,7 +91,7 @@ def _write(options: RenderOptions, frame: Frame, request: ViewRequest, about: Pr
     if options.out is not None:
         if options.overlay != "none" and tile_values(options.overlay, frame) is None:
             raise InputError(
-                f"--overlay {options.overlay} needs what the {about.backend} backend does not record here."
+                f"--overlay {options.overlay} needs a recording, and the {about.backend} backend makes none here."
             )
         if options.overlay != "none":
             picture = overlays.heatmap_picture(frame, request, about.backend, about.caption)

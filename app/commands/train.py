@@ -20,7 +20,7 @@ def run(options: TrainOptions) -> None:
     plan = plan_training(options)
     assert plan.capture is not None, "plan_training names it"
     assert plan.out is not None, "plan_training names it"
-    plan.check_folder(plan.out)  # a search for cameras takes minutes
+    plan.check_folder(plan.out)  # checked before a search for cameras, which takes minutes
     warn(filter(None, [plan.remark]))
     images = plan.config.data.images
     if not options.headless and display_is_present():

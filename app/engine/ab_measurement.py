@@ -1,7 +1,7 @@
 """Measures two policies on the same frame: how much each stage costs more or less, and how the pictures differ.
 
 The two take turns. One call of `advance` draws one picture, so that the engine can do other things in between. Which
-policy goes first changes from pair to pair, so that neither gets the warmer clock. The engine does not change the
+policy goes first changes from pair to pair, so that neither always meets a faster clock. The engine does not change the
 splats meanwhile.
 """
 
@@ -24,7 +24,9 @@ from splatscope.viewer.messages.view import Comparison, StageChange
 Float64 = NDArray[np.float64]
 
 RESAMPLED = 500
-LEAST_PAIRS = 6  # with fewer, even the smallest and the largest difference bound a median with less than 95% confidence
+LEAST_PAIRS = (
+    6  # with fewer pairs, even the smallest and the largest difference bound a median with less than 95% confidence
+)
 WARM_UP = 2  # pictures of each policy that do not count: the first is launched, the second captured as a graph
 
 
@@ -94,7 +96,7 @@ class Measurement:
 
 
 def compare_stages(before: list[dict[str, float]], after: list[dict[str, float]]) -> tuple[StageChange, ...]:
-    """Compares the ms of each stage on either side; the whole picture comes last, as "". A missing stage costs 0.
+    """Compares the ms of each stage on both sides; the whole picture comes last, as "". A missing stage costs 0.
 
     The k-th pictures of both sides are a pair, made one right after the other.
     """

@@ -71,7 +71,7 @@ class ActivePolicy:
 
     @contextmanager
     def on_trial(self) -> Iterator[None]:
-        """Surrounds the making of a picture: if that fails, it may be the policy's fault, which is then refused."""
+        """Surrounds the drawing of a picture: if that fails and the policy may be the cause, refuses the policy."""
         try:
             yield
         except Exception as error:

@@ -38,8 +38,8 @@ from splatscope.viewer.messages.commands import Command
 from splatscope.viewer.messages.view import EngineStatus, Picture, ViewRequest
 
 STATUS_SECONDS = 0.1  # how old the published training status may be
-COMPILER_SECONDS = 0.02  # between looks at whether kernels are compiled
-IDLE_SECONDS = 0.5  # without news
+COMPILER_SECONDS = 0.02  # pause between two checks whether kernels are compiled
+IDLE_SECONDS = 0.5  # longest sleep without news
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class EngineConfig:
 
     backend: BackendName = "auto"
     images: str = "images"
-    view_share: float = 0.1  # of the time while training, at most this much goes to pictures of a still camera
+    view_share: float = 0.1  # while training: largest share of the time for pictures of a still camera
     moving_share: float = 0.6  # the share for pictures of a moving camera
     view_rate: float = 32.0  # pictures a second while training, at most; 10 of a still camera
     nvtx: bool = False  # names for profilers
-    toggles: PolicyChoice = NO_CHOICE  # that the window begins with
+    toggles: PolicyChoice = NO_CHOICE  # toggles that the window begins with
 
 
 class Engine:
@@ -111,12 +111,12 @@ class Engine:
         return self._mailbox.picture()
 
     def status(self) -> EngineStatus:
-        """Returns the newest snapshot; while kernels compile it says so."""
+        """Returns the newest status; while kernels compile, its `busy` says so."""
         status, backend = self._mailbox.status(), self._backend
         return replace(status, busy="compiling…") if backend is not None and backend.compiling else status
 
     def wait_for_news(self, seconds: float) -> None:
-        """Sleeps until a picture, a status or a log line is there, at most that long."""
+        """Sleeps until there is a new picture or status, for `seconds` at most."""
         self._mailbox.wait_for_news(seconds)
 
     # ---- The loop ----------------------------------------------------------------------------------

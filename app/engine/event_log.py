@@ -1,4 +1,4 @@
-"""Keeps the lines for the user, and which kinds of things have worked since: that ends an error about the same kind."""
+"""Keeps the lines for the user, and notes what has worked since: a success ends an error about the same thing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from splatscope.kernels.types import Frame
 from splatscope.viewer.figures.overlays import picture_rgba
 from splatscope.viewer.messages.view import Picture, ViewRequest
 
-Asked = tuple[ViewRequest, int]  # and how many photographs had been read, if the picture depends on it
+Asked = tuple[ViewRequest, int]  # a request, and the number of photographs read, if the picture depends on it
 SHARPENING_SECONDS = 1.0  # after a view has turned, in which the window asks for all its pixels
 SAME_LENS = 0.01  # relative difference of the angle of view that rounding to whole pixels makes
 
@@ -49,7 +49,7 @@ class _Begun:
     request: ViewRequest
     began: float  # seconds of the queue's clock
     host_seconds: float  # spent by this thread so far
-    training: bool  # waits for the picture
+    training: bool  # True: training waits for the picture
 
 
 class FrameQueue:
@@ -67,7 +67,7 @@ class FrameQueue:
         self._clock = clock
         self._shown: object = None  # what the newest picture, finished or not, depends on
         self._asked: Asked | None = None  # the request that the newest picture was begun for
-        self._turned = float("-inf")  # when the newest picture of another view than the one before was begun
+        self._turned = float("-inf")  # when the newest picture that showed a new view was begun
         self._begun: _Begun | None = None
         self._serial = 0
 
@@ -116,7 +116,9 @@ class FrameQueue:
         the backend raises.
         """
         asked = request, opened.photographs_read(request)
-        self._shown = _dependencies(opened, request, policy)  # also if it fails: the next one would only fail again
+        self._shown = _dependencies(
+            opened, request, policy
+        )  # set also if the picture fails, because the next would fail too
         splats, began = opened.splats_to_view(), self._clock()
         if _is_another_view(asked, self._asked):
             self._turned = began

@@ -58,7 +58,7 @@ class Mailbox:
             return self._status
 
     def wait_for_news(self, seconds: float) -> None:
-        """Sleeps until anything is new, at most that long."""
+        """Sleeps until anything is new, for `seconds` at most."""
         with self._news:
             self._news.wait(seconds)
 
@@ -104,7 +104,7 @@ class Mailbox:
             self._news.notify_all()
 
     def sleep(self, seconds: float, unless: Callable[[], bool]) -> None:
-        """Sleeps until anything is new, at most that long; not at all if something waits already or `unless` is true.
+        """Sleeps until anything is new, for `seconds` at most; not at all if something waits or `unless` returns True.
 
         `unless` is asked under the lock, so that no request slips in between the question and the sleep.
         """

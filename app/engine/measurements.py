@@ -35,7 +35,7 @@ class Measurements:
         self._measurement: Measurement | None = None
         self._recorder: TraceRecorder | None = None
         self._recording: RecordTrace | None = None
-        self._pictures = 0  # of all traces
+        self._pictures = 0  # pictures in all traces
         self.blending: BlendMachine | None = None  # what blended the newest picture
         self.recorded: RecordedFrame | None = None  # the newest frame
         self._recorded_about: Provenance | None = None
@@ -93,7 +93,7 @@ class Measurements:
             if isinstance(backend, LiveBackend) and measurement.wait(backend):
                 return False
             measurement.advance(backend)
-        except Exception as error:  # any failure of a picture: the log has it, and the engine works on
+        except Exception as error:  # any failure of a picture: the log reports it, and the engine continues
             reason = first_error(error)
             measurement.give_up(reason)
             self._note("error", f"The measurement was given up. {reason}")

@@ -43,7 +43,7 @@ class Opened:
         self._copy: tuple[int, Gaussians] | None = None  # version and splats
 
     def close(self) -> None:
-        """Lets go of what is open before something else takes its place."""
+        """Frees what is open before something else takes its place."""
 
     # ---- Splats ------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class OpenSplats(Opened):
         write_ply(path, splats, offset=self.scene.offset, filter=self.scene.info.filter)
 
     def _whole_splats(self) -> Gaussians | None:
-        """Returns the splats as files of them have them."""
+        """Returns the splats as saved files hold them."""
         return self.gaussians
 
     def provenance(self, backend: Backend) -> Provenance:
@@ -227,7 +227,7 @@ class OpenCapture(OpenSplats):
 
     def _mark_held_out(self, cameras: tuple[NamedCamera, ...]) -> tuple[NamedCamera, ...]:
         """Marks the cameras that the run holds out for tests."""
-        if self._capture.test_views:  # the capture's own, whatever the run
+        if self._capture.test_views:  # the capture has its own test split, whatever the run
             return cameras
         held_out = {view.name for view in self.run.trainer.dataset.held_out_views}
         return tuple(replace(camera, is_test=camera.name in held_out) for camera in cameras)

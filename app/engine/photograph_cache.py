@@ -26,7 +26,7 @@ from splatscope.training.data.dataset import Color, composite
 from splatscope.viewer.figures.overlays import TURBO
 from splatscope.viewer.messages.view import PhotographShown, PhotographWish
 
-KEPT_BYTES = 256 << 20  # of decoded photographs; the newest is kept whatever its size
+KEPT_BYTES = 256 << 20  # most bytes of decoded photographs; the newest is kept whatever its size
 HALF = 128  # level of 255 from which a pixel counts
 DIMMED = 4  # what a mask leaves out is shown at 1 / DIMMED of its brightness
 THUMBNAILS = 400  # kept
@@ -55,7 +55,7 @@ class PhotographCache:
         self._wanted: int | None = None  # the photograph to decode next
         self._small_wanted: deque[int] = deque()
         self._photographs: OrderedDict[int, Rgb | str] = OrderedDict()  # by last use; a sentence if it cannot be read
-        self._counted: dict[int, NDArray[np.bool_]] = {}  # of photographs with a mask: where a pixel counts
+        self._counted: dict[int, NDArray[np.bool_]] = {}  # for photographs with a mask: where pixels count
         self._small: OrderedDict[int, Rgb] = OrderedDict()
         self._closed = False
         # The newest resampling: (photograph and camera), left, top, pixels, and which of them count.

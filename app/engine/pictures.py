@@ -20,7 +20,7 @@ from splatscope.viewer.messages.view import ViewRequest
 
 
 def blend_heatmap(rgba: NDArray[np.uint8], frame: Frame, request: ViewRequest) -> NDArray[np.uint8]:
-    """Blends the wanted heatmap into `rgba` [H, W, 4], in place, and returns it; leaves out one without values."""
+    """Blends the wanted heatmap into `rgba` [H, W, 4], in place, if the frame has its values; returns `rgba`."""
     values = tile_values(request.overlay, frame)
     if values is not None:
         overlays.blend_tile_heatmap(rgba, values, request.overlay_opacity, request.scale)

@@ -1,4 +1,4 @@
-"""Opens paths for the engine, and looks for the cameras of photographs that have none, next to everything else."""
+"""Opens paths for the engine, and searches for missing cameras while the engine does other work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splatscope.viewer.messages.view import SearchStatus
 
 
 class SceneOpener:
-    """Opens one path at a time and keeps the search for cameras that one may need."""
+    """Opens one path at a time, and keeps the search for cameras that a path may need."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class SceneOpener:
         log: Callable[[str, str], None],
         on_photograph: Callable[[], None],
     ) -> None:
-        """Prepares; opens nothing yet. `make_trainer` makes the run of the first capture, and with a `RunPlan` like it
-        those of later ones.
+        """Prepares; opens nothing yet. `make_trainer` makes the run of the first capture. If it is a `RunPlan`, plans
+        with the same settings make the runs of later captures.
 
         `log` takes a level and a line for the user; the thread that reads photographs calls `on_photograph`.
         """

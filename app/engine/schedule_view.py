@@ -1,4 +1,4 @@
-"""Records frames for the schedule panel, finds what blends tiles here, and writes the files of a recorded frame.
+"""Records frames for the schedule panel, describes the device that blends tiles, and writes a recorded frame's files.
 
 `kernels/schedule/timeline.py` says what the figures mean; `viewer/figures/schedule.py` makes the panel's figures from
 tile counts alone. Belongs to the engine's thread, like its caller `measurements.py`.
@@ -33,7 +33,7 @@ COLUMNS = ("tile", "chunk", "parts", "multiprocessor", "block", "start", "end", 
 
 
 def blending_of(backend: Backend) -> BlendMachine | None:
-    """Returns what blends the tiles of a backend that has drawn a picture; None if the backend does not say."""
+    """Returns the device that blends tiles for a backend that has drawn a picture; None if the backend does not say."""
     if not isinstance(backend, BlendingBackend):
         return None
     return BlendMachine(backend.device, *backend.blend_machine())
@@ -65,7 +65,7 @@ def record_frame(backend: Backend, gaussians: Gaussians, request: ViewRequest) -
             break
     on = blending_of(backend)
     assert on is not None
-    # The shortest of each: other work on this machine makes single frames longer, on a processor by far.
+    # The shortest times: other work on this machine makes single frames longer, much longer on a CPU.
     return RecordedFrame(frame.recording, frame.tile_counts, request, on, min(times[True]), min(times[False]))
 
 
@@ -106,7 +106,7 @@ def list_toggles(recorded: RecordedFrame) -> list[str]:
 
 
 def list_settings(recorded: RecordedFrame) -> list[str]:
-    """Lists what the caption of a picture of the frame names next to the device."""
+    """Lists what the caption of a recorded frame's picture names in addition to the device."""
     camera, machine = recorded.request.camera, recorded.on.machine
     each = f"K = {machine.multiprocessors} x {machine.blocks_each} = {machine.workers}"
     return [f"{camera.width} x {camera.height} px", each, *list_toggles(recorded)]
@@ -139,7 +139,7 @@ def describe(recorded: RecordedFrame) -> dict[str, Any]:
 
 
 def write_units(path: Path, recording: Recording) -> None:
-    """Writes one CSV row for each unit of work, in the order in which they began; times in ns after the first."""
+    """Writes one CSV row for each unit of work, in the order in which they began; times in ns since the first began."""
     columns = [np.rint(getattr(recording, name)).astype(np.int64) for name in COLUMNS]
     header = ",".join({"start": "start_ns", "end": "end_ns", "cycles": recording.clock}.get(n, n) for n in COLUMNS)
     with atomic_path(path) as temporary:

@@ -26,9 +26,9 @@ from splatscope.viewer.figures.overlays import picture_rgba
 from splatscope.viewer.messages.view import ViewFigures, ViewRequest
 
 WIDEST = 1600  # px; larger photographs are drawn as wide as this
-WARM_UP_MS, FIRST_WARM_UP_MS = 40.0, 400.0  # of drawing that does not count, before a view and before the first view
-DRAWN = 5  # times that count, of each view
-LONG_MS = 600.0  # that drawing one view may take, about; it is drawn at least once
+WARM_UP_MS, FIRST_WARM_UP_MS = 40.0, 400.0  # drawing that does not count, before each view and before the first
+DRAWN = 5  # times that count, for each view
+LONG_MS = 600.0  # about the most that drawing one view may take; each view is drawn at least once
 
 
 class ViewSurvey:
@@ -50,7 +50,7 @@ class ViewSurvey:
         self._alpha: AlphaUse = alpha
         self._masks: MaskUse = masks
         self._settings, self._policy = request.settings, request.policy
-        self._gaussians: Gaussians | None = gaussians  # until the end, as they take memory
+        self._gaussians: Gaussians | None = gaussians  # None at the end, because they take memory
         self.figures: tuple[ViewFigures, ...] = ()
 
     @property

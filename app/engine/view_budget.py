@@ -1,7 +1,7 @@
 """Decides when a picture is due while training runs, and measures what pictures cost training. Numbers only.
 
 Two bounds hold at once: the share of the time that pictures may take, and how many a second there may be. After a
-picture, training gets so much time that the picture took no more than its share. A single picture that took long, as
+picture, training gets enough time that the picture took no more than its share. A single picture that took long, as
 the first one of a size does, counts in part.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-COST_SECONDS = 5.0  # over which the cost is measured
+COST_SECONDS = 5.0  # time over which the cost is measured
 LONG = 0.25  # seconds that a picture may take without being an exception, or twice as long as the one before
 
 
@@ -18,8 +18,8 @@ LONG = 0.25  # seconds that a picture may take without being an exception, or tw
 class ViewBudget:
     """Bounds the time that pictures may take from training. Times are seconds of the caller's clock."""
 
-    share: float  # of the time that pictures of a still view may take
-    moving_share: float  # of the time that pictures of a moving view may take, if that is more
+    share: float  # share of the time that pictures of a still view may take
+    moving_share: float  # share of the time that pictures of a moving view may take, if that is more
     rate: float  # pictures a second, at most
     still_rate: float = 10.0  # pictures a second of a still view, if that is less: only the splats change then
     _turn: float = float("-inf")  # when the newest picture would have begun, had nothing been late

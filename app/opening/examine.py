@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the window shows the page without loading the command line
     from splatscope.kernels.backend import Backend
     from splatscope.training.config import TrainConfig
 
-_COPIES = 4  # of each parameter while training: itself, its gradient, and Adam's two moments
+_COPIES = 4  # copies of each parameter while training: itself, its gradient, and Adam's two moments
 _GIB = 2**30
 
 

@@ -25,15 +25,15 @@ from splatscope.viewer.messages.view import SearchStatus
 
 Maker = TypeVar("Maker")
 
-NEWS_SECONDS = 0.2  # between two looks at the progress of a search
+NEWS_SECONDS = 0.2  # pause between two looks at the progress of a search
 
 
 def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto") -> tuple[Scene, Maker | RunPlan]:
     """Opens `path`; returns the scene, and what makes a run on it.
 
-    That is `maker`, except for the folder of a run while `maker` is a plan without an output folder and without a run
-    to continue. Such a folder is opened as the run's capture, with a plan that continues the run, or as splats if the
-    run cannot continue. `activated` says how the values of a splat file are read.
+    `maker` makes the run, except for the folder of a run while `maker` is a plan without an output folder and without a
+    run to continue. Such a folder is opened as the run's capture, with a plan that continues the run, or as splats if
+    the run cannot continue. `activated` says how the values of a splat file are read.
 
     Raises InputError, and NoCamerasError if a search for cameras would help.
     """
@@ -97,4 +97,4 @@ class CameraHunt:
     def stop(self) -> str:
         """Ends the search and returns a sentence about it."""
         self._search.close()
-        return f"Stopped looking for cameras. What was done is kept: opening {self.command.path} again goes on there."
+        return f"Stopped looking for cameras. What was done is kept: opening {self.command.path} again continues it."

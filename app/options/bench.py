@@ -135,7 +135,7 @@ class KernelsOptions:
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """Time ways to hand out tiles and chunks on a GPU against the grid; with --out also draws figures."""
+    """Time ways to schedule tiles and chunks on a GPU against grid order; with --out also draw figures."""
 
     scenes: Annotated[
         tuple[str, ...],
@@ -148,7 +148,7 @@ class ScheduleOptions:
         ),
     ] = ()
     variants: Annotated[tuple[str, ...], UseAppendAction, repeated(str, "NAME")] = ()
-    """Ways to compare, the grid among them; all unless given."""
+    """Schedules to compare, with grid among them; all unless given."""
     frames: int = 5
     """Frames of each scene."""
     primitive: Annotated[Primitive, arg(help="Measure the scenes as this primitive.")] = "3dgs"
@@ -171,13 +171,13 @@ class StepOptions:
     toggle: ToggleChoice = ()
     train_steps: TrainSteps = 200
     views: int = 1
-    """Cameras to go round among, turned about the first."""
+    """Number of cameras to take steps with in turn: the scene's own, turned evenly about its vertical axis."""
     vs: Annotated[
         tuple[StepPeer, ...], UseAppendAction, repeated(StepPeer, "{all,gsplat,inria,faster_gs,faster_gs_fused}")
     ] = ()
     """Also time the steps of these rasterisers, in turns with ours, where they are installed."""
     losses: Annotated[tuple[StepLoss, ...], UseAppendAction, repeated(StepLoss, "{all,ours,fused_ssim}")] = ()
-    """With --vs, losses that the others step with, a row each; ours unless given."""
+    """With --vs, losses that the other rasterisers train with, one row each; ours unless given."""
     out: OutFile = None
 
 
@@ -255,7 +255,7 @@ class CpuOptions:
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """Time a training run without a window and beside one; needs a display that nobody touches meanwhile."""
+    """Time a training run without a window and with one; needs a display that nobody touches meanwhile."""
 
     capture: Annotated[Path, Positional, arg(metavar="CAPTURE")]
     """The capture to train on."""
@@ -264,7 +264,7 @@ class WindowOptions:
     seconds: float = 10.0
     """Length of each measurement."""
     backend: Literal["auto", "cpu", "cuda"] = "auto"
-    """Who computes: auto is the GPU where one can be used."""
+    """What computes; auto is the GPU where one can be used."""
     out: OutFile = None
 
 

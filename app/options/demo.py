@@ -11,10 +11,10 @@ from splatscope.app.options.fields import BackendChoice, optional
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Train the bundled scene live in the window, or without a display and leave pictures on disk."""
+    """Train the bundled scene live in the window, or without a display and save pictures."""
 
     headless: bool = False
-    """No window even if there is a display."""
+    """Open no window even if there is a display."""
     out: Annotated[Path | None, optional("FOLDER")] = None
     """Folder for the results; output/demo-<date> unless given."""
     iterations: Annotated[int | None, optional("INT")] = None

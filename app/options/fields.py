@@ -53,7 +53,7 @@ Axes = Annotated[
     Literal["auto", "opencv", "opengl"],
     arg(
         help="Axes of the cameras in the files: opencv (y down, z ahead) or opengl (y up, z behind). auto: those of "
-        "the format, unless the points leave no doubt that they are the other ones."
+        "the format, unless the points clearly show the other ones."
     ),
 ]
 WindowSize = Annotated[str, arg(metavar="WxH", help="Size of the window in pixels.")]

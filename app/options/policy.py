@@ -74,7 +74,7 @@ class PolicyChoice:
         honoured = [row.key for row in toggle_table(listed)]
         if ignored := [key for key, _ in self.given if key not in honoured]:
             said.append(
-                f"The {backend} backend does not honour {_and(ignored)} and goes on without; "
+                f"The {backend} backend does not honour {_and(ignored)} and continues without; "
                 f"it honours {_and(honoured)}."
             )
         return said

@@ -84,7 +84,7 @@ class TrainOptions(_SettingOptions, _RunOptions):
     """Any setting by its name in settings.json, for example densify.interval=50 rates.opacity=0.05; an unknown name
     lists the valid ones."""
     headless: bool = False
-    """No window: progress in the terminal."""
+    """Open no window; show progress in the terminal."""
     paused: bool = False
     """Open the window without starting."""
     size: WindowSize = "1600x1000"

@@ -94,7 +94,7 @@ class RunController:
         self._pause_after = 0  # iteration; 0: none
         self._scores_wanted = False  # whatever the state
         self._trouble = ""  # why the run paused by itself, until it is resumed
-        self._troubles = 0  # so far
+        self._troubles = 0  # number of such pauses so far
         self._parting = ""  # sentence about a run that was stopped and not saved
 
     @property
@@ -125,14 +125,14 @@ class RunController:
     def start(self, until: int | None = None) -> None:
         """Starts or resumes the run, up to an iteration if one is named.
 
-        An iteration past the end makes the run longer, also one that is over. Raises InputError if the run has passed
+        An iteration past the end makes the run longer, even if the run is over. Raises InputError if the run has passed
         the iteration, and if longer settings cannot be written.
         """
         if until is not None and until <= self.trainer.iteration:
             raise InputError(f"Iteration {until:,} is behind: the run has reached {self.trainer.iteration:,}.")
         if until is not None and until > self.trainer.config.iterations and self.state not in ("stopping", "error"):
             self.trainer.extend(until)
-            self._log("info", f"The run goes on to iteration {until:,}; the constants of its schedules stay.")
+            self._log("info", f"The run continues to iteration {until:,}; the constants of its schedules stay.")
         if self.state == "finished" and until is not None:
             self._events = self.trainer.run()
             self._set_state("running")

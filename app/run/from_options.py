@@ -50,7 +50,7 @@ def plan_training(options: TrainOptions, also_over: bool = False) -> RunPlan:
     if begin is not None and config.iterations <= begin.iteration and not also_over:
         raise InputError(
             f"{begin.path} is at iteration {begin.iteration:,} already, and the run is to end at "
-            f"{config.iterations:,}; give --iterations a number above {begin.iteration:,} to go on."
+            f"{config.iterations:,}; give --iterations a number above {begin.iteration:,} to continue."
         )
     path = named or source
     if path is None:
@@ -70,19 +70,19 @@ def plan_training(options: TrainOptions, also_over: bool = False) -> RunPlan:
 
 
 def plan_from(folder: Path) -> RunPlan:
-    """Returns the run in a folder as it continues from its newest checkpoint, also if it is over.
+    """Returns the run in a folder as it continues from its newest checkpoint, even if the run is over.
 
     Raises InputError with the reason why it cannot continue.
     """
     source, _ = run_settings(folder)
     if not source.exists():
         raise InputError(
-            f"the capture of this run, {source}, is not there any more. Where it has another path now, the run goes on "
+            f"the capture of this run, {source}, is not there any more. If it has another path now, continue the run "
             f"with splatscope train CAPTURE --resume {quote(str(folder))}"
         )
     newest, saved = newest_iteration(folder), max(iterations(folder), default=0)
     if newest < saved:
-        way = f"The run goes on from iteration {newest:,}" if newest else "A new run begins with them"
+        way = f"The run continues from iteration {newest:,}" if newest else "A new run begins with them"
         raise InputError(f"there is no checkpoint of these splats, iteration {saved:,}. {way}: {resume_line(folder)}")
     return plan_training(TrainOptions(resume=folder), also_over=True)
 

@@ -29,14 +29,14 @@ _GEOMETRY = 3 + 3 + 4 + 1  # floats of a splat without its harmonics
 _KINDS = 3  # copies of each number: the parameter and both moments
 _HARMONICS = 3 * 16  # numbers of a splat on a GPU
 _HARMONIC_BYTES = {"f32": 4, "bf16": 2, "split": 4}  # bytes of one number, by sh_dtype (kernels/cuda/step/harmonics.py)
-_BESIDE = 256 + 12  # bytes a splat of a step's own buffers, and its statistics
+_BUFFERS = 256 + 12  # bytes for each splat in a step's own buffers, and in its statistics
 _GROWTH = 1 + ROW_GROWTH  # rows on a GPU: the old ones stay until they are copied (kernels/cuda/step/splats.py)
 _PAIR = 24  # bytes of a (splat, tile) pair, sorted twice over
 _PIXEL = 96  # bytes of a training step's images and of the viewport's
 _PAIRS = 3.0  # pairs of a splat, until views have been drawn
 _CONTEXT = 600 << 20  # bytes that CUDA, its kernels and the libraries take
-LOOK_SECONDS = 1.0  # between two measurements
-PEAK_SECONDS = 20.0  # over which the peak of the memory in use is taken
+LOOK_SECONDS = 1.0  # pause between two measurements
+PEAK_SECONDS = 20.0  # time over which the peak of the memory in use is taken
 
 
 class MemoryWatch:
@@ -74,7 +74,7 @@ def memory_use(trainer: Trainer) -> MemoryUse:
     fixed = photographs + _PIXEL * max(pixels, default=0) + (_CONTEXT if on_gpu else 0)
     splat = _FLOAT * (_KINDS + (not on_gpu)) * (_GEOMETRY + 3 * _ROWS[3 if on_gpu else trainer.config.sh_degree])
     splat -= (_FLOAT - _HARMONIC_BYTES[trainer.sh_dtype]) * _HARMONICS
-    each = splat + _BESIDE + _PAIR * max(_PAIRS, trainer.pairs / max(count, 1))
+    each = splat + _BUFFERS + _PAIR * max(_PAIRS, trainer.pairs / max(count, 1))
     # Harmonics kept as 16-bit words are copied as float32 for scores, files and density control.
     each += _FLOAT * _HARMONICS if trainer.sh_dtype != "f32" else 0
     each += (_GROWTH - 1) * splat if on_gpu else 0
@@ -99,7 +99,7 @@ def most_splats(trainer: Trainer, pixels: float) -> tuple[int, int]:
     config, count = trainer.config, trainer.gaussians.count
     if not config.densify.enabled:
         return count, count
-    most = config.strategy_settings.most_splats(pixels)  # at most: pixels of the background ask for none
+    most = config.strategy_settings.most_splats(pixels)  # an upper limit: pixels of the background get no splats
     if most is None:
         return expected_splats(config, pixels, count, trainer.iteration)
     return max(most, count), max(most, count)
@@ -123,7 +123,7 @@ def _expected(use: MemoryUse, least: int, size: float, stops: bool) -> str:
         f"about {_roughly(use.fits)} fit"
     )
     if stops:
-        text += ", where growth stops by itself, says so, and training goes on"
+        text += ", where growth stops by itself with a message, and training continues"
     advice = " Set max_splats, or train smaller pictures, to stay below." if use.needed > use.total else ""
     return f"{text}.{advice}"
 

@@ -52,7 +52,7 @@ class RunPlan:
         goes_on = begin is not None and begin.checkpoint is not None and out.absolute() in begin.path.absolute().parents
         if (held := holdings(out)) and not goes_on:
             raise InputError(
-                f"{out} already holds {held}; give another --out, --resume {quote(str(out))} to go on with it, or "
+                f"{out} already holds {held}; give another --out, --resume {quote(str(out))} to continue it, or "
                 f"remove that folder first."
             )
 

@@ -61,9 +61,9 @@ class RunProgress:
         self.note = ""
         self.unsaved = ""  # why the result is not on disk
         self.prepared: events.Prepared | None = None
-        self.refined: Refined | None = None  # by the newest refine
+        self.refined: Refined | None = None  # what the newest refine did
         self.evaluated: events.Evaluated | None = None
-        self.stage_ms: dict[str, float] = {}  # of the newest step
+        self.stage_ms: dict[str, float] = {}  # stages of the newest step
         self.rate: float | None = None  # iterations per second
         self._rate_start: tuple[float, int] | None = None  # time and iteration that the rate is measured from
         self._last_loss: float | None = None
@@ -74,7 +74,7 @@ class RunProgress:
         self._recall(trainer)
 
     def _recall(self, trainer: Trainer) -> None:
-        """Draws the curves of a resumed run up to its present iteration."""
+        """Fills the curves of a resumed run up to its present iteration."""
         losses, scorings = trainer.history
         for iteration, loss in enumerate(losses, trainer.iteration - len(losses) + 1):
             self._loss.add(iteration, loss)

@@ -123,10 +123,10 @@ def beginning_at(path: Path, activated: Activated) -> Beginning:
         return _at(path, read_checkpoint(path))
     if path.is_dir() and checkpoints(path):
         return _at(*newest_checkpoint(path))
-    if (path / SETTINGS).is_file() and not iterations(path):  # a PLY beside it holds points, not splats
+    if (path / SETTINGS).is_file() and not iterations(path):  # a PLY next to it holds points, not splats
         capture, _ = run_settings(path)
         raise InputError(
-            f"{path} was ended before it saved anything, so there is nothing to resume. Begin it anew: splatscope "
+            f"{path} was ended before it saved anything, so there is nothing to resume. Begin it again: splatscope "
             f"train {quote(str(capture))} --settings {quote(str(path))} --out {quote(str(path))}"
         )
     opened = reread(open_path(path), activated)
@@ -151,7 +151,7 @@ def remark_without_moments(resume: Path | None, begin: Beginning | None) -> str:
         return ""
     renamed = sorted((resume / FOLDER).glob("*.pt"))
     lacks = "no checkpoint called iteration_N.pt" if renamed else "no checkpoint"
-    way = f" There is {renamed[-1].name}; to go on from that: {resume_line(renamed[-1])}" if renamed else ""
+    way = f" There is {renamed[-1].name}; to continue from it: {resume_line(renamed[-1])}" if renamed else ""
     return (
         f"{resume} has {lacks}, so a new run begins with its newest splats, those of iteration {begin.iteration:,}: "
         f"Adam's moments and the scores so far are missing.{way}"

@@ -25,7 +25,7 @@ def sentence(event: events.Event) -> str | None:
         case events.GrowthStopped():
             return (
                 f"Iteration {event.iteration:,}: no memory for more than {counted(event.count, 'splat')}; training "
-                f"goes on with those. {event.reason}"
+                f"continues with these. {event.reason}"
             )
         case events.Densified() if is_drastic(event):
             return (
@@ -42,10 +42,10 @@ def sentence(event: events.Event) -> str | None:
             return f"Iteration {event.iteration:,}: saved {event.path}"
         case events.SaveFailed():
             what = " and ".join(event.what)
-            then = "The run is over." if event.last else "Training goes on."
+            then = "The run is over." if event.last else "Training continues."
             return f"Iteration {event.iteration:,}: {what} not saved. {event.reason} {then}"
         case events.Resumed():
-            return f"Going on from iteration {event.iteration:,} of {event.path}. {event.remark}".strip()
+            return f"Continuing from iteration {event.iteration:,} of {event.path}. {event.remark}".strip()
         case events.Plateaued():
             return (
                 f"Iteration {event.iteration:,}: {counted(event.scorings, 'scoring')} in a row brought no gain over "

@@ -1,4 +1,5 @@
-"""The command line as a person meets it: real files, exit statuses and sentences; real processes where they matter."""
+"""Tests the command line as a person meets it: real files, exit statuses and sentences; real processes where they
+matter."""
 
 from __future__ import annotations
 

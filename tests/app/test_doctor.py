@@ -1,4 +1,4 @@
-"""The page about a capture: it says what is there, finds what was made odd, and nothing else."""
+"""Tests the page about a capture: it lists what the capture holds, names planted faults, and nothing else."""
 
 from __future__ import annotations
 

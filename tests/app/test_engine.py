@@ -1,4 +1,4 @@
-"""The engine thread through its public side: newest request wins, errors stay visible, a run is never lost."""
+"""Tests the engine thread through its public side: newest request wins, errors stay visible, a run is never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine does with an open capture beside training: photographs, thumbnails, the recipe, beginning again."""
+"""Tests the engine with an open capture: photographs, thumbnails, the recipe, going back to the beginning."""
 
 from __future__ import annotations
 

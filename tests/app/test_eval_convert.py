@@ -1,4 +1,4 @@
-"""eval and convert as a person meets them, and train --resume: real files, real numbers, sentences for mistakes."""
+"""Tests eval, convert and train --resume as a person meets them: real files, real numbers, sentences for mistakes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_float_scores_are_those_the_run_measured(run: Path, tmp_path: Path, caps
 def test_views_that_the_run_did_not_hold_out_are_said_to_be_trained_on(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """As of a run from before the capture's own split was read."""
+    """Covers runs from before the capture's own split was read."""
     earlier = shutil.copytree(run, tmp_path / "earlier")
     settings = json.loads((earlier / "settings.json").read_text())
     assert len(settings["held_out"]) == 6
@@ -278,7 +278,7 @@ def test_a_run_killed_before_it_saved_anything_is_to_be_begun_anew(run: Path, tm
         (killed / name).write_bytes((run / name).read_bytes())
     with pytest.raises(
         InputError,
-        match=f"nothing to resume. Begin it anew: splatscope train '.*small set' --settings {killed} --out {killed}",
+        match=f"nothing to resume. Begin it again: splatscope train '.*small set' --settings {killed} --out {killed}",
     ):
         plan_training(TrainOptions(resume=killed))
 
@@ -326,7 +326,7 @@ def test_a_run_without_checkpoints_begins_with_its_newest_splats_and_says_what_i
     remark = plan_training(TrainOptions(resume=folder, iterations=90)).remark
     assert remark.startswith(f"{folder} has no checkpoint called iteration_N.pt, so a new run begins with")
     assert remark.endswith(
-        f"There is last.pt; to go on from that: splatscope train --resume {folder}/checkpoints/last.pt"
+        f"There is last.pt; to continue from it: splatscope train --resume {folder}/checkpoints/last.pt"
     )
     assert plan_training(TrainOptions(resume=folder / "checkpoints/last.pt", iterations=90)).remark == ""
     shutil.rmtree(folder / "checkpoints")
@@ -393,7 +393,7 @@ def test_the_settings_of_another_run_are_a_recipe_but_for_its_photographs(run: P
 def test_a_run_goes_on_in_its_folder_by_the_command_line(run: Path, capsys: pytest.CaptureFixture) -> None:
     splatscope("train", "--resume", run, "--iterations", 80, "--headless", "--backend", "cpu")
     text = capsys.readouterr().out
-    assert "Going on from iteration 60" in text
+    assert "Continuing from iteration 60" in text
     assert (run / "point_cloud" / "iteration_80" / "point_cloud.ply").is_file()
     scores = json.loads((run / "metrics.json").read_text())["scores"]
     assert [row["iteration"] for row in scores] == [60, 80]

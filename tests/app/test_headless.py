@@ -1,4 +1,4 @@
-"""What a run says where there is no window: when it starts, on its way in a log, at its end, and when it is ended."""
+"""Tests what a run without a window prints: at its start, in a log on its way, at its end, and when it is stopped."""
 
 from __future__ import annotations
 

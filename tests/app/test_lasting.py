@@ -1,4 +1,4 @@
-"""Output that is not taken, and signals: how the program ends, however it was started."""
+"""Tests output that nobody takes, and signals: how the program ends, however it was started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAM = [sys.executable, "-m", "splatscope.app"]
 
 
 def in_shell(line: str, *words: object) -> subprocess.CompletedProcess[str]:
-    """Runs a line of a shell in which "$@" is the program and these words."""
+    """Runs a line of a shell. In the line, "$@" stands for the program and these words."""
     command = ["sh", "-c", line, "sh", *PROGRAM, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
@@ -69,7 +69,7 @@ def test_where_the_output_is_all_status_1_tells_that_it_is_lost(line: str, said:
 
 
 def test_where_the_output_is_closed_files_are_written_whole(tmp_path: Path) -> None:
-    """The next file that is opened would be what libraries print to."""
+    """Guards against libraries that print into the next file opened."""
     write_ply(tmp_path / "a.ply", few_splats())
     ended = in_shell('"$@" >&- 2>&- <&-', "convert", tmp_path / "a.ply", tmp_path / "b.ply")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -83,7 +83,7 @@ WAIT = "main._run = lambda *_: ({}, os.write(1, b'ready'), time.sleep(60))"
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("begun", [True, False])
 def test_every_request_to_stop_ends_with_one_sentence_and_status_130(number: signal.Signals, begun: bool) -> None:
-    """While something is done, and before: nothing but what asks is imported yet."""
+    """Stops the program at work, and also before anything but its signal handlers is imported."""
     program = TOLD.format(WAIT.format("stop_request.raise_when_asked()" if begun else "0"))
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -123,7 +123,7 @@ def test_a_request_that_python_can_only_print_is_made_again() -> None:
 
 
 def test_a_signal_that_was_ignored_when_the_program_began_stays_ignored() -> None:
-    """As `nohup` has it for the end of the terminal, and a shell's `&` in a script for Ctrl-C."""
+    """Imitates `nohup`, which ignores the end of the terminal, and a shell's `&`, which ignores Ctrl-C."""
     program = TOLD.format(
         "main._run = lambda *_: (stop_request.raise_when_asked(), stop_request.StopRequest().__enter__(), "
         "print(*(signal.getsignal(n) == signal.SIG_IGN for n in (1, 2, 15))))"
@@ -134,7 +134,7 @@ def test_a_signal_that_was_ignored_when_the_program_began_stays_ignored() -> Non
 
 
 def test_requests_after_everything_is_said_change_nothing() -> None:
-    """Python has a traceback for an interrupt that comes while it takes itself down."""
+    """Guards against the traceback that Python prints for an interrupt while it shuts down."""
     program = TOLD.format(
         "main._run = lambda *_: threading.Thread(target=lambda: (time.sleep(.3), "
         "[os.kill(os.getpid(), n) for n in (1, 2, 15)], time.sleep(.1))).start()"
@@ -144,7 +144,7 @@ def test_requests_after_everything_is_said_change_nothing() -> None:
 
 
 def test_a_terminal_that_goes_unannounced_does_not_end_a_run(tmp_path: Path) -> None:
-    """As after `disown`, under `setsid`, and wherever the end of the terminal is ignored."""
+    """Imitates `disown`, `setsid`, and other ways to ignore the end of the terminal."""
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     write_blender_set(tmp_path / "set")

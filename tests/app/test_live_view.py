@@ -1,4 +1,4 @@
-"""Settings while pictures go on: compiling beside them, refusals, two settings measured against each other, traces."""
+"""Tests settings that change while pictures are drawn: compiling, refusals, two settings compared, traces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BROKEN = BEST.with_value("blend", "exp", "expf")
 
 @dataclass
 class Shown:
-    """Holds a picture that is made, and ready when its maker says so."""
+    """Holds a picture that is drawn already, and is ready when its maker says so."""
 
     made: tuple[NDArray[np.uint8], Frame]
     by: PretendedGpu
@@ -61,7 +61,7 @@ class Shown:
 
 
 class PretendedGpu(CpuBackend):
-    """Draws on the CPU, but has to compile each policy, which a test lets happen; `BROKEN` does not compile."""
+    """Draws on the CPU, but must compile each policy first, which a test permits; `BROKEN` does not compile."""
 
     def __init__(self) -> None:
         super().__init__()

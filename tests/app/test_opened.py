@@ -1,4 +1,4 @@
-"""What is open answers for itself: nothing, splats, or a capture whose run is made again."""
+"""Tests what can be open: nothing, splats, or a capture whose run is made again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_splats_are_one_object_until_they_change(tmp_path: Path) -> None:
 
 
 def test_no_copy_of_the_splats_is_left_when_a_reset_makes_the_next_run(backend: Backend, tmp_path: Path) -> None:
-    """On a GPU both would be in memory at once."""
+    """Guards a GPU's memory, which would hold both copies at once."""
     copies: list[weakref.ref[Gaussians]] = []
     held: list[bool] = []
 

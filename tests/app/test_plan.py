@@ -1,4 +1,5 @@
-"""The recipe as the window's form sees it: every setting goes there and back, what no run can use is refused."""
+"""Tests the recipe as the window's form sees it: every setting survives both ways, and values that no run can use are
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--step and --toggle: what they say to mistakes, and that every subcommand goes by them."""
+"""Tests --step and --toggle: their answers to mistakes, and that every subcommand obeys them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_a_backend_does_not_honour_is_said_and_a_preset_it_cannot_tell_apar
     chosen = choose_policy(toggles=["blend.map=columns_8x8", "project.filter=mip"])
     assert chosen.remarks("cuda") == []
     (remark,) = chosen.remarks("cpu")
-    assert remark.startswith("The cpu backend does not honour blend.map and goes on without; it honours bin.bounds, ")
+    assert remark.startswith("The cpu backend does not honour blend.map and continues without; it honours bin.bounds, ")
     assert "Also set: cmask = off" in choose_policy(toggles=["blend.compaction=off"]).remarks("cuda")[0]
 
 
@@ -151,7 +151,7 @@ def test_render_draws_with_the_toggles_and_a_filter_that_is_asked_for_beats_the_
     np.testing.assert_array_equal(plain, pictures[""])
     assert "Drawn with best, filter = mip." in capsys.readouterr().out
     drawn("a.ply", "blend.map=mixed")
-    assert "does not honour blend.map and goes on without" in capsys.readouterr().err
+    assert "does not honour blend.map and continues without" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def small_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_is_scored_as_drawn_with_the_toggles_but_trained_one_way_and_both_are_said(
     small_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On the CPU all toggles but the recording change the picture."""
+    """Uses the CPU, where all toggles but the recording change the picture."""
     trained = {}
     for name, given in {"plain": [], "mip": ["--toggle", "project.filter=mip", "blend.exp=expf"]}.items():
         options = ("--iterations", 8, "--init", "random", "--set", "initial.random_count=100", "--backend", "cpu")

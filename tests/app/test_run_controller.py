@@ -1,4 +1,4 @@
-"""The run as the engine drives it: what goes wrong pauses it, and nothing is lost."""
+"""Tests the run as the engine drives it: a fault pauses it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_step_that_is_not_finite_pauses_the_run_and_start_goes_on(
 def test_after_a_step_that_is_not_finite_the_run_can_go_back_and_ends_as_if_nothing_had_been(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    """CPU runs are the same to the bit, so the one that went back must end where an undisturbed one does."""
+    """Compares bits: on the CPU, a run that went back must end exactly where an undisturbed one does."""
     config = replace(SHORT, checkpoint=CheckpointConfig(interval=5, seconds=0))
     for _ in Trainer(capture, config, backend, tmp_path / "undisturbed").run():
         pass
@@ -148,7 +148,7 @@ def run_in_trouble(capture: Capture, backend: Backend, out: Path) -> tuple[RunCo
 def test_going_back_and_resetting_let_go_of_the_run_before_the_new_one_is_made(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    """On a GPU both would be in memory at once."""
+    """Guards a GPU's memory, which would hold both runs at once."""
     run, plan = run_in_trouble(capture, backend, tmp_path / "run")
     for command, iteration in ((run.go_back, 5), (run.reset, 0)):
         plan.before[:] = [weakref.ref(run.trainer), weakref.ref(run.trainer.state.splats.raw.means)]
@@ -198,7 +198,7 @@ def test_memory_is_foreseen_for_the_most_splats_and_what_does_not_fit_is_said(
 def test_without_a_cap_memory_is_foreseen_from_the_size_of_the_photographs_and_a_small_one_warns(
     capture: Capture, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Photographs are 72 x 56; the run begins with 200 splats."""
+    """Uses photographs of 72 x 56, and a run that begins with 200 splats."""
     monkeypatch.setattr(memory_forecast, "_of_machine", lambda: (3 << 30, 8 << 30))
     config = replace(SHORT, iterations=30_000, densify=DensifyConfig())
     trainer = Trainer(capture, config, backend, tmp_path)
@@ -342,7 +342,7 @@ def test_a_save_that_fails_says_whether_training_goes_on_and_the_end_names_a_way
         advance_until(run, lambda: not run.active)
     midway, end = (text for level, text in log if level == "warning" and "not saved" in text)
     assert midway.startswith("Iteration 15: splats")
-    assert midway.endswith("Training goes on.")
+    assert midway.endswith("Training continues.")
     assert end.startswith("Iteration 40: splats")
     assert end.endswith("The run is over.")
     assert run.status(0).note.startswith("The result is not on disk.")

@@ -1,4 +1,4 @@
-"""A run's own folder in the window: it goes on where its capture is there, and else says why not."""
+"""Tests a run's own folder in the window: the run continues where its capture exists, else a sentence tells why not."""
 
 from __future__ import annotations
 

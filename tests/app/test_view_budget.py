@@ -1,4 +1,4 @@
-"""What looking on may cost a run: bounds that hold together, and the price that is told."""
+"""Tests the cost of pictures during a run: the bounds that hold together, and the price that the window shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.app.test_engine import ball, looking
 def pictures(
     budget: ViewBudget, takes: Iterator[float], moving: bool = False, length: float = 10.0, step: float = 1e-3
 ) -> list[float]:
-    """Returns the time that pictures of ten seconds took if they are looked for between steps."""
+    """Returns the times of the pictures in ten seconds, if they are asked for between steps."""
     drawn, now = [], 0.0
     while now < length:
         if budget.is_due(now, moving):
@@ -89,7 +89,7 @@ def test_the_cost_is_the_share_of_the_last_seconds_that_pictures_took(seconds: f
 
 
 def test_a_view_that_changed_once_is_no_dearer_than_the_two_pictures_it_brings() -> None:
-    """As G does: a picture at once, and one when the photograph is read."""
+    """Imitates the key G: one picture at once, and one when the photograph is read."""
     budget = some_budget(0.1)
     begun = len(pictures(budget, repeat(0.04), length=10.0))
     for now in (10.0, 10.1):
@@ -118,7 +118,7 @@ class Ball(Opened):
 
 
 def test_fewer_pixels_are_another_view_only_while_it_comes_to_rest() -> None:
-    """A resolution that gives way where pictures take long must not bring them sooner, and so cost more still."""
+    """Guards against a lower resolution that asks for pictures sooner, and so costs even more."""
     now, opened, backend = [0.0], Ball(), make_backend("cpu")
     frames = FrameQueue(some_budget(), lambda *_: None, clock=lambda: now[0])
     whole = ViewRequest(looking(0.0))

@@ -1,4 +1,4 @@
-"""Files that hold scales and opacities themselves are recognised, told, and read as asked for."""
+"""Tests files that hold scales and opacities without log and logit: recognised, named, and read as asked for."""
 
 from __future__ import annotations
 

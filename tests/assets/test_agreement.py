@@ -1,4 +1,4 @@
-"""Cameras and points that do not fit each other: what is wrong is named, and nothing is where they do."""
+"""Tests cameras and points that do not fit each other: faults are named, and sound captures get no warning."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_poses_that_are_all_wrong_in_one_way_are_named_for_it(tmp_path: Path, tr
 
 
 def with_wrong(cameras: list[Matrix], count: int) -> list[Matrix]:
-    """Returns poses of which the first few are turned by half, to look elsewhere."""
+    """Returns poses of which the first few are turned by half a circle, so that they look elsewhere."""
     return [np.diag([-1.0, 1, -1, 1]) @ camera if k < count else camera for k, camera in enumerate(cameras)]
 
 
@@ -216,7 +216,7 @@ def test_photographs_under_each_others_names_are_told(tmp_path: Path, tracks: bo
 
 
 def test_points_of_no_meaning_are_kept_where_cameras_see_them(tmp_path: Path) -> None:
-    """As those that some tools draw at random in a cube, in random colours."""
+    """Uses points as some tools draw them: at random in a cube, in random colours."""
     cameras, cloud = around()
     rng = np.random.default_rng(9)
     drawn = PointCloud(rng.uniform(-1, 1, (500, 3)), rng.integers(0, 255, (500, 3)).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Cameras as JSON: two layouts, exact round trips, and mistakes named where they stand."""
+"""Tests cameras as JSON: two layouts, exact round trips, and mistakes named with their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a capture are read below its folder, whatever its own files name; walks end, wherever links lead."""
+"""Tests that files of a capture are read only below its folder, and that searches end wherever links lead."""
 
 from __future__ import annotations
 

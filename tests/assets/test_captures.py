@@ -1,4 +1,4 @@
-"""COLMAP datasets: real ones open with the views they should have, odd ones open or say why not."""
+"""Tests COLMAP captures: real ones open with the right views, odd ones open or are refused with a reason."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ def test_real_captures_open_and_their_points_land_in_their_photographs(
 
 
 def lands_inside(points: np.ndarray, camera: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pixels [P, 2] and which of them lie inside the photograph, in front of the camera."""
+    """Returns pixels [P, 2], and a mask of those inside the photograph and in front of the camera."""
     in_view = points @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
     depth = in_view[:, 2]
     safe = np.where(depth > camera.near, depth, 1)

@@ -1,5 +1,5 @@
-"""COLMAP models with single faults: a bad camera, photograph or point is left out, and the sentence says which, where
-and why."""
+"""Tests COLMAP models with single faults: a bad camera, photograph or point is left out and named with place and
+reason."""
 
 from __future__ import annotations
 

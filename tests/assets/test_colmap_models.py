@@ -1,4 +1,4 @@
-"""COLMAP models that were edited, shortened or moved since COLMAP wrote them: what they still say is read."""
+"""Tests COLMAP models that were edited, shortened or moved after COLMAP wrote them: the rest is read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def binary_images(file: Path) -> list[tuple[bytes, bytes]]:
 
 
 def edit(model: Path, gone: int, with_2d: bool) -> None:
-    """Takes the first `gone` photographs, and if so wished every 2D point, out of a model and leaves the rest as is."""
+    """Removes the first `gone` photographs from a model, and every 2D point if asked, and leaves the rest as it is."""
     if (model / "images.bin").exists():
         file = model / "images.bin"
         kept = [head + (points if with_2d else bytes(8)) for head, points in binary_images(file)[gone:]]

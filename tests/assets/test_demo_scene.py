@@ -1,4 +1,4 @@
-"""The demo capture: exact cameras, right alpha, points on the surface, and a cache that is whole or absent."""
+"""Tests the demo capture: exact cameras, right alpha, points on the surface, and a cache that is whole or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""instant-ngp's masks, dynamic_mask_NAME.png beside a photograph: what is not black moves, and does not count."""
+"""Tests instant-ngp's masks, dynamic_mask_NAME.png next to a photograph: pixels that are not black do not count."""
 
 from __future__ import annotations
 

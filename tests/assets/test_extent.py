@@ -1,4 +1,4 @@
-"""How large a scene is taken to be, and that a run does not depend on the unit its capture is measured in."""
+"""Tests the extent of a scene, and that a run does not depend on the unit of its capture."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_only_very_small_scenes_are_seen_from_closer(tmp_path: Path) -> None:
 
 
 def in_units_of(capture: Capture, size: float) -> Capture:
-    """Returns the capture as a reader gives it where its unit is that many of the usual ones."""
+    """Returns the capture as a reader gives it if its unit is `size` usual ones."""
     views = []
     for view in capture.views:
         matrix = view.camera.matrix.copy()
@@ -115,7 +115,7 @@ def test_a_capture_in_kilometres_trains_as_in_metres(capture: Capture, backend: 
 def test_photographs_from_one_place_are_trained_on_and_it_is_said_that_depths_cannot_be_told(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    """A panorama cut into pictures, which stand within a hundred thousandth of the distance to what they show."""
+    """Uses a panorama cut into pictures, taken within a hundred thousandth of the distance to what they show."""
     place = capture.views[0].camera.position
     views = []
     for i, view in enumerate(capture.views):
@@ -131,7 +131,7 @@ def test_photographs_from_one_place_are_trained_on_and_it_is_said_that_depths_ca
 
 
 def test_points_that_a_depth_camera_did_not_see_do_not_hold_up_the_start(capture: Capture) -> None:
-    """They all lie at the origin; a search among equal points took the square of their number."""
+    """Puts these points at the origin, where a search among equal points took the square of their number."""
     assert capture.points is not None
     unseen = np.zeros((60_000, 3))
     positions = np.concatenate((capture.points.positions, unseen, capture.points.positions[:5]))

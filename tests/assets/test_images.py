@@ -1,4 +1,4 @@
-"""Images in and out: every pixel format becomes 8 bits, damage becomes a sentence."""
+"""Tests reading and writing images: every pixel format becomes 8 bits, damage becomes a sentence."""
 
 from __future__ import annotations
 

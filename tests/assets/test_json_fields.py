@@ -1,4 +1,4 @@
-"""JSON that any program may have written, or that somebody broke: it is read, or a sentence says where it is wrong."""
+"""Tests JSON that any program may have written, or that somebody broke: it is read, or a sentence names the place."""
 
 from __future__ import annotations
 

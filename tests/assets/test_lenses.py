@@ -1,4 +1,4 @@
-"""Lenses: every camera model becomes the pinhole picture it should, once, and the cache cannot hurt."""
+"""Tests lenses: every camera model becomes a pinhole picture, once, and a damaged cache does no harm."""
 
 from __future__ import annotations
 

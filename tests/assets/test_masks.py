@@ -1,4 +1,4 @@
-"""Masks beside photographs: found by either custom, read from files of any kind, bent and turned as photographs are."""
+"""Tests masks next to photographs: found in both places, read in any format, undistorted and turned as photographs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_smaller_copies_have_masks_of_their_size_or_of_their_cameras(tmp_path: P
 
 
 def test_masks_are_no_photographs(tmp_path: Path) -> None:
-    """Not for a model whose photographs lie beside it, not for one without any, not for a search for cameras."""
+    """Covers models with photographs next to masks, models without photographs, and a search for cameras."""
     folder = make_colmap(tmp_path, images="")
     for name in ("a", "b", "c"):
         put(folder / f"masks/{name}.png")
@@ -204,7 +204,7 @@ def test_a_mask_and_transparency_leave_out_what_either_does(tmp_path: Path) -> N
 def test_a_mask_is_bent_as_its_photograph_and_what_the_lens_did_not_see_is_left_out(
     tmp_path: Path, cache: Path, inverted: bool
 ) -> None:
-    """The photograph shows the mask's own pattern, so that the two must stay the same picture."""
+    """Draws the mask's own pattern in the photograph, so that both must stay the same picture."""
     lens = Lens.from_colmap("SIMPLE_RADIAL", 200, 150, (60, 100, 75, -0.15), "here")
     pattern = seen_through(
         lens, lambda rays: 255.0 * ((rays % 0.5 < 0.25).sum(axis=1, keepdims=True) == 1).repeat(3, 1)
@@ -234,7 +234,7 @@ def test_a_mask_is_bent_as_its_photograph_and_what_the_lens_did_not_see_is_left_
     ],
 )
 def test_a_mask_is_turned_as_its_photograph(tmp_path: Path, made_from: str, tag: int) -> None:
-    """The photograph is its own mask. What an upright camera saw is 40 x 30, whichever way it is stored."""
+    """Uses the photograph as its own mask: an upright camera saw 40 x 30, whichever way the file is stored."""
     sideways = tag >= 5
     folder = make_colmap(tmp_path)
     stored = np.zeros((40, 30) if sideways else (30, 40), np.uint8)

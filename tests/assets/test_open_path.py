@@ -1,4 +1,4 @@
-"""Pointing at something: splats, models and datasets open; anything else is told what was looked for."""
+"""Tests paths: splats, models and captures open; for anything else the error names what was looked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw captures of telephone apps open with the poses and lenses that the app saved."""
+"""Tests raw captures of telephone apps: they open with the poses and lenses that the app saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photographs beside the picture: they lie where their camera says, are measured rightly, and memory stays bounded."""
+"""Tests photographs over the picture: placed as their camera tells, compared correctly, within bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def camera(width: int, height: int, focal: float = 90.0) -> Camera:
 
 
 def slope(width: int, height: int) -> np.ndarray:
-    """Returns values that grow by the same from pixel to pixel: resampling keeps them."""
+    """Returns values that grow evenly from pixel to pixel, so that resampling keeps them."""
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     return np.stack([20 + 200 * x / width, 20 + 200 * y / height, 128 + 0 * x], axis=2).round().astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""PLY in and out: bit-exact round trips, every layout, and files that are not what they should be."""
+"""Tests reading and writing PLY: bit-exact round trips, every layout, and files that are not what they should be."""
 
 from __future__ import annotations
 

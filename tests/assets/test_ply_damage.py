@@ -1,4 +1,4 @@
-"""PLY files that are damaged, odd or made to harm: each is read, or refused in one sentence, at a bounded cost."""
+"""Tests PLY files that are damaged, odd or malicious: each is read, or refused in one sentence, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_names_from_a_file_are_shown_short_and_without_control_characters(tmp_pa
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """Returns the content with one thing wrong, as damaged disks and odd writers make it."""
+    """Returns the content with one fault, such as damaged disks and odd writers make."""
     header, _, body = content.partition(b"end_header\n")
     place = rng.randrange(len(header))
     kind = rng.randrange(7)

@@ -1,4 +1,4 @@
-"""Files that do not open are named by what they are; files that open are found by what they hold."""
+"""Tests that files that do not open are named by their kind, and that files that open are found by their content."""
 
 from __future__ import annotations
 

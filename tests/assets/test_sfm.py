@@ -1,4 +1,4 @@
-"""A bare folder of photographs opens: its cameras are found once, kept elsewhere, and are where they were taken."""
+"""Tests a bare folder of photographs: its cameras are found once, cached elsewhere, and are correct."""
 
 from __future__ import annotations
 
@@ -70,9 +70,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(bare: Path) -> tuple[Capture, list[SearchStatus], list[str]]:
-    """Returns the folder opened through the engine, as the window does it: capture, what was told meanwhile, and
-    logged.
-    """
+    """Returns the folder opened through the engine, as the window does it: the capture, the messages meanwhile, and the
+    log."""
     config = TrainConfig(data=DataConfig(resolution=8))
     engine = Engine(EngineConfig(backend="cpu"), RunPlan(config, bare.parent / "run"))
     told: list[SearchStatus] = []
@@ -142,7 +141,7 @@ def pose_errors(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.n
 
 @pytest.mark.parametrize("size", [(80, 60), (64, 64)])
 def test_cameras_are_looked_for_on_the_very_pixels_that_training_reads(size: tuple[int, int], tmp_path: Path) -> None:
-    """Whatever the EXIF tag says; also of square photographs, whose shape does not tell how they were meant."""
+    """Covers every EXIF tag, and square photographs, whose shape does not tell how they were meant."""
     random = np.random.default_rng(4)
     coarse = random.integers(0, 255, (8, 8, 3), np.uint8)
     stored = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)

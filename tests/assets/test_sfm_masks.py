@@ -1,4 +1,4 @@
-"""Cameras are looked for only where masks let training look, and kept for those masks."""
+"""Tests that cameras are searched only where masks let training look, and cached for these masks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_search_says_of_how_many_photographs_masks_left_something_out(turnta
 
 @pytest.mark.parametrize("masks", ["ignore", "invert"])
 def test_with_what_stands_still_behind_it_the_cube_seems_not_to_turn(turntable: Searched, masks: MaskUse) -> None:
-    """Which says what would help where masks were used."""
+    """Shows that masks are what helps."""
     search = CameraSearch(turntable.folder / "images", masks, beside=True)
     try:
         while not search.wait(0.5):
@@ -146,7 +146,7 @@ def test_photographs_without_masks_are_known_as_they_always_were(tmp_path: Path)
 
 @pytest.mark.parametrize("size", [(80, 60), (64, 64)])
 def test_the_search_looks_exactly_where_training_looks(size: tuple[int, int], tmp_path: Path) -> None:
-    """Whichever way the photograph is stored, whatever kind of mask it has and however that is used."""
+    """Covers every way a photograph is stored, and every kind and use of masks."""
     pixels = np.zeros(size[::-1], np.uint8)
     pixels[:21, :30] = 3
     for orientation in range(1, 9):

@@ -1,4 +1,4 @@
-"""Captures as transforms files: Blender's, instant-ngp's and nerfstudio's, plain and odd."""
+"""Tests captures as transforms files: Blender's, instant-ngp's and nerfstudio's, plain and odd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which photographs of a transforms capture are trained on, which are held out, and what is said of the rest."""
+"""Tests the split of a transforms capture: training photographs, held-out ones, and messages about the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXIF tags: what some photographs of a capture prove, that their cameras speak of upright pictures, holds for all."""
+"""Tests EXIF tags: if some photographs prove that the cameras describe upright pictures, this holds for all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def upright_picture(size: tuple[int, int]) -> Image.Image:
 
 
 def save(folder: Path, taken: list[Taken]) -> dict[str, Image.Image]:
-    """Writes photographs, and instant-ngp's mask of each: the photograph's first channel as stored, untagged."""
+    """Writes photographs, and instant-ngp's mask of each: the photograph's first channel as stored, without a tag."""
     stored = {}
     for name, size, tag in taken:
         tags = Image.Exif()

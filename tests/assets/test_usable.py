@@ -1,4 +1,4 @@
-"""Splats that no picture can show are counted once, where a file is opened, as the renderers themselves count them."""
+"""Tests splats that no picture can show: counted once, when a file is opened, as renderers count them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`splatscope bench` checks before it times, and its files say what they claim."""
+"""Tests that `splatscope bench` checks before it times, and that its files hold what they claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench calibrate`: numbers a modelled GPU was made with are found again, and what cannot be is refused."""
+"""Tests `bench calibrate`: it finds the numbers of a modelled GPU, and refuses impossible times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MS_A_SPLAT = 3e-5
 
 
 class Modelled:
-    """Stands for a GPU as the simulator has it: 20 multiprocessors of 6 blocks, saturated by 2 and a half."""
+    """Stands for a GPU as the simulator has it: 20 multiprocessors of 6 blocks, saturated by 2.5 blocks."""
 
     multiprocessors, workers, warps = 20, 120, 8
     machine = Machine(20, 6, 2.5)

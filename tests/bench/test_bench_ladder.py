@@ -1,4 +1,4 @@
-"""The GPU benchmark without a GPU: what it measures, how it counts, its tables; and all of it on emulated kernels."""
+"""Tests the GPU benchmark without a GPU: its measurements, counts and tables; and a whole run on emulated kernels."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_wrong_counts_fail_at_the_end_in_a_sentence_and_all_that_was_measured_is
     monkeypatch.setattr(ladder, "_renderers", lambda: (None, None))
     monkeypatch.setattr(LadderBench, "measure", measure)
     subjects, out = [Subject(name, name, lambda: pytest.fail("nothing is drawn")) for name in rows], tmp_path / "l.json"
-    with pytest.raises(InputError, match=r"S1, s00: visible are 7, expected 9, and 1 more.* stands in .*l\.json"):
+    with pytest.raises(InputError, match=r"S1, s00: visible are 7, expected 9, and 1 more.* are in .*l\.json"):
         run_ladder(subjects, LadderOptions(out=out))
     assert [scene["name"] for scene in json.loads(out.read_text())["scenes"]] == ["S1", "S2"]
-    with pytest.raises(InputError, match="stands above"):
+    with pytest.raises(InputError, match="are above"):
         run_ladder(subjects[:1], LadderOptions())
     assert run_ladder(subjects[1:], LadderOptions())[1]["scenes"][0]["name"] == "S2"
 

@@ -1,4 +1,4 @@
-"""The options of the benchmarks, and what becomes of command lines from before there were subcommands."""
+"""Tests the options of the benchmarks, and the translation of command lines from before there were subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Other rasterisers: found or named as missing, given the same scene, their gradients brought to our parameters."""
+"""Tests other rasterisers: found or named as missing, given the same scene, their gradients converted to our
+parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the GPU's figures: the newest of each, others beside `best` of their own run, rebuilt without a GPU."""
+"""Tests the table of the GPU's figures: the newest of each, others compared with `best` of their run, without a GPU."""
 
 from __future__ import annotations
 

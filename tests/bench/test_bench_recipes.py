@@ -1,4 +1,4 @@
-"""Whole runs as a benchmark: rows that say what was trained, tables that compare only what can be compared."""
+"""Tests the benchmark of whole runs: rows that name what was trained, tables that compare only comparable runs."""
 
 from __future__ import annotations
 

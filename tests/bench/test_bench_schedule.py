@@ -1,4 +1,4 @@
-"""`bench schedule`: what comes of measured times; measuring itself needs a GPU."""
+"""Tests the tables of `bench schedule` from given times; measuring itself needs a GPU."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def results_of(*scenes: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_recordings(scene: dict[str, Any]) -> dict[str, Any]:
-    """Its frames recorded under three schedules."""
+    """Adds recordings of its frames under three schedules."""
     for k, frame in enumerate(scene["frames"]):
         recorded = simulated_recording(seed=k)
         names = ("grid", "lpt", "policy")

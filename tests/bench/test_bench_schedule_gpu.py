@@ -1,4 +1,4 @@
-"""`bench schedule` on a GPU: a small scene under a few schedules, and what is kept of it."""
+"""Tests `bench schedule` on a GPU: a small scene under a few schedules, and the figures kept of it."""
 
 from __future__ import annotations
 

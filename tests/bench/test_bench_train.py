@@ -1,4 +1,4 @@
-"""Timed training steps: several runs from one start, and two spreads that are not mixed up."""
+"""Tests timed training steps: several runs from one start, and two spreads kept apart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.small_capture import SHORT, write_blender_set
 
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Gives the first measurement a process of its own; makes all others here, after fewer steps, which is as true."""
+    """Gives only the first measurement a process of its own; the others run here, after fewer steps."""
     made: list[str] = []
 
     def measured(measure: Callable[..., Any], *arguments: Any) -> Any:

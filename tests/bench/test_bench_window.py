@@ -1,4 +1,4 @@
-"""What the window costs is measured by a program; the figures in the documents are its file's."""
+"""Tests the measurement of the window's cost; the figures in the documents are those of its file."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_measurement_that_hangs_or_dies_is_ended_and_told(tmp_path: Path, monk
     told = window._in_a_process(hang, 2, options, tmp_path)
     _, facts = next(told)
     monkeypatch.setattr(window, "START_SECONDS", 0.1)
-    with pytest.raises(InputError, match="told nothing"):
+    with pytest.raises(InputError, match="sent no figures"):
         next(told)
     with pytest.raises(ProcessLookupError):
         os.kill(facts["process"], 0)

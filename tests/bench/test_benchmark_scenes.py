@@ -1,4 +1,4 @@
-"""The benchmark scenes are the same numbers everywhere, or say that they are not."""
+"""Tests that the benchmark scenes are the same numbers everywhere, or report that they are not."""
 
 from __future__ import annotations
 

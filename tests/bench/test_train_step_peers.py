@@ -1,6 +1,5 @@
-"""Whole training steps of other rasterisers: Adam gets the gradient of the raw parameters with either loss, and memory
-and time are measured alike for all.
-"""
+"""Tests whole training steps of other rasterisers: the gradients that Adam gets, memory and time, measured alike for
+all."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from splatscope.app.bench.peers.steps import (
     compare_steps,
     find_contenders,
     find_step_peers,
-    print_beside,
+    print_rows,
 )
 from splatscope.app.bench.step import turned
 from splatscope.kernels.errors import InputError
@@ -53,9 +52,7 @@ LOSS = GradientLoss(loss_of)
 
 
 def fake_fused_ssim() -> ModuleType:
-    """Returns a module with the entry of fused_ssim: how alike planes are, as a smooth function of where
-    they differ.
-    """
+    """Returns a module with the entry of fused_ssim: its likeness is a smooth function of the differences."""
     module: Any = ModuleType("fused_ssim")
     module.__version__ = "7"
 
@@ -320,7 +317,7 @@ def test_jobs_are_weighed_alone_and_then_take_turns(
         "gpu_spread": [3.0, 3.0],
         "moved": 0.5,
     }
-    print_beside(rows)
+    print_rows(rows)
     printed = capsys.readouterr().out.splitlines()
     assert "3.00" in printed[2]
     assert printed[3].endswith("moved by up to 0.5: its steps did not all do the same work")

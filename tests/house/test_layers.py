@@ -1,4 +1,4 @@
-"""The tree keeps its shape: layers point down, no folder or file is in a circle, imports stay light."""
+"""Tests the shape of the tree: layers point down, no folder or file is in a circle, imports stay light."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def module_of(name: str, modules: Iterable[str]) -> str | None:
 
 
 def siblings(graph: Graph, folder: str) -> Graph:
-    """Returns the same imports between what lies directly in `folder`: its files, and its folders as one each."""
+    """Returns the same imports between the entries of `folder`: its files, and each of its folders as one."""
 
     def child(module: str) -> str | None:
         inside = module.removeprefix(f"{folder}.") if folder else module
@@ -70,7 +70,7 @@ def siblings(graph: Graph, folder: str) -> Graph:
 
 
 def circle(graph: Graph) -> list[str]:
-    """Returns the names along one circle of imports, or none."""
+    """Returns the names along one circle of imports; empty if there is none."""
     done: set[str] = set()
 
     def walk(name: str, way: list[str]) -> list[str]:
@@ -86,7 +86,7 @@ def circle(graph: Graph) -> list[str]:
 
 
 def folders() -> list[str]:
-    """Returns the dotted names of all folders with modules, and "" for the house itself."""
+    """Returns the dotted names of all folders with modules, and "" for the top folder."""
     inside = {name.rpartition(".")[0] for name in module_graph()}
     return sorted({*inside, *(name for folder in inside for name in [folder.rpartition(".")[0]]), ""})
 

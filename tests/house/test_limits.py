@@ -1,4 +1,4 @@
-"""Functions and classes stay short enough to read at once; those that are not yet are listed, and the list shrinks."""
+"""Tests that functions and classes are short enough to read at once; longer ones are listed, and the list shrinks."""
 
 from __future__ import annotations
 

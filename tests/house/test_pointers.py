@@ -1,4 +1,4 @@
-"""Every file that a docstring, a comment or a document names is there, and every command line of a document parses."""
+"""Tests that files named in docstrings, comments and documents exist, and that documents' command lines parse."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def files() -> frozenset[str]:
 
 
 def is_there(name: str, reader: Path) -> bool:
-    """True if `name` leads from the file `reader` to one file: below a folder that it is in, or by an only name."""
+    """Returns True if `name` leads from the file `reader` to one file: below one of its folders, or by its end."""
     folders = [folder.relative_to(ROOT).as_posix() for folder in reader.parents if folder.is_relative_to(ROOT)]
     if any((name if folder == "." else f"{folder}/{name}") in files() for folder in folders):
         return True
@@ -39,7 +39,7 @@ def is_there(name: str, reader: Path) -> bool:
 
 
 def comments_and_docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields line and text of everything in a source file that is meant for a reader."""
+    """Yields line and text of each comment and docstring in a source file."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".cuh":
         for number, line in enumerate(source.splitlines(), 1):
@@ -57,7 +57,7 @@ def comments_and_docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def lost(texts: Iterator[tuple[int, str]], path: Path) -> list[str]:
-    """Returns place and name of each file that the texts of `path` name and that is not there."""
+    """Returns place and name of each missing file that the texts of `path` name."""
     return [
         f"{path.relative_to(ROOT).as_posix()}:{line} names {name}"
         for line, text in texts

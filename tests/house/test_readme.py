@@ -1,4 +1,4 @@
-"""The documents say what is true: keys are the window's, links lead somewhere, figures are those of their files."""
+"""Tests the documents: keys are the window's, links lead somewhere, figures are those of their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training with a filter other than the plain one: steps, scores, files and what goes on from them all have it.
+"""Tests training with a filter other than the plain one: steps, scores, files and continued runs all use it.
 
 The filters themselves, with their gradients against finite differences: training/test_filter.py. Whole runs on the
 steps of a GPU: training/test_device_training.py.
@@ -94,7 +94,7 @@ def test_fused_steps_of_the_gpu_follow_those_of_the_cpu_under_each_filter_and_to
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("adam", "allowance"), [("fused", 0), ("lazy_sh", 32)])
 def test_a_filter_costs_the_kernel_that_steps_no_registers(adam: str, allowance: int, architecture: int) -> None:
-    """Nor do spills grow: `lazy_sh` may move eight registers of the parts that hardly ever run."""
+    """Checks spills too: `lazy_sh` may move eight registers of the parts that hardly ever run."""
     names = []
     for filter in FILTERS:
         policy = filtered(changed(Policy(), {"optimizer.adam": adam}), filter)
@@ -213,7 +213,7 @@ def test_another_filter_than_before_is_one_sentence(
         for begin in (checkpoint, file):
             trainer = Trainer(capture, replace(SHORT, antialiasing=name), backend, tmp_path / f"{name}-on", begin)
             told[name, begin is file] = next(event.remark for event in trainer.run() if isinstance(event, Resumed))
-    sentence = "Its splats were trained with antialiasing = mip and go on with plain."
+    sentence = "Its splats were trained with antialiasing = mip and continue with plain."
     assert told["plain", False] == sentence
     assert told["plain", True].endswith(sentence)
     assert not any("antialiasing" in told["mip", is_file] for is_file in (False, True))

@@ -1,4 +1,5 @@
-"""Training with a filter other than the plain one on a real GPU: steps against the CPU backend, whole runs, scores."""
+"""Tests training with a filter other than the plain one on a real GPU: steps against the CPU backend, whole runs,
+scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""blend.map = adaptive: what is chosen from what frames tell, and that either choice gives the same bits."""
+"""Tests blend.map = adaptive: what earlier frames lead it to choose, and that both choices give the same bits."""
 
 from __future__ import annotations
 

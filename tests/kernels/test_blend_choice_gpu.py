@@ -1,4 +1,4 @@
-"""blend.map = adaptive on a real GPU: what is chosen, and the same bits whichever kernel blends.
+"""Tests blend.map = adaptive on a real GPU: its choices, and the same bits whichever kernel blends.
 
 Skipped where there is no GPU; test_blend_choice.py says the same of the kernels on the CPU.
 """
@@ -49,7 +49,7 @@ def random() -> tuple[Gaussians, Camera]:
 
 
 def chooses(renderer: Renderer, is_wide: bool) -> None:
-    """Fixes the choice, whatever frames tell."""
+    """Fixes the choice, whatever earlier frames show."""
     renderer.map_choice = MapChoice(ALWAYS if is_wide else NEVER)
     renderer.map_choice.note({"heaviest": 1, "instances": 1})
 

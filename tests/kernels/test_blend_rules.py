@@ -1,4 +1,4 @@
-"""The toggles that decide what a pixel is, blend.alpha_cap and blend.stop: one definition, honoured by every backend.
+"""Tests the toggles that define a pixel, blend.alpha_cap and blend.stop: every backend honours one definition.
 
 The reference against a scalar renderer and finite differences, then the CPU and the CUDA kernels against it.
 """
@@ -29,7 +29,7 @@ BACKEND = ReferenceBackend()
 
 
 def policy(rule: str) -> Policy:
-    """Returns the default with one rule."""
+    """Returns the default policy with one rule changed."""
     return changed(Policy(), dict(zip(("blend.alpha_cap", "blend.stop"), RULES[rule], strict=True)))
 
 
@@ -61,7 +61,7 @@ def test_the_picture_of_each_rule_is_that_of_a_scalar_renderer(rule: str) -> Non
 
 
 def test_a_rule_changes_a_pixel_by_no_more_than_it_says() -> None:
-    """Against 0.99 and exclusive: the splat at the end weighs 1e-2 at most, and beneath a cap 1e-2 of light passes."""
+    """Compares with 0.99 and exclusive: the last splat weighs 1e-2 at most, and below a cap 1e-2 of light passes."""
     plain = BACKEND.render(case("none").gaussians, case("none").camera, BACKGROUND).image
     brightest = max(1.0, float(np.abs(plain).max()))
     for rule in RULES:

@@ -1,4 +1,4 @@
-"""Folders of the user's cache: closed to others, never somebody else's."""
+"""Tests folders of the user's cache: closed to others, and never somebody else's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison helpers reject what is wrong and forgive only a few bounded flips."""
+"""Tests that the comparison helpers reject wrong pictures and forgive only a few bounded flips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numba backend draws the reference's picture and has its gradients, on any scene and any threads."""
+"""Tests that the numba backend draws the reference's picture and gradients, on any scene and any number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing in the arrays of a scene makes the numba backend crash or spoil a pixel; what it skips, it counts."""
+"""Tests that no array content crashes the numba backend or spoils a pixel; it counts what it skips."""
 
 from __future__ import annotations
 

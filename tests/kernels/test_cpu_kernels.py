@@ -1,4 +1,4 @@
-"""What only the CPU kernels can promise: their vector type, their sort and lists, their threads, their cache.
+"""Tests what only the CPU kernels have: their vector type, their sort and lists, their threads, their cache.
 
 The picture and its gradients are compared with the definition in `test_cpu_backend.py`.
 """
@@ -111,7 +111,7 @@ def test_rearrangements_are_what_they_say() -> None:
 
 
 def projected_depths(depths: np.ndarray, per_chunk: int) -> Projected:
-    """Returns visible splats of the given depths, `per_chunk` of each chunk of the scene, and nothing else."""
+    """Returns visible splats of the given depths, `per_chunk` in each chunk of the scene, and nothing else."""
     chunks = -(-depths.size // per_chunk)
     visible = np.full(chunks, per_chunk, np.int64)
     visible[-1] = depths.size - per_chunk * (chunks - 1)

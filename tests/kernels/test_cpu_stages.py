@@ -1,4 +1,4 @@
-"""Each stage of the numba backend hands on what the same stage of the reference does, up to rounding."""
+"""Tests that each stage of the numba backend passes on what the same stage of the reference does, up to rounding."""
 
 from __future__ import annotations
 

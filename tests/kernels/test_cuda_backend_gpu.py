@@ -1,4 +1,4 @@
-"""The CUDA backend on a real GPU: pictures and gradients of every step and toggle against the definition.
+"""Tests the CUDA backend on a real GPU: pictures and gradients of every rung and toggle against the definition.
 
 Skipped where there is no GPU; test_cuda_pipeline.py runs the same pipeline on the CPU.
 """
@@ -107,7 +107,7 @@ def test_pictures_repeat_to_the_bit(renderer: Renderer, rung: str) -> None:
 def test_the_plan_is_the_same_whether_the_last_block_of_ranges_makes_it_or_a_kernel(
     renderer: Renderer, launch: str
 ) -> None:
-    """From frame to frame the counts change, so that a block which plans too early has those of the frame before."""
+    """Changes the counts from frame to frame, so that a block which plans too early uses those of the frame before."""
     gaussians, camera = large_scene()
     scene, wanted, cameras = renderer.upload(gaussians), {}, turned(camera, 4)
     apart = changed(BEST, {"schedule.plan": "apart", "launch.mode": launch, "blend.map": "mixed"})

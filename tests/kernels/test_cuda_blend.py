@@ -1,4 +1,4 @@
-"""Blending and its derivative as CUDA kernels, run on the CPU: every step of the ladder against the definition.
+"""Tests blending and its derivative as CUDA kernels on the CPU: every rung of the ladder against the definition.
 
 Splats, lists and slots come from the float64 reference (support/cuda_blend.py), so that nothing but the kernels under
 test can be wrong. Where rounding decides (an alpha at 1/255, a transmittance at 1e-4) pixels are set aside, see
@@ -129,7 +129,7 @@ def test_one_row_a_thread_and_two_give_the_same_bits(scene: str) -> None:
 @needs_emulation
 @pytest.mark.parametrize("name", ["s01", "s06"])
 def test_splats_a_thousand_times_longer_than_wide_stay_close(name: str) -> None:
-    """What a conic in single precision loses there is in proportion to length over width."""
+    """Allows the error of a conic in single precision, which grows with length over width."""
     case = case_named("needles")
     image = run(case, STEPS[name], training=False, wants_depth=True).image
     assert_close_with_boundary_band(image, case.expected.image, tight=2e-4, flip_size=0.02, flip_fraction=5e-3)
@@ -151,7 +151,7 @@ def test_gradients_of_raw_parameters_are_those_of_the_reference(name: str, scene
 @needs_emulation
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_absolute_values_are_added_pixel_by_pixel(name: str) -> None:
-    """And the other sums stay what they are without them."""
+    """Checks also that the other sums are the same as without absolute values."""
     case, (upstream, _) = case_named("dense"), upstream_and_gradients("dense")
     wanted = ReferenceBackend().backward(case.saved, upstream, absolute=True).means2d
     result, plain = run(case, ABSOLUTE[name], upstream), run(case, POLICIES[name], upstream)
@@ -212,7 +212,7 @@ def assert_last_blended(last: NDArray[np.uint32], tile: TileWeights, blends: NDA
 @needs_emulation
 @pytest.mark.parametrize("name", POLICIES)
 def test_forward_and_backward_agree_on_every_hit(name: str) -> None:
-    """Hundreds of alphas within rounding of 1/255: one that only one pass counts would show as 0.004."""
+    """Uses hundreds of alphas within rounding of 1/255: a hit that only one pass counts would show as 0.004."""
     case = borderline_case()
     upstream = np.zeros(case.expected.image.shape, np.float32)
     upstream[..., 0] = 1  # so that the red sum of a splat is its total weight
@@ -334,7 +334,7 @@ def in_order(case: Case, **changes: Any) -> Gradients:
 @pytest.mark.parametrize("sh_dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("count", [1, 31, 33, 128, 203])
 def test_rows_by_way_of_shared_memory_get_the_same_gradients(count: int, sh_dtype: str) -> None:
-    """Whatever the degree, with splats out of sight among the others, and a last warp that is not full."""
+    """Covers every degree, splats out of sight among the others, and a last warp that is not full."""
     camera = random_camera(32, 32)
     for degree in range(4):
         scene = random_scene(camera, count, seed=count + degree, degree=degree)
@@ -380,7 +380,7 @@ def test_an_empty_scene_is_the_background(name: str) -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_no_preset_has_compiles_for_every_architecture_without_spills(architecture: int) -> None:
-    """Those of presets: test_kernel_costs.py."""
+    """Leaves kernels of presets to test_kernel_costs.py."""
     reports = compile_report(backward_source(), [backward_name(POLICIES["transposed"])], architecture)
     staged = [project_name(step(POLICIES["staged"], sh_dtype=sh_dtype)) for sh_dtype in ("f32", "bf16")]
     reports |= compile_report(project_source(), staged, architecture)
@@ -416,7 +416,8 @@ def test_shuffles_and_atomics_a_splat_fall_from_step_to_step(architecture: int) 
 def test_a_forward_visit_takes_few_instructions(
     policy_map: str, rows: int, instructions: float, architecture: int
 ) -> None:
-    """A splat and a warp's pixels: a fourth of a load of four addresses, three loads, one exponential a row."""
+    """Counts for one splat and a warp's pixels: a fourth of a load of four addresses, three loads, one exponential a
+    row."""
     name = blend_name(step(STEPS["best"], map=policy_map), True, False)
     loops = disassemble(compile_kernels(blend_source(), [name], architecture), name).loops()
     body = next(loop for loop in loops if loop.count("MUFU") == 4 * rows)

@@ -1,4 +1,4 @@
-"""CUDA kernels compile without a GPU for every architecture, and what they cost is read off the machine code."""
+"""Tests that CUDA kernels compile without a GPU for every architecture, and counts their cost in the machine code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_test_kernel_compiles_for_every_architecture_without_spills(archit
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", [75, 90])
 def test_everything_that_differs_between_gpu_and_cpu_compiles_for_both(architecture: int) -> None:
-    """broken.cuh compiles: its mistakes show at run time only. All of warp.cuh is used."""
+    """Compiles broken.cuh, whose mistakes show only at run time, and uses all of warp.cuh."""
     names = [f"broken<Mistake::{name}>" for name in MISTAKES]
     assert len(compile_report(read_source("broken.cuh", FOLDERS), names, architecture)) == len(MISTAKES)
     text = """#include "warp.cuh"
@@ -259,7 +259,7 @@ def test_stage_times_are_read_when_the_gpu_is_done_and_not_before() -> None:
 
 
 def test_no_kernel_source_asks_which_world_it_is_in() -> None:
-    """One switch between GPU and CPU: in warp.cuh, and nowhere else."""
+    """Allows one switch between GPU and CPU, in warp.cuh."""
     for path in CUDA_FOLDER.glob("*.cuh"):
         switches = re.findall(r"__CUDACC__|__CUDA_ARCH__|\basm\b", re.sub(r"//.*", "", path.read_text()))
         assert not switches or path.name == "warp.cuh", path.name

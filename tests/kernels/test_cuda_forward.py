@@ -1,4 +1,4 @@
-"""The forward CUDA stages up to the tile lists, run on the CPU in many orders: against the definition and NumPy."""
+"""Tests the forward CUDA stages up to the tile lists on the CPU, in many orders: against the definition and NumPy."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_records_are_those_of_the_definition(variant: str, degree: int) -> None:
 
 
 def lanes_of(lists: Lists) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Returns lanes of each 32 splats that are visible, and those that have a slot."""
+    """Returns, for each 32 splats, the lanes that are visible and those that have a slot."""
     return lists.warp_slots[:, 0], lists.slot_lanes
 
 

@@ -1,4 +1,4 @@
-"""The GPU's loss on the CPU: value and gradient against the definition, and when a step may commit."""
+"""Tests the GPU's loss on the CPU: value and gradient against the definition, and when a step may commit."""
 
 from __future__ import annotations
 

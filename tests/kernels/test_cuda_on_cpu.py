@@ -1,4 +1,4 @@
-"""The harness that runs CUDA kernels on the CPU: right kernels are right in every order, mistakes are reported."""
+"""Tests the harness that runs CUDA kernels on the CPU: right kernels pass in every order, mistakes are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same small kernels on a real GPU: what the CPU harness cannot show. Skipped where there is none."""
+"""Tests the same small kernels on a real GPU, for what the CPU harness cannot show. Skipped where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole CUDA pipeline, forward and backward, on the CPU against the definition: no GPU needed."""
+"""Tests the whole CUDA pipeline, forward and backward, on the CPU against the definition: no GPU needed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def upstream_of(bounds: str) -> Float32:
 
 
 def assert_is_the_picture(name: str, result: Any) -> None:
-    """Counts, lists, image, transmittance and depth are those of the definition."""
+    """Checks that counts, lists, image, transmittance and depth are those of the definition."""
     frame, _, settled = expected(POLICIES[name].bin.bounds)
     assert settled.mean() > 0.9
     counters = {name: int(result.frame[name]) for name in ("visible", "instances", "skipped", "overflow")}

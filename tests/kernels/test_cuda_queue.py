@@ -1,4 +1,5 @@
-"""Blending whole tiles and chunks from a queue, on the CPU in many orders: against the grid and the definition."""
+"""Tests blending of whole tiles and chunks from a queue, on the CPU in many orders: against the grid and the
+definition."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ SPLITTING = [name for name in POLICIES if "split" in name and "inexact" not in n
 
 @cache
 def scene(name: str) -> tuple[Gaussians, Camera]:
-    """Lists of hundreds in every tile, many pixels that end; `uneven`: one tile has most; `thin`: no pixel ends."""
+    """Returns splats with hundreds in every tile's list, and many pixels that end. `uneven`: one tile has most; `thin`:
+    no pixel ends."""
     if name == "ends late":
         return ends_late()
     camera = random_camera(61, 45)
@@ -110,9 +112,8 @@ def scene(name: str) -> tuple[Gaussians, Camera]:
 
 
 def ends_late() -> tuple[Gaussians, Camera]:
-    """Returns splats as wide as the picture: 64 leave 0.009 of it, one of 0.99 would leave less than 1e-4 and so ends
-    it.
-    """
+    """Returns splats as wide as the picture: 64 leave 0.009 of the light; one more of 0.99 would leave less than 1e-4,
+    so it ends the pixel."""
     camera = Camera.from_matrix(np.eye(4), 16, 16, 16.0, 16.0, 8.0, 8.0)
     opacity = np.full(128, 1 - 0.009 ** (1 / 64))
     opacity[64] = 0.9999
@@ -326,7 +327,7 @@ def test_a_frame_that_does_not_fit_draws_nothing_and_the_next_one_is_whole(polic
 @pytest.mark.skipif(nvrtc_path() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_chunks_do_not_cost_whole_tiles_their_occupancy(architecture: int) -> None:
-    """At most one block less than without chunks, and hardly a spill: in a kernel that is short of registers the
+    """Allows at most one block less than without chunks, and hardly a spill: in a kernel that is short of registers the
     compiler orders the loop of whole tiles, too, for few registers instead of for speed."""
     camera = random_camera(61, 45)
     for training in (False, True):

@@ -1,4 +1,4 @@
-"""Where tiles begin among sorted pairs, and the plan by the block that comes last: on the CPU in many orders."""
+"""Tests where tiles begin among sorted pairs, and the plan by the last block: on the CPU in many orders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kernels() -> dict[str, Kernel]:
 
 
 def run(counts: NDArray[np.int64], key_bytes: int, blocks: int, seed: int, planned: bool) -> dict[str, Any]:
-    """Starts of the tiles; with a plan also its record, the units and the frame."""
+    """Returns the starts of the tiles; with a plan also its record, the units and the frame."""
     device, source = Device(seed, blocks_in_flight=8), read_source("ranges.cuh")
     kernel = kernels()[(PLANNED if planned else ALONE)[key_bytes]]
     tiles, frame = counts.size, np.zeros(1, struct_layout(source.text, "Frame").dtype)

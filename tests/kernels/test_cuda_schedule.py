@@ -1,4 +1,4 @@
-"""The schedule kernel, run on the CPU in many orders, against the same decisions in NumPy."""
+"""Tests the schedule kernel on the CPU in many orders, against the same decisions in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CUDA backend in front of a window: bytes for the screen, arrays on demand, one upload, kernels compiled once."""
+"""Tests the CUDA backend behind a window: bytes for the screen, arrays on demand, one upload, kernels compiled once."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Compiler:
 
 @pytest.fixture(autouse=True)
 def _cache_of_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores made here leave the user's compiled kernels alone."""
+    """Keeps stores made here apart from the user's compiled kernels."""
     monkeypatch.setattr(kernel_store, "prune_cache", lambda: None)
 
 
@@ -238,7 +238,7 @@ def test_a_store_says_which_stages_wait_for_the_compiler_and_never_waits_itself(
 
 
 def test_who_waits_for_the_compiler_is_seen_from_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture's call, or a training step's: both take kernels from the store that the backend has."""
+    """Covers a picture's call and a training step's: both take kernels from the backend's store."""
     compiler_ = Compiler()
     store = KernelStore(90, compiler_)
     monkeypatch.setattr(kernel_store, "load", lambda source, names: dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Pictures for the screen on a real GPU: their bytes, the times of their stages, and presets compiled beside them.
+"""Tests pictures for the screen on a real GPU: their bytes, the times of their stages, and presets compiled meanwhile.
 
 The same without a GPU: test_cuda_show.py.
 """

@@ -1,4 +1,4 @@
-"""The radix sort of the CUDA stages, run on the CPU in many orders of blocks: against NumPy's stable argsort."""
+"""Tests the radix sort of the CUDA stages on the CPU in many orders of blocks: against NumPy's stable argsort."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_sort_is_right_in_every_order_of_blocks() -> None:
 
 
 def test_the_sort_is_right_over_many_groups_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts so small that a look-back passes through more groups than it asks at a time."""
+    """Uses parts so small that a look-back passes through more groups than it asks for at a time."""
     for name, value in {"SORT_THREADS": 256, "SORT_ITEMS": 2, "WIDE_SORT_ITEMS": 2}.items():
         monkeypatch.setattr(sort, name, value)
     monkeypatch.setitem(SORT_ROLES, "sort tiles 2", SORT_ROLES["sort tiles 2, small parts"])

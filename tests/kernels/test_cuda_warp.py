@@ -1,4 +1,4 @@
-"""Pieces of the blending kernels alone, run on the CPU: a warp's sums, and which warps a splat may reach.
+"""Tests pieces of the blending kernels alone, on the CPU: a warp's sums, and which warps a splat may reach.
 
 Small kernels of our own around device functions of reduce.cuh and staged.cuh. Whole stages: test_cuda_blend.py.
 """
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(threads_of(MAP)) reach(ReachArgs args) {
 @pytest.mark.parametrize("shape", ["columns_8x4", "columns_8x8"])
 @pytest.mark.parametrize("primitive", ["gs3d", "gs2d", "gut3d"])
 def test_no_pixel_a_splat_hits_is_hidden_from_its_warp(primitive: str, shape: str, subtile: str) -> None:
-    """Round ones and needles, near and far, of any opacity and tilt; and few bits are set for nothing."""
+    """Covers round splats and needles, near and far, of any opacity and tilt; few bits may be set without need."""
     rng, count = np.random.default_rng(12), 4000
     sigma = np.exp(rng.uniform(np.log(0.55), np.log([[1500.0], [6.0]]), (2, count)))  # px, along and across
     angle = rng.uniform(0, np.pi, count)

@@ -1,4 +1,4 @@
-"""What the presets' kernels take on every architecture, and how many instructions of some kinds they have."""
+"""Tests the registers of the presets' kernels on every architecture, and their counts of some instructions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_instructions_of_whole_kernels_fall_by_as_much_as_the_seeds(
 
 
 def instructions(step: str) -> Counter[str]:
-    """Instructions of the derivative of blending on sm_80, by name."""
+    """Counts the instructions of the derivative of blending on sm_80, by name."""
     row = next(row for row in kernel_rows([step]) if row.role == "blend_backward")
     counts = disassemble(compile_kernels(source(row.file), [row.kernel], 80), row.kernel).names()
     assert counts["BSSY"] == counts["BSYNC"]

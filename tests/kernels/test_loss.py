@@ -1,4 +1,4 @@
-"""The CPU loss against its float64 definition, finite differences, and itself at another thread count."""
+"""Tests the CPU loss against its float64 definition, finite differences, and itself at another thread count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers that follow from seed, step and splat."""
+"""Tests random numbers that follow from seed, step and splat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of toggles: complete, consistent with the C++ it becomes, and clear about what goes with what."""
+"""Tests the table of toggles: complete, consistent with its C++ form, and clear about which toggles need others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_field_in_cpp_is_a_toggle_or_the_pipelines_own() -> None:
 
 
 def test_no_two_toggles_of_kernels_share_a_name() -> None:
-    """A kernel's policy finds its values by name alone, whatever the stage (`passes.instantiation`)."""
+    """Guards `passes.instantiation`: a kernel's policy finds its values by name alone, whatever the stage."""
     names = [row.name for row in CUDA + ABLATIONS]
     assert sorted(set(names)) == sorted(names)
 
@@ -84,7 +84,8 @@ def asserted(file: str, aggregate: str) -> list[str]:
 
 @pytest.mark.parametrize("aggregate", [a for a in AGGREGATES if asserted(*a)], ids=lambda a: a[1])
 def test_kernels_refuse_just_what_needs_of_toggles_refuse(aggregate: tuple[str, str]) -> None:
-    """Needs are written twice: for people in `kernels/policy.py`, and where the author of a kernel would trip."""
+    """Compares both places that state the needs: `kernels/policy.py` for people, and assertions in the kernels for
+    their authors."""
     rows = {row.name: row for row in CUDA if row.cpp and row.name in policy_fields(*aggregate)}
     needs = [(row.name, need) for row in rows.values() for need in row.needs if need.name in rows]
     conditions = [compile(words, words, "eval") for words in asserted(*aggregate)]
@@ -160,7 +161,7 @@ def test_the_ladder_climbs_one_change_at_a_time_to_the_default() -> None:
 
 
 def test_the_ladder_begins_with_the_oldest_value_of_each_toggle() -> None:
-    """So that what is new is in no step before its own, whoever forgets to say so."""
+    """Keeps a new value out of every rung before its own, even if its author forgets to."""
     climbed = [row for row in CUDA if row.stage not in ("schedule", "launch") and row.key != "sort.sorter"]
     assert all(step("s00").value(row.stage, row.name) == row.values[0] for row in climbed)
     assert (step("s00").schedule.sched, step("s00").schedule.chunk) == ("grid", "off")

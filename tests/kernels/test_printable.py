@@ -1,4 +1,4 @@
-"""Names and values from files can do nothing to a terminal, a log or a table, and none fills a page."""
+"""Tests that names and values from files cannot control a terminal, a log or a table, nor fill a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many steps are queued ahead of the GPU: a set time's worth, learnt from when they are over."""
+"""Tests the number of steps queued ahead of the GPU: those of a set time, learnt from when steps end."""
 
 from __future__ import annotations
 

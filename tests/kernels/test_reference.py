@@ -1,4 +1,4 @@
-"""The definition keeps its word: thresholds to the number, invariants, what is dropped, and a second renderer."""
+"""Tests the definition: thresholds to the number, invariants, what is dropped, and a second renderer."""
 
 from __future__ import annotations
 

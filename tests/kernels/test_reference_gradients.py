@@ -1,4 +1,4 @@
-"""The reference's gradients are those of finite differences; its loss and optimiser those of a second source."""
+"""Tests the reference's gradients against finite differences, its loss and optimiser against a second source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans are kept, dropped and replayed as graphs: what a renderer and a training step rely on."""
+"""Tests that plans are kept, dropped and replayed as graphs, as a renderer and a training step rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduling in plain NumPy: figures of a frame, orders, policies, and the simulator that runs them."""
+"""Tests scheduling in plain NumPy: figures of a frame, orders, policies, and the simulator that runs them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ H200 = Machine(132, 8)
 
 
 def random_counts(rng: np.random.Generator, tiles: int = 400) -> NDArray[np.int64]:
-    """Counts from even to very skewed, some of them 0."""
+    """Returns counts from even to very skewed, some of them 0."""
     counts = np.exp(rng.uniform(0.0, 1.5) * rng.standard_normal(tiles) + 4).astype(np.int64)
     counts[rng.random(tiles) < 0.2] = 0
     counts[rng.integers(tiles)] *= int(rng.choice([1, 1, 2, 100]))

@@ -1,4 +1,4 @@
-"""Recorded timelines: made-up clocks, hand-made schedules, threads of the CPU backend, the kernels on the CPU."""
+"""Tests recorded timelines: made-up clocks, hand-made schedules, threads of the CPU backend, the kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRAINED = ("grid", "split")
 def recorded(
     rng: np.random.Generator, machine: Machine, units: int = 400, step_ns: int = 32, ghz: float = 1.755
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Returns (clocks, stamps, true times) [2, U], of a simulated frame each multiprocessor with its own clock."""
+    """Returns (clocks, stamps, true times) [2, U] of a simulated frame; each multiprocessor has its own clock."""
     timeline = simulate(rng.exponential(4000.0, units) + 200, machine)
     true = np.stack([timeline.start, timeline.end])
     offsets = rng.integers(0, 1 << 45, machine.multiprocessors)

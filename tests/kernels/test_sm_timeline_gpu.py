@@ -1,4 +1,4 @@
-"""Recorded timelines on a real GPU: every unit once, clocks that agree, figures that the simulator is held against."""
+"""Tests recorded timelines on a real GPU: every unit once, clocks that agree, figures compared with the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only some training steps on the GPU do, run on the CPU harness, against the same on the host.
+"""Tests what only some training steps on the GPU do, on the CPU harness, against the same on the host.
 
 Exposures, random steps of means, and statistics of absolute values.
 """
@@ -34,7 +34,7 @@ NOISE = Noise(40.0, 0.3, 4.0, seed=2**40 + 3, iteration=7)
 
 
 def exposures_of(seed: int) -> Exposures:
-    """Maps that are not the identity, with moments."""
+    """Returns exposures that are not the identity, with moments."""
     exposures, rng = Exposures(ExposureConfig(), RateConfig(), VIEWS, 100), np.random.default_rng(seed)
     state = exposures.state()
     state["values"] += torch.from_numpy(rng.normal(0, 0.1, (VIEWS, 4, 3)).astype(np.float32))
@@ -45,7 +45,7 @@ def exposures_of(seed: int) -> Exposures:
 
 
 def exposed_step(training: TrainingStep, exposures: Exposures) -> None:
-    """Copies of the exposures for a training step: where kernels may reach them."""
+    """Gives a training step copies of the exposures, where kernels can reach them."""
     copies: dict[str, Any] = {}
     for name, tensor in exposures.state().items():
         dtype = "f4" if tensor.dtype == torch.float32 else "i8"

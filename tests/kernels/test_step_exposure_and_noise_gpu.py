@@ -1,4 +1,4 @@
-"""What only some training steps do, on a real GPU: exposures, noise, absolute pulls, rows that change in place."""
+"""Tests what only some training steps do, on a real GPU: exposures, noise, absolute pulls, rows changed in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photographs are where steps read them before the steps come to them. On a GPU:
+"""Tests that photographs lie where steps read them before the steps come to them. On a GPU:
 training/test_training_saving_gpu.py."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole training steps as on the GPU, run on the CPU harness against the same steps by the CPU backend."""
+"""Tests whole training steps as on the GPU, on the CPU harness, against the same steps by the CPU backend."""
 
 from __future__ import annotations
 

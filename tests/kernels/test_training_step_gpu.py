@@ -1,4 +1,4 @@
-"""Training steps on a real GPU: against the CPU backend, and what the harness cannot show."""
+"""Tests training steps on a real GPU: against the CPU backend, and what the harness cannot show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes result files of `splatscope bench --ladder` from figures that are made up: rows, scenes, whole files."""
+"""Makes result files of `splatscope bench ladder` from invented figures: rows, scenes, whole files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The loss kernels on the CPU harness: one image, one target, one decision. Not a test; `kernels/test_cuda_loss.py`
-is."""
+"""Runs the loss kernels on the CPU harness: one image, one target, one decision. The tests are in
+`kernels/test_cuda_loss.py`."""
 
 from __future__ import annotations
 

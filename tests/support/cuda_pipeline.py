@@ -1,4 +1,4 @@
-"""The CUDA pipeline on the CPU: guarded NumPy memory for it, its kernels built by g++, one frame forward and backward.
+"""Runs the CUDA pipeline on the CPU: guarded NumPy memory, kernels built by g++, one frame forward and backward.
 
 Not a test; `kernels/test_cuda_pipeline.py` is. The machine the kernels run on is cuda_on_cpu/.
 """
@@ -181,7 +181,7 @@ class EmulatedLauncher(Device):
     told: tuple[str, ...] = ()  # to profilers
 
     def range(self, name: str) -> AbstractContextManager[None]:
-        """Notes names for profilers: a test may listen."""
+        """Notes names for profilers, which a test may check."""
         self.told += (name,)
         return nullcontext()
 

@@ -236,7 +236,7 @@ class FakeEngine:
         self._set_state("ready")
 
     def _set_losses(self, iteration: int, trouble: Trouble | None) -> None:
-        """Stands paused at an iteration."""
+        """Pauses the run at an iteration, with losses up to it."""
         self._losses.clear()
         self.train(iteration)
         self._set_state("paused")

@@ -1,4 +1,4 @@
-"""Measurements that go wrong in a process of their own. Imports nothing slow, because each such process loads it."""
+"""Makes measurements that fail in a process of their own. Imports nothing slow, because each process loads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes policies: those one toggle away from a given one, and random ones whose toggles go together."""
+"""Makes policies one toggle away from a given one, and random policies whose toggles go together."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class SlowToCompile:
 
 
 def pretend(options: argparse.Namespace) -> Callable[..., Backend]:
-    """Returns what makes the backend."""
+    """Returns a function that makes the backend."""
     from tests.support.small_capture import Poisoned
 
     def make(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Odd captures under training: damaged photographs are left out, far-away scenes train as near ones."""
+"""Tests odd captures under training: damaged photographs are left out, far-away scenes train as near ones."""
 
 from __future__ import annotations
 

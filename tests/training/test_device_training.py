@@ -1,4 +1,4 @@
-"""The trainer on the GPU's steps, which run on the CPU harness: the same run as on the CPU, saved, resumed, refused."""
+"""Tests the trainer with the GPU's steps on the CPU harness: the same run as on the CPU, saved, resumed, refused."""
 
 from __future__ import annotations
 
@@ -473,7 +473,7 @@ def test_masks_of_only_some_photographs_train_as_on_the_cpu(
 def test_a_run_is_let_go_of_before_another_takes_its_place(
     capture: Capture, gpu: Callable[[], CudaBackend], tmp_path: Path
 ) -> None:
-    """With all that was made for drawing it; else the GPU would hold both."""
+    """Covers all that was made to draw the run; otherwise the GPU would hold both."""
     backend = gpu()
     held: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""The filters of projection: one definition, the same on every backend, with gradients of finite differences.
+"""Tests the filters of projection: one definition, the same on every backend, with gradients of finite differences.
 
 The CUDA kernels under each filter are checked with all other toggles in kernels/test_cuda_pipeline.py.
 """
@@ -43,7 +43,7 @@ def small_splats(count: int = 30, seed: int = 4) -> tuple[Gaussians, Camera]:
 
 @pytest.mark.parametrize("name", ["compensated", "mip"])
 def test_light_follows_area_down_to_the_floor_where_it_is_made_good(name: str) -> None:
-    """Opacity times the area on the image is that of the splat without the filter."""
+    """Compares opacity times area on the image with that of the splat without the filter."""
     gaussians, camera = small_splats(1)
     dilation = {"compensated": 0.3, "mip": 0.1}[name]
     for shrink in (0.0, 1.0, 2.0, 9.0):

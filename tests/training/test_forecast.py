@@ -1,4 +1,4 @@
-"""What is foreseen of a run before its first step: the range of its splats holds for runs that were measured."""
+"""Tests the forecast before a run's first step: its range of splats holds for runs that were measured."""
 
 from __future__ import annotations
 

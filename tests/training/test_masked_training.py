@@ -1,4 +1,4 @@
-"""Training, scoring and comparing where masks lie beside photographs: what they leave out ends up nowhere."""
+"""Tests training, scoring and comparing with masks: pixels that a mask leaves out have no effect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def backend() -> Backend:
 
 
 def passer_by(index: int, width: int, height: int) -> np.ndarray:
-    """Returns bool [H, W]: something that stands elsewhere in every photograph."""
+    """Returns bool [H, W], true on something that is elsewhere in every photograph."""
     hidden = np.zeros((height, width), bool)
     left = round((0.1 + 0.6 * (index * 0.37 % 1)) * width)
     hidden[height // 4 :, left : left + width // 4] = True
@@ -81,7 +81,7 @@ def magenta_in(trainer: Trainer, backend: Backend, capture: Capture) -> float:
 
 
 def test_what_is_masked_out_changes_no_bit_of_the_result_at_any_size(tmp_path: Path, backend: Backend) -> None:
-    """Not at the size of the photographs, not at half of it, not while pictures grow; nor its score."""
+    """Covers full size, half size, growing pictures, and scores."""
     for resolution, downscales in ((1, 0), (2, 0), (1, 1), (40, 0)):
         results = []
         for garbage in (MAGENTA, GREEN):
@@ -143,9 +143,7 @@ def splatscope(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a finished run over photographs of which the last but one has no mask and a held-out one is masked
-    everywhere.
-    """
+    """Returns a finished run over photographs; one has no mask, and a held-out one is masked everywhere."""
     folder = write_masked_set(tmp_path_factory.mktemp("set") / "small", MAGENTA, unmasked=16)
     Image.new("L", (72, 56)).save(folder / "masks/08.png")
     options = ("--iterations", 30, "--init", "random", "--set", "initial.random_count=200", "--backend", "cpu")
@@ -230,7 +228,7 @@ def test_a_mask_that_is_damaged_within_is_named_and_its_photograph_counts_whole(
     path.write_bytes(path.read_bytes()[:2000])
     prepared = opening(open_capture(folder), DataConfig(), backend, tmp_path / "out")
     (said,) = prepared.warnings
-    assert said.startswith("Trained whole, for lack of their masks: 1 photograph. ")
+    assert said.startswith("Trained whole, without their masks: 1 photograph. ")
     assert said.endswith("masks/05.png is damaged or cut short and cannot be decoded. Copy it again.")
     assert "of 23 photographs; 1 without a mask counts whole." in prepared.masks
     assert prepared.training_views == COUNT

@@ -1,4 +1,4 @@
-"""A run that goes on with cameras that are not those it was trained with says so, and only then."""
+"""Tests the warning of a run that continues with cameras other than those it was trained with."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shift(matrix: np.ndarray) -> None:
 def warnings_of(capture: Capture, backend: Backend, out: Path, begin: Beginning) -> tuple[str, ...]:
     trainer = Trainer(capture, SHORT, backend, out, begin)
     warnings = next(event for event in trainer.run() if isinstance(event, Prepared)).warnings
-    return tuple(warning for warning in warnings if "found or aligned anew" in warning)
+    return tuple(warning for warning in warnings if "found or aligned again" in warning)
 
 
 def test_cameras_found_anew_are_named_when_the_run_goes_on(capture: Capture, backend: Backend, out: Path) -> None:
@@ -59,7 +59,7 @@ def test_cameras_found_anew_are_named_when_the_run_goes_on(capture: Capture, bac
     for change in (turn, shift):
         one = replace(capture, views=(*views[:3], moved(views[3], change), *views[4:]))
         assert warnings_of(one, backend, out.parent / change.__name__, begin) == (
-            f"1 of 24 cameras is not where {out} had it (the first: {views[3].name}): found or aligned anew. The "
+            f"1 of 24 cameras is not where {out} had it (the first: {views[3].name}): found or aligned again. The "
             f"splats were trained with the earlier ones and may not fit; if the loss begins high, begin a new run.",
         )
     every = replace(capture, views=tuple(moved(view, turn) for view in views))
@@ -92,7 +92,8 @@ def test_splats_of_other_tools_are_compared_too_as_they_name_photographs(capture
 
 
 def test_names_that_two_cameras_share_and_a_width_rounded_otherwise_are_no_news(capture: Capture, out: Path) -> None:
-    """The 2023 release leaves out folders, and a lens taken out at another size of photograph ends at other pixels."""
+    """Imitates the 2023 release, which leaves out folders, and a lens undistorted at another size, which rounds other
+    pixels."""
     cameras = json.loads((out / "cameras.json").read_text())
     twins = [{**entry, "position": [9, 9, 9]} for entry in cameras[:5]]
     rounded = [{**entry, "width": entry["width"] - 2} for entry in cameras[5:]]

@@ -183,7 +183,7 @@ def test_over_random_backgrounds_splats_come_as_close_on_the_fixed_one(
 def test_only_some_photographs_may_have_a_mask(
     data: DataConfig, cut_out: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    """Those without count whole, at every size they are trained at; those with are told apart by name."""
+    """Checks that photographs without a mask count whole at every size; names tell which have one."""
     views = []
     for index, view in enumerate(cut_out.views):
         path = tmp_path / view.name
@@ -284,7 +284,7 @@ def test_the_gradient_of_an_exposure_is_that_of_finite_differences() -> None:
 def test_exposures_of_unequal_photographs_are_found_and_held_out_views_gain(
     capture: Capture, backend: Backend, tmp_path: Path
 ) -> None:
-    """Every second training photograph is 40% darker; held-out ones are as bright as the mean."""
+    """Makes every second training photograph 40% darker; held-out ones are as bright as the mean."""
     scores = {}
     quick = ExposureConfig(rate_start=0.01, rate_end=0.001, delay_steps=0)  # as short a run as this needs it
     for name, enabled in (("without", False), ("with", True)):

@@ -1,4 +1,4 @@
-"""Rows of splats that change where they are: the same splats as by copies, at the same addresses, or nothing."""
+"""Tests rows of splats that change in place: the same splats as by copies, at the same addresses, or no change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def named(tensors: SplatTensors) -> dict[str, Tensor]:
 
 
 def numbers(state: SplatState) -> np.ndarray:
-    """Returns [N, …] everything there is about each splat, moments too."""
+    """Returns [N, …] all numbers of each splat, moments too."""
     parts = [t.reshape(state.count, -1) for kind in KINDS for t in named(getattr(state, kind)).values()]
     return torch.cat(parts, 1).numpy().copy()
 

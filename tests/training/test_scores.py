@@ -1,4 +1,4 @@
-"""Scores are the same wherever they are computed, and what they cost is not counted as training."""
+"""Tests that scores are the same wherever they are computed, and that their cost does not count as training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores and another trainer's loss where the picture lies on a GPU. Skipped where there is none."""
+"""Tests scores, and another trainer's loss, where the picture lies on a GPU. Skipped where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is believed nothing: what is wrong with it is one sentence, and no run begins from half of one."""
+"""Tests that nothing in a checkpoint is trusted: a fault becomes one sentence, and no run begins from half a file."""
 
 from __future__ import annotations
 
@@ -142,7 +142,9 @@ def test_exposures_that_an_older_checkpoint_lacks_begin_anew(
     old = changed(written, tmp_path / "a.pt", lambda tensors, info: tensors.pop("exposure.values"))
     config = replace(SHORT, exposure=ExposureConfig(enabled=True))
     events = list(Trainer(capture, config, backend, tmp_path / "out", Beginning(old, read_checkpoint(old))).run())
-    assert "exposures begin anew" in next(event.remark for event in events if isinstance(event, Resumed))
+    assert "exposures begin without a correction" in next(
+        event.remark for event in events if isinstance(event, Resumed)
+    )
     assert events[-1] == Finished(40)
 
 

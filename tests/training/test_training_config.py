@@ -1,4 +1,4 @@
-"""Settings: they survive JSON, name what is wrong with a value, and the presets are the published recipes."""
+"""Tests settings: they survive JSON, errors name what is wrong with a value, and presets are the published recipes."""
 
 from __future__ import annotations
 

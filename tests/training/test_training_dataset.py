@@ -1,4 +1,4 @@
-"""Which views are trained on, how photographs are brought to size, and how far a scene extends."""
+"""Tests which views are trained on, how photographs are resized, and the extent of a scene."""
 
 from __future__ import annotations
 

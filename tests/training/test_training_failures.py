@@ -201,7 +201,7 @@ def test_checkpoints_that_another_run_wrote_since_this_one_looked_are_not_set_as
     list(Trainer(capture, OFTEN, backend, tmp_path, Beginning(*newest_checkpoint(tmp_path))).run())
     before = sorted((tmp_path / "checkpoints").iterdir())
     for trainer in (Trainer(capture, SHORT, backend, tmp_path, begin), late):
-        with pytest.raises(InputError, match=r"is at iteration 40\. Go on from there: splatscope train --resume"):
+        with pytest.raises(InputError, match=r"is at iteration 40\. Continue from there: splatscope train --resume"):
             list(trainer.run())
     assert sorted((tmp_path / "checkpoints").iterdir()) == before
 
@@ -248,7 +248,7 @@ def test_splats_that_no_step_can_use_are_left_out_and_counted(
     trainer = Trainer(capture, config, backend, tmp_path / "b", Beginning(ply, splats=read_ply(ply)))
     assert trainer.gaussians.count == count - 3
     splats.means[:] = np.nan
-    with pytest.raises(InputError, match=f"{count} splats of .* none is left to go on with"):
+    with pytest.raises(InputError, match=f"{count} splats of .* none is left to continue with"):
         Trainer(capture, config, backend, tmp_path / "c", Beginning(ply, splats=splats))
 
 
@@ -268,7 +268,7 @@ def test_a_damaged_checkpoint_is_named_and_where_all_are_the_splats_are_offered(
     with pytest.raises(InputError) as error:
         newest_checkpoint(tmp_path)
     assert "an earlier" not in str(error.value)
-    assert str(error.value).endswith(f"Its splats can be begun with: splatscope train --resume {splats}")
+    assert str(error.value).endswith(f"To begin with its splats: splatscope train --resume {splats}")
 
 
 @pytest.mark.parametrize("move", [lambda p: p + np.array([0, 0, 500]), lambda p: p * 1e30], ids=["above", "too far"])

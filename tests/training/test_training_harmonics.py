@@ -1,5 +1,5 @@
-"""Training on harmonics in 16-bit words, on the CPU harness: what both passes see, what the optimiser keeps, changes
-of how they are kept while a run goes on."""
+"""Tests training on harmonics in 16-bit words, on the CPU harness: what both passes read, what the optimiser keeps, and
+changes of their form during a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(training: TrainingStep, count: int = STEPS, **changes: object) -> list[S
 
 @cache
 def after_steps(policy: Policy) -> tuple[list[StepOutcome], dict[str, Float32]]:
-    """Outcomes, and all there is after them."""
+    """Returns the outcomes of steps, and all numbers after them."""
     training = emulated_step(SCENE, policy)
     return run(training), snapshot(training)
 

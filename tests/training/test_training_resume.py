@@ -1,4 +1,4 @@
-"""Nothing is lost: a resumed run is the same run, a killed one goes on, and what cannot be written stops nothing."""
+"""Tests that nothing is lost: a resumed run is the same run, a killed one continues, failed writes stop nothing."""
 
 from __future__ import annotations
 

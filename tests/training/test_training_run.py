@@ -1,4 +1,4 @@
-"""Whole runs on a small scene made here, and on a real capture where there is one."""
+"""Tests whole runs on a small scene made here, and on a real capture where there is one."""
 
 from __future__ import annotations
 

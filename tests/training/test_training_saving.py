@@ -1,4 +1,4 @@
-"""What is saved while steps go on is what a run was, and it costs the steps little: without a GPU."""
+"""Tests saving while steps run, without a GPU: the files hold the run as it was, and steps hardly wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving and photographs on a real GPU: what is copied while steps run is what it was, and steps do not wait for it."""
+"""Tests saving and photographs on a real GPU: copies made while steps run are exact, and steps do not wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First splats, row operations, density control and the optimiser, on scenes small enough to check by hand."""
+"""Tests first splats, row operations, density control and the optimiser, on scenes small enough to check by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies and what they share: budgets are kept, copies blend like their original, nothing changes by accident."""
+"""Tests strategies and what they share: budgets are kept, copies blend like their original, nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of an X server before a window opens, on servers that nobody else uses, as `xvfb-run` starts them."""
+"""Tests the questions asked of an X server before a window opens, on private servers, as `xvfb-run` starts them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_server_without_other_clients_is_kept_from_starting_anew_before_the_wi
 
 
 def test_a_server_that_turns_the_first_client_away_is_asked_again(display: str) -> None:
-    """As one does that starts anew. Ours stands before a real one and passes on what later clients say."""
+    """Imitates a server that restarts: ours refuses the first client, then passes data on to a real server."""
     with start_server(640, 480) as (_, name), socket.socket(socket.AF_UNIX) as front:
         number = int(name[1:]) + 1000
         front.bind(f"\0/tmp/.X11-unix/X{number}")

@@ -1,4 +1,4 @@
-"""What the file browser lists: by kind, whatever the folder is like."""
+"""Tests the list of the file browser: sorted by kind, for any folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn cameras lie where the picture's camera sees them; the up axis of bare splats is found where there is one."""
+"""Tests drawn cameras, which lie where the picture's camera sees them, and the up axis found for bare splats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_drawn_camera_stands_where_the_picture_sees_it() -> None:
 
 
 def test_the_outline_is_that_of_the_photograph() -> None:
-    """Seen by the camera itself from one step back, its image's corners lie on the edges of its frame."""
+    """Looks at the camera from one step behind it: its image's corners lie on the edges of its frame."""
     camera = SCENE.cameras[0].camera
     back = camera.matrix.copy()
     back[2, 3] += 1.0

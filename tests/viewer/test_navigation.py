@@ -1,4 +1,4 @@
-"""The camera mathematics of the viewport, as promises that hold for any view."""
+"""Tests the camera mathematics of the viewport, as promises that hold for any view."""
 
 from __future__ import annotations
 

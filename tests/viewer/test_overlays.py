@@ -1,4 +1,4 @@
-"""Pictures, heatmap and legend as arrays, and the resolution that pictures are asked for at."""
+"""Tests pictures, heatmap and legend as arrays, and the resolution of requested pictures."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_short_curve_stays_as_it_is(points: int) -> None:
 
 
 def settle(time_of: float, budget: float, fixed: float = 0.0) -> float:
-    """Returns the scale after a second of pictures that take `fixed` ms and `time_of` ms for a whole viewport."""
+    """Returns the scale after a second of pictures that take `fixed` ms, and `time_of` ms more for a whole viewport."""
     resolution, scale = Resolution(), 1.0
     for _ in range(20):
         scale = resolution.scale(1920, 1080, budget)

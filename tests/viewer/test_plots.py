@@ -1,4 +1,4 @@
-"""The curves of a run: what is drawn of them, the numbers beside them, and what is saved."""
+"""Tests the curves of a run: the points drawn, the numbers next to them, and the saved table."""
 
 from __future__ import annotations
 

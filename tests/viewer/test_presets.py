@@ -1,4 +1,4 @@
-"""Policies as a person chooses them: presets by backend, their names, and what follows from one click."""
+"""Tests policies as a person chooses them: presets by backend, their names, and what follows from one click."""
 
 from __future__ import annotations
 

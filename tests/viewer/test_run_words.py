@@ -1,4 +1,4 @@
-"""What panel and status bar say of a run, word for word."""
+"""Tests the words of the panel and the status bar about a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heatmap's scale: linear or logarithmic, following the frame or locked; screen, legend and file agree on it."""
+"""Tests the heatmap's scale: linear or logarithmic, following the frame or locked; the same on screen and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule in the window: figures and pictures of it against schedules made by hand, and the panel itself, used."""
+"""Tests the schedule panel: its figures and pictures against schedules made by hand, and the panel in use."""
 
 from __future__ import annotations
 
@@ -146,9 +146,7 @@ def test_the_analyst_answers_the_newest_question_and_rests() -> None:
 
 
 def by_hand() -> Spans:
-    """Returns two multiprocessors with one block each: 0 runs tile 0 and a chunk of tile 1, 1 runs a chunk and is then
-    idle.
-    """
+    """Returns two multiprocessors of one block: 0 runs tile 0 and a chunk of tile 1; 1 runs a chunk, then is idle."""
     return Spans(
         Machine(2, 1),
         np.array([0.0, 60.0, 0.0]),

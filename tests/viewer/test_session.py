@@ -1,4 +1,4 @@
-"""What keys and buttons do, without a window: the session in front of the pretended engine."""
+"""Tests what keys and buttons do, without a window: the session in front of a pretended engine."""
 
 from __future__ import annotations
 

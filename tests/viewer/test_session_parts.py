@@ -1,4 +1,4 @@
-"""Each part of the session does its own work, in front of the pretended engine and without a window."""
+"""Tests each part of the session by itself, in front of a pretended engine and without a window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage times as figures: which frames count, how many make a mean, how many are asked for; and a measurement in words.
+"""Tests stage times: which frames count, how many make a mean, how many are requested; and a measurement in words.
 
 No window; `test_window_toggles.py` uses the panel.
 """

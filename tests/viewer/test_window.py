@@ -1,4 +1,4 @@
-"""The real window, used with mouse and keys on a private display, in front of an engine that only pretends."""
+"""Tests the real window with mouse and keys on a private display, in front of a pretended engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live run in the window as the command line opens it, ended from outside: its display goes, or the connection."""
+"""Tests a live run in the window that is ended from outside: its display goes, or its connection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def capture_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(display: str, capture_folder: Path, tmp_path: Path) -> Iterator[LiveRun]:
-    """Starts a run some iterations old on a display of its own. `display` asks whether there can be one."""
+    """Starts a run on a display of its own and lets it take some iterations. `display` checks that there can be one."""
     words = ["train", capture_folder, "--out", tmp_path / "run", "--backend", "cpu"]
     with start_server() as (server, name), (tmp_path / "said").open("w") as said:
         program = Program(name, SCRIPT, [str(word) for word in (tmp_path, *words)], said)
@@ -73,7 +73,7 @@ def test_when_the_display_goes_the_run_is_saved_and_one_line_says_what_happened_
 
 
 def test_a_connection_that_breaks_ends_display_and_terminal_at_once_and_the_run_is_saved(run: LiveRun) -> None:
-    """A terminal's end is told several times, by the kernel and by the shell."""
+    """Sends the end of the terminal several times, as the kernel and the shell both do."""
     run.server.kill()
     while run.program.process.poll() is None:
         run.program.process.send_signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The file browser and the menu in the real window, used with mouse and keys, in front of a pretended engine."""
+"""Tests the file browser and the menu in the real window with mouse and keys, in front of a pretended engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def double_click(hands: Hands, row: int) -> None:
 
 
 def open_row(hands: Hands, row: int, end: str) -> None:
-    """Double-clicks on a row until a path with that end is opened: of a busy machine's few frames, one may see both."""
+    """Double-clicks on a row until a path that ends so is opened: a busy machine may miss one of the clicks."""
     for _ in range(TRIES):
         double_click(hands, row)
         if f"{end}'" in str(hands.program.facts["commands"][-1:]):
@@ -59,13 +59,13 @@ def open_row(hands: Hands, row: int, end: str) -> None:
 
 
 def orange(hands: Hands) -> bool:
-    """Returns True if there is a warning in the left part of the window."""
+    """Returns True if a warning is shown in the left part of the window."""
     red, _, blue = hands.picture()[FIRST_ROW[1] :, :500].astype(int).transpose(2, 0, 1)
     return bool((red - blue > 100).sum() > 20)
 
 
 def opened(hands: Hands) -> list[str]:
-    """Returns the paths asked to be opened or saved, newest last."""
+    """Returns the paths that the window was asked to open or save, newest last."""
     return [command for command in hands.program.facts["commands"] if "path=" in command]
 
 

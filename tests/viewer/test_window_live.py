@@ -1,4 +1,4 @@
-"""A run in the real window on a real engine: clicked on in every state, closed in the middle, gone wrong."""
+"""Tests a run in the real window on a real engine: clicked on in every state, closed in the middle, gone wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the window remembers: recent paths, home views and up axes, whatever happens to the file."""
+"""Tests what the window remembers: recent paths, home views and up axes, whatever happens to the file."""
 
 from __future__ import annotations
 

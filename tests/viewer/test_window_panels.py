@@ -1,4 +1,4 @@
-"""The dock in the real window: dropdowns and menus close, the keyboard comes back, the log follows, choices stay."""
+"""Tests the dock in the real window: menus close, the keyboard comes back, the log follows, choices stay."""
 
 from __future__ import annotations
 

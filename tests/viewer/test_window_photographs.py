@@ -1,4 +1,4 @@
-"""Photographs in the real window: compared with the picture, chosen, clicked on; in front of a pretended engine."""
+"""Tests photographs in the real window: compared, chosen, clicked on; in front of a pretended engine."""
 
 from __future__ import annotations
 

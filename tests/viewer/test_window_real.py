@@ -1,4 +1,4 @@
-"""The real window on a real engine: the bundled splats, a hundred pictures, a broken file."""
+"""Tests the real window on a real engine: the bundled splats, a hundred pictures, a broken file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panels in the real window: figures of one scene are not shown of the next, and none is cut where it is narrow."""
+"""Tests panels in the real window: no figures of an earlier scene remain, and none is cut in a narrow dock."""
 
 from __future__ import annotations
 

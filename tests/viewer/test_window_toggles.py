@@ -1,4 +1,4 @@
-"""The toggles and stages panels in the real window, used with the mouse, in front of an engine that only pretends."""
+"""Tests the toggles and stages panels in the real window with the mouse, in front of a pretended engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training panel in the real window: the recipe before a run, its length, throwing it away, what looking costs."""
+"""Tests the training panel in the real window: recipe, length of the run, reset, and the cost of pictures."""
 
 from __future__ import annotations
 

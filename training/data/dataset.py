@@ -84,7 +84,7 @@ class Photograph:
 
 
 class Dataset:
-    """Holds the views of a capture, split and, once `load` has run, decoded."""
+    """Holds the views of a capture, split into training and held-out views; `load` decodes them."""
 
     def __init__(self, capture: Capture, config: DataConfig) -> None:
         self.training_views, self.held_out_views = split_views(capture, config)
@@ -164,7 +164,7 @@ class Dataset:
         return self._reduced[1]
 
     def reduce_ahead(self, divisor: int) -> None:
-        """Has threads make the views that `training_at` will be asked for next, so that it need not wait."""
+        """Has threads make the views that `training_at` returns for `divisor`, so that it need not wait."""
         if divisor not in (1, self._coming[0]):
             pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="photographs")
             self._coming = divisor, [pool.submit(view.reduced, divisor) for view in self.training]
@@ -205,7 +205,7 @@ def mask_warnings(photographs: Sequence[Photograph]) -> Iterator[str]:
     """Yields sentences about masks that cannot be read whole, and about masks that leave nothing."""
     problems = [photograph.mask_problem for photograph in photographs if photograph.mask_problem]
     if problems:
-        yield f"Trained whole, for lack of their masks: {counted(len(problems), 'photograph')}. {problems[0]}"
+        yield f"Trained whole, without their masks: {counted(len(problems), 'photograph')}. {problems[0]}"
     nothing = [photograph.name for photograph in photographs if photograph.is_masked and not photograph.counts]
     if nothing:
         yield (
@@ -233,7 +233,7 @@ def masks_in_words(photographs: Sequence[Photograph], views: Sequence[View], con
 
 
 def fixed_background(capture: Capture, config: DataConfig) -> Color:
-    """Returns the background that pictures are rendered over, and trained over unless that is random."""
+    """Returns the background of rendered pictures, and of training unless `random_background` is set."""
     if config.background:
         red, green, blue = config.background
         return red, green, blue
@@ -258,7 +258,7 @@ def _check_memory(views: tuple[View, ...], resolution: int) -> None:
 
 
 def split_views(capture: Capture, config: DataConfig) -> tuple[tuple[View, ...], tuple[View, ...]]:
-    """Returns (training, held out): the set's own test split if it has one, else with `eval` every 8th by name."""
+    """Returns (training, held out): the set's own test split if it has one, else with `eval` every Nth by name."""
     views = tuple(sorted(capture.views, key=lambda view: view.name))
     if capture.test_views:
         return views, capture.test_views

@@ -50,7 +50,7 @@ def initial_points(
 
 
 def _usable(positions: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Returns the rows of finite points, of points in one place only the first few.
+    """Returns the rows of finite points; of points in one place, only the first few.
 
     Clouds of depth cameras have all points that they could not see at the origin, and a search for neighbours among
     equal points takes the square of their number.

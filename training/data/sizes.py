@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from splatscope.training.config import ResolutionConfig
 
 LEVELS = 32  # equal parts of the visible share of the spectrum
-FIRST_SHARE = 0.25  # of the spectrum's magnitude that the smallest pictures still hold
+FIRST_SHARE = 0.25  # share of the spectrum's magnitude that the smallest pictures still hold
 SPECTRA = 16  # photographs whose spectra are looked at
 BINS = 1024
 

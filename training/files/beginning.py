@@ -33,14 +33,14 @@ from splatscope.training.splats.rows import SplatState, SplatTensors
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """Holds the checkpoint or the splats that a run begins with, one of both."""
+    """Holds what a run begins with: either a checkpoint or splats."""
 
     path: Path
     checkpoint: Checkpoint | None = None
     splats: Gaussians | None = None
-    iteration: int = 0  # of the splats, if their file says
+    iteration: int = 0  # iteration of the splats, if their file states it
     offset: Offset = NO_OFFSET  # subtracted from the splats when they were read
-    filter: Filter = "plain"  # that the splats were trained with
+    filter: Filter = "plain"  # the filter that the splats were trained with
     changes: tuple[str, ...] = ()  # the changes that `usable` made to the splats, a sentence each
     newest: int = field(default=0, kw_only=True)  # iteration of the newest checkpoint in its folder when it was read
 
@@ -66,7 +66,9 @@ class Beginning:
         if not unusable:
             return self
         if not kept.any():
-            raise InputError(f"{unusable}, so none is left to go on with. Give an earlier checkpoint or another file.")
+            raise InputError(
+                f"{unusable}, so none is left to continue with. Give an earlier checkpoint or another file."
+            )
         rows = kept.nonzero()[:, 0]
         return self._changed(lambda tensor: tensor[rows], len(kept), f"Left out: {unusable}.")
 
@@ -121,7 +123,7 @@ class Beginning:
     def remark(self, lost: str, config: TrainConfig, set_aside: int) -> str:
         """Returns the remarks on a run that continues from here with `config`: parts of the state that were `lost`,
         settings that differ, and how many later checkpoints were set aside."""
-        missing = "It holds no moments, so Adam begins anew." if self.splats is not None else ""
+        missing = "It holds no moments, so Adam's begin at zero." if self.splats is not None else ""
         other = config.other_filter(self.checkpoint.filter if self.checkpoint else self.filter)
         aside = f"Set aside as .pt.old: {counted(set_aside, 'later checkpoint')}." if set_aside else ""
         skipped = "" if self.checkpoint is None else self.checkpoint.passed_over

@@ -59,7 +59,7 @@ class Checkpoint:
         return {name.removeprefix(start): t.clone() for name, t in self.tensors.items() if name.startswith(start)}
 
     def group_like(self, prefix: str, fresh: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        """Returns `group` if it has the names of `fresh`, else None: a file from before the part was kept. Raises
+        """Returns `group` if it has the names of `fresh`, else None: the file is older than the part. Raises
         InputError if its types or shapes are not those of `fresh`."""
         found = self.group(prefix)
         if not fresh.keys() <= found.keys():
@@ -69,15 +69,15 @@ class Checkpoint:
         return found
 
     def set_random(self, rng: np.random.Generator, random: torch.Generator) -> bool:
-        """Has both generators continue where the run stopped. False if `random` is of another device, and is left as it
-        is. Raises InputError."""
+        """Sets both generators to continue where the run stopped. Returns False, and leaves `random` alone, if it is of
+        another device. Raises InputError."""
         try:
             rng.bit_generator.state = self.info["random"]
             if len(self.tensors["random"]) != len(random.get_state()):
                 return False
             random.set_state(self.tensors["random"])
         except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise damaged(self.path, "its random numbers cannot be gone on with") from error
+            raise damaged(self.path, "its random numbers cannot be continued") from error
         return True
 
 
@@ -143,7 +143,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if content["format"] != FORMAT:
         raise InputError(
             f"{path} was written by another version of splatscope: it is a {str(content['format'])[:40]!r}, and this "
-            f"version reads {FORMAT!r}. Go on with that version, or begin with the run's .ply."
+            f"version reads {FORMAT!r}. Continue with that version, or begin with the run's .ply."
         )
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     try:
@@ -187,20 +187,20 @@ def newest_checkpoint(out_dir: Path) -> tuple[Path, Checkpoint]:
             passed_over = f"Passed over: {' '.join(problems)}" if problems else ""
             return path, replace(checkpoint, passed_over=passed_over)
     splats = iterations(out_dir)
-    way_out = f"Its splats can be begun with: {resume_line(splats[max(splats)])}" if splats else "Begin the run anew."
+    way_out = f"To begin with its splats: {resume_line(splats[max(splats)])}" if splats else "Begin a new run."
     raise InputError(f"{problems[0]} {_none_else(len(stored))} {way_out}")
 
 
 def _none_else(count: int) -> str:
     """Returns the sentence about the other checkpoints where the newest cannot be used."""
-    others = "the other one" if count == 2 else f"the other {count - 1}"
-    return "It is the only one." if count == 1 else f"Nor can {others} be read."
+    others = "The other one" if count == 2 else f"The other {count - 1}"
+    return "It is the only one." if count == 1 else f"{others} cannot be read either."
 
 
 def remove_old(out_dir: Path, keep: int) -> None:
     """Removes all but the newest `keep` checkpoints."""
     for path in list(checkpoints(out_dir).values())[:-keep]:
-        with suppress(OSError):  # next time, then
+        with suppress(OSError):  # the next call tries again
             path.unlink()
 
 

@@ -19,7 +19,7 @@ from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.wording import counted
 from splatscope.training.stopwatch import Activity
 
-_SPLATS = {"means": (3,), "log_scales": (3,), "quats": (4,), "logit_opacities": (), "sh": (None, 3)}  # after [N]
+_SPLATS = {"means": (3,), "log_scales": (3,), "quats": (4,), "logit_opacities": (), "sh": (None, 3)}  # shapes after [N]
 _MOST_ITERATIONS = 10**12
 # Values for the parts that a file from an earlier version lacks: parts of the information, and tensors.
 EARLIER: dict[str, Any] = {"offset": [0, 0, 0], "views": [], "moments_since": 0, "random": {}, "scores": []}
@@ -30,7 +30,7 @@ EARLIER_TENSORS = {"epoch": torch.int64, "losses": torch.float32, "random": torc
 def archive_is_whole(file: IO[bytes]) -> bool:
     """Returns True if the file is the archive that torch writes, uncompressed, and every byte of it is as written.
 
-    torch itself would believe a compressed entry its size, and takes flipped bits for numbers.
+    torch itself would trust the size that a compressed entry claims, and would read flipped bits as numbers.
     """
     size = file.seek(0, 2)
     file.seek(0)
@@ -107,7 +107,7 @@ def _mistake_in_tensors(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) 
             return f"its {name} is missing or makes no sense"
     epoch = tensors["epoch"]
     if len(epoch) and not 0 <= int(epoch.min()) <= int(epoch.max()) < len(info["views"]):
-        return "its epoch names views that there are not"
+        return "its epoch names views that do not exist"
     return None
 
 

@@ -89,7 +89,7 @@ class FolderLock:
             except BlockingIOError as error:
                 os.close(held)
                 raise InputError(
-                    f"Another run is writing to {self._folder}; give another --out, or wait until that one is over."
+                    f"Another run is writing to {self._folder}; give another --out, or wait until that run is over."
                 ) from error
             except OSError:  # a file system without locks
                 pass

@@ -29,7 +29,7 @@ _PIXELS = 3  # px by which the width of a picture differs when it is undistorted
 
 def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
     """Returns the warning about cameras that are not where the `cameras.json` next to `begin`, a checkpoint or PLY, has
-    them. None if all are there, or if that is not known."""
+    them. Empty if all are there, or if that is not known."""
     model = model_of(begin)
     folder = model[0] if model else run_of(begin)
     before = {} if folder is None else _poses(folder / "cameras.json")
@@ -47,7 +47,7 @@ def moved_cameras(begin: Path, capture: Capture) -> tuple[str, ...]:
     are = "is not" if len(moved) == 1 else "are not"
     return (
         f"{which} {are} where {folder} had {'it' if len(moved) == 1 else 'them'} (the first: {moved[0]}): found or "
-        f"aligned anew. The splats were trained with the earlier ones and may not fit; if the loss begins high, begin "
+        f"aligned again. The splats were trained with the earlier ones and may not fit; if the loss begins high, begin "
         f"a new run.",
     )
 

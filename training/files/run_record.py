@@ -71,14 +71,14 @@ def restore(state: RunState, stepper: Stepper, checkpoint: Checkpoint, dataset: 
         state.strategy.restore(statistics)
         stepper.resume(state.strategy)
     else:
-        lost.append("statistics of its strategy begin anew")
+        lost.append("statistics of its strategy begin at zero")
     if info["views"] == [view.name for view in dataset.training_views]:
         state.epoch = checkpoint.tensors["epoch"].tolist()
         exposures = checkpoint.group_like("exposure", state.exposures.state())
         if exposures is not None:
             state.exposures.restore(exposures)
         elif config.exposure.enabled:
-            lost.append("exposures begin anew")
+            lost.append("exposures begin without a correction")
     elif "views" not in checkpoint.lacks:
         lost.append(other_views(info["views"], dataset))
     return f"This run will not continue exactly as before: {'; '.join(lost)}." if lost else ""

@@ -128,7 +128,7 @@ class RunFiles:
         newest = newest_iteration(self._out_dir)
         if newest > max(known, iteration):
             raise InputError(
-                f"Another run has written to {self._out_dir} meanwhile and is at iteration {newest:,}. Go on from "
+                f"Another run has written to {self._out_dir} meanwhile and is at iteration {newest:,}. Continue from "
                 f"there: {resume_line(self._out_dir)}, or give another --out."
             )
         remove_half_written(self._out_dir)
@@ -255,7 +255,7 @@ class BackgroundWriter:
 
 
 def _saved(iteration: int, jobs: Mapping[SavedThing, Job]) -> list[Saved | SaveFailed]:
-    """Runs each job, also after one has failed. A full disk refuses all jobs for one reason, which is reported once."""
+    """Runs each job, even after one has failed. A full disk refuses all jobs for one reason, which is reported once."""
     events: list[Saved | SaveFailed] = []
     failed: dict[SavedThing, str] = {}
     for what, job in jobs.items():

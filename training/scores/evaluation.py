@@ -40,13 +40,13 @@ Precision = Literal["8bit", "float"]
 class ViewScore:
     """Holds the scores of one view against its photograph."""
 
-    name: str  # of the photograph
+    name: str  # name of the photograph
     width: int
     height: int
     psnr: float  # dB
     ssim: float
     lpips: float | None  # None where it cannot be computed
-    counted: float = 1.0  # share of its pixels that count; less where a mask leaves some out
+    counted: float = 1.0  # share of the pixels that count; below 1 where a mask leaves some out
 
 
 def score_views(

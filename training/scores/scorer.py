@@ -48,8 +48,8 @@ class Scores:
     ) -> Iterator[Evaluating | Evaluated]:
         """Scores every tested view; yields one event for each and one for the mean.
 
-        Scores that somebody `asked` for, next to those of the recipe, end no run. The recipe's own scores of the same
-        iteration replace them.
+        Scores that a user `asked` for, in addition to the recipe's own, do not end a run. The recipe's own scores of
+        the same iteration replace them.
         """
         views = dataset.tested
         indices = {view.name: i for i, view in enumerate(dataset.training)} if dataset.label == "training PSNR" else {}

@@ -263,9 +263,9 @@ def draw_without_replacement(weights: Tensor, count: int, random: torch.Generato
 
 
 def shared_opacity(raw: SplatTensors, copies: Tensor, smallest: float) -> SplatTensors:
-    """Returns splats of which `copies` [N], at most 51, are to replace one: fainter and of another extent, so that the
-    copies together blend like the original (Kheradmand et al. 2024, equation 9). Rows of one copy stay as they are;
-    opacities do not fall below `smallest`.
+    """Returns the splats that copies are made of: `copies` [N], at most 51, will replace each one. They are fainter and
+    of another extent, so that the copies together blend like the original (Kheradmand et al. 2024, equation 9). Rows of
+    one copy stay as they are; opacities do not fall below `smallest`.
 
     With o' = 1 - (1 - o)^(1/n), the scale is multiplied by o / sum over j = 1..n of C(n, j) (-1)^(j+1) o'^j / sqrt j:
     the double sum of the paper, its inner one carried out.

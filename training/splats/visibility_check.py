@@ -19,13 +19,13 @@ _LARGEST = float(np.sqrt(np.finfo(np.float32).max))  # what kernels can square
 
 
 def none_in_sight(raw: SplatTensors, photographs: Sequence[Photograph]) -> tuple[str, ...]:
-    """Returns the warning that no camera can see a splat, or none. Usually the first camera settles it."""
+    """Returns a warning if no camera can see any splat, else nothing. Usually the first camera settles it."""
     if any(bool(_may_be_seen(raw, photograph.camera).any()) for photograph in photographs):
         return ()
     cameras = counted(len(photographs), "camera")
     return (
         f"None of {counted(raw.count, 'splat')} is in sight of any of {cameras}, so nothing will be learned: they "
-        f"are behind the cameras, beside their pictures, too near or too far away. Check that points and cameras "
+        f"are behind the cameras, outside their pictures, too near or too far away. Check that points and cameras "
         f"belong together, or train with --init random, unless you do already.",
     )
 
@@ -49,5 +49,5 @@ def _may_be_seen(raw: SplatTensors, camera: Camera) -> Tensor:
 
 
 def _margin(depth: Tensor, focal: float) -> Tensor:
-    """Returns the world units that three pixels span at a depth: small splats are widened by so much."""
+    """Returns the world units that three pixels span at a depth, by which small splats are widened."""
     return 3 * depth.abs() / focal

@@ -36,7 +36,7 @@ from splatscope.training.steps.exposure import Exposures
 from splatscope.training.steps.protocol import StepInput, Stepper, Taken
 from splatscope.training.strategies.base import Strategy
 
-TIMED_EVERY = 64  # one step in so many has its stages timed; events in every step would cost some percent
+TIMED_EVERY = 64  # the stages of one step in 64 are timed; events in every step would cost some percent
 ROOM = 3  # times the number of first splats: the rows allocated at the start
 KINDS = ("raw", "first", "second")
 
@@ -155,7 +155,7 @@ class DeviceStep(Stepper):
 
     @property
     def pairs(self) -> int:
-        """Returns the (splat, tile) pairs there is room for: those of the heaviest view so far, and a few more."""
+        """Returns the number of (splat, tile) pairs that fit: those of the heaviest view so far, and a few more."""
         return self.training.capacity.instances
 
     def use(self, policy: Policy) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ class DeviceStep(Stepper):
         return Taken(self._loss, {**stages, "other": max(0.0, step_ms - sum(stages.values()))})
 
     def losses(self) -> list[tuple[int, float]]:
-        """Returns iteration and loss of each step that has turned out to be over since the last call."""
+        """Returns iteration and loss of each step found to be over since the last call."""
         losses, self._losses = self._losses, []
         return losses
 

@@ -1,8 +1,8 @@
 """Declares what takes training steps: `HostStep` on arrays of the host, `DeviceStep` on a GPU.
 
-The trainer knows only `Stepper`. Both forms write `take` and `gaussians`. The other members are for steps that run
-later than they are taken, or keep splats in another form; their bodies here serve where neither holds. Read `host.py`
-next, then `device.py`.
+The trainer knows only `Stepper`. Both classes write `take` and `gaussians`. The other members are for steps that run
+later than they are taken, or keep splats in another form; the bodies here are for all other steps. Read `host.py` next,
+then `device.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StepInput:
     iteration: int  # from 1
     moments_since: int  # iteration after which Adam's moments were zero
     view: Photograph
-    index: int  # of the photograph among the training views
+    index: int  # place of the photograph among the training views
     settings: RenderSettings  # with the background of this step
 
 
@@ -65,8 +65,8 @@ class Stepper(Protocol):
         """Begins with the statistics that the strategy has from a checkpoint."""
 
     def losses(self) -> list[tuple[int, float]]:
-        """Returns iteration and loss of each step that has turned out to be over since the last call, where `take`
-        cannot know them."""
+        """Returns iteration and loss of each step found to be over since the last call, where `take` cannot know
+        them."""
         return []
 
     def use(self, policy: Policy) -> tuple[str, ...]:

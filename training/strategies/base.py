@@ -78,8 +78,9 @@ class Strategy(Protocol):
 
     @property
     def pulls(self) -> PullStatistics | None:
-        """Returns the statistics of pulls that steps on a device add up in tensors of their own, lent by `restore`;
-        None if it keeps none.
+        """Returns the statistics of pulls; None if the strategy keeps none.
+
+        Steps on a device add the pulls up in their own tensors, and lend these tensors by `restore`.
         """
         ...
 

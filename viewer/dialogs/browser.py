@@ -1,7 +1,7 @@
 """Lists the captures, models and splat files of a folder, to open one or to save splats there.
 
-A thread reads the folders, so that a slow disk does not stop the window. A click chooses, a double click enters or
-opens, and the path box takes any path. `state/folders.py` decides what is listed.
+A thread reads the folders, so that a slow disk does not stop the window. A click selects a row, a double click
+enters a folder or opens a scene, and the path box takes any path. `state/folders.py` decides what is listed.
 """
 
 from __future__ import annotations
@@ -97,9 +97,10 @@ class BrowserWindow(Panel):
             dpg.focus_item(self.path_box)
 
     def _start_folder(self) -> Path:
-        """Returns the folder to begin in: of the newest opened path, else the folder shown last.
+        """Returns the folder to begin in: the one that holds the newest opened path, else the folder shown last.
 
-        To save, it is where this scene was saved last, else its run's folder or the nearest parent that exists."""
+        To save splats, two folders come first: the one this scene was saved in last, then its run's folder (or the
+        nearest parent that exists)."""
         status, recent = self.session.engine.status, self.session.settings.recent
         places = [path.parent for path in recent[:1]]
         if self._shown == "save" and status.training.out_dir is not None:
@@ -188,7 +189,7 @@ class BrowserWindow(Panel):
         except (InputError, OSError) as error:
             self._say(str(error), warn=True)
         if self.session.dialogs.browser:
-            dpg.focus_item(self.path_box)  # Enter has left the box, and should work again
+            dpg.focus_item(self.path_box)  # Enter took the focus from the box; Enter should work again
 
     def _save(self, path: Path) -> None:
         if path.exists() and path != self._replacing:

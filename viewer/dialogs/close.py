@@ -1,4 +1,4 @@
-"""Asks before the window closes during a run. The run is paused meanwhile: the iteration shown is the one saved."""
+"""Asks before the window closes during a run. The run is paused meanwhile, so that the iteration shown is saved."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from splatscope.viewer.drawing.widgets import Panel, count
 from splatscope.viewer.messages.view import EngineStatus, Picture
 
 LIVE = ("running", "paused", "stopping")
-INSISTS = 0.6  # seconds before a second request counts; an earlier one is the second half of a double click
+INSISTS = 0.6  # seconds before a second request counts; an earlier request belongs to a double click
 
 
 class CloseWindow(Panel):
     """Shows the question; the window's close button calls `ask`."""
 
     _since = 0.0  # when the question appeared
-    _leaves = False  # closes without saving once the engine has stopped the run
+    _leaves = False  # True: the window closes without saving once the engine has stopped the run
 
     def build(self) -> None:
         self._question = question = Question(self.ui, "Training is not finished", self._stay)
@@ -28,7 +28,7 @@ class CloseWindow(Panel):
         self.no = question.answer("Cancel", self._stay, 110, tip="Returns to the window (Esc)")
 
     def ask(self) -> None:
-        """Closes at once unless a run is live; a second request saves and closes."""
+        """Closes the window, but asks first during a run; a second request saves and closes."""
         now = time.perf_counter()
         if self.session.engine.status.training.state not in LIVE:
             dpg.stop_dearpygui()

@@ -20,7 +20,7 @@ from splatscope.viewer.palette import ACCENT, DIM, FIELD, TEXT, WARN
 COLUMNS, ROWS = 5, 4
 PAGE = COLUMNS * ROWS
 CELL = (112, 84)  # px of a photograph in the texture; the same in points on the screen
-LINE, GAP = 18, 8  # points below a photograph, and between two
+LINE, GAP = 18, 8  # points below a photograph for its name, and between two photographs
 
 
 class ThumbnailWindow(Panel):
@@ -65,7 +65,7 @@ class ThumbnailWindow(Panel):
         self._texture = make_texture()
 
     def take_over(self, other: ThumbnailWindow) -> None:
-        """Takes the texture of a window that is gone; replaces `connect`."""
+        """Takes the texture of a replaced window; call it instead of `connect`."""
         self._texture = other._texture
 
     def _close(self) -> None:

@@ -36,7 +36,7 @@ class ImagePlot:
         self._picture, self._labels = (dpg.add_draw_node(parent=self.item) for _ in range(2))
 
     def wants(self, content: object) -> bool:
-        """Returns True if the plot shows other content. Call it in each frame: the texture may need it."""
+        """Returns True if `content` is not the content shown. Call it in each frame: the texture may need it."""
         if self._texture is not None:
             self._texture.tick()
             self._draw()

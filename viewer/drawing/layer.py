@@ -39,7 +39,7 @@ class Layer:
         self._drawn: object = None  # the layer's present content
 
     def is_stale(self, content: object) -> bool:
-        """Returns True if `content` or the viewport's size has changed; the layer is then empty."""
+        """Returns True if `content` or the viewport's size has changed; the layer is then cleared."""
         content = (content, self.canvas.size)
         if self._drawn == content:
             return False

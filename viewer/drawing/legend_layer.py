@@ -31,7 +31,7 @@ class LegendLayer:
         self.ramp = ramp_texture()
 
     def draw(self, picture: Picture | None) -> None:
-        """Draws the legend of a picture if it has one and that has changed."""
+        """Draws the legend of a picture, if there is one and it has changed."""
         legend = self._legend(picture) if picture is not None else None
         layer, style, px = self._layer, self._layer.style, self._layer.style.px
         if not layer.is_stale(legend) or legend is None:
@@ -65,7 +65,7 @@ class LegendLayer:
             layer.text(x + px(24), y - px(7), legend.labels[k][0], style.small, SMALL, TEXT)
 
     def _legend(self, picture: Picture) -> Legend | None:
-        """Returns the words on the colours over the picture."""
+        """Returns the legend of the colours over the picture; None if there are none."""
         request, shown, photographs = picture.request, picture.photograph, self._photographs
         if shown is not None and shown.errors is not None and photographs.mode == "error":
             labels = error_labels(photographs.error_top)

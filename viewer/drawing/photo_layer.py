@@ -34,7 +34,7 @@ class PhotoLayer:
         self.texture = make_texture()
 
     def take_over(self, other: PhotoLayer) -> None:
-        """Takes the texture of a layer that is gone, with what is on it; replaces `connect`."""
+        """Takes the texture of a replaced layer with its pixels; call it instead of `connect`."""
         self.texture, self._uploaded = other.texture, other._uploaded
 
     def upload(self, picture: Picture) -> None:

@@ -89,7 +89,7 @@ class CurvePlot:
         dpg.set_axis_ticks(self._y, tuple((self._padded(label), value) for label, value in labels))
 
     def _padded(self, label: str) -> str:
-        """Returns a label padded to NUMBERS_WIDTH, nearly."""
+        """Returns a label padded with spaces to about NUMBERS_WIDTH."""
         bare = text_width(label, self._style.small)
         space = (
             text_width(f"{20 * ' '}{label}", self._style.small) - bare
@@ -161,8 +161,9 @@ def ticks(low: float, high: float, most: int = TICKS) -> tuple[tuple[str, float]
 
 
 def log_ticks(low: float, high: float) -> tuple[tuple[str, float], ...]:
-    """Returns (label, logarithm) of powers of ten in a range of decimal logarithms; of fewer than two, also 2 and 5
-    times the powers."""
+    """Returns (label, logarithm) of the powers of ten in a range of decimal logarithms.
+
+    If fewer than two lie in the range, 2 and 5 times the powers are labelled too, else round values."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1,), (1, 2, 5)):
         places = [power + math.log10(digit) for power in powers for digit in digits]

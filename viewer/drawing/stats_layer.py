@@ -11,7 +11,7 @@ from splatscope.viewer.state.session import Session
 
 
 class StatsLayer:
-    """Draws one row a figure at the upper left."""
+    """Draws one row for each figure at the upper left."""
 
     def __init__(self, session: Session, layer: Layer) -> None:
         self._session, self._layer = session, layer

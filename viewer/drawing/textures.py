@@ -41,7 +41,7 @@ class PictureTexture(Protocol):
         ...
 
     def tick(self) -> None:
-        """Counts a drawn frame; call it after every one."""
+        """Counts a drawn frame; call it after every frame."""
         ...
 
 
@@ -125,7 +125,7 @@ class FloatTexture:
     def upload(self, rgba: NDArray[np.uint8]) -> None:
         height, width = rgba.shape[:2]
         rows, columns = (-(-side // BUCKET) * BUCKET for side in (height, width))
-        if self._next is not None:  # an unfinished one is out of date
+        if self._next is not None:  # an unfinished texture is out of date
             self._retired.append((self._next[0], FRAMES_TO_SETTLE))
             self._next = None
         fits = self._buffer.shape[:2] == (rows, columns)

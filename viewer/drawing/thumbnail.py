@@ -22,7 +22,7 @@ class Thumbnail:
         self.size = (0, 0)  # width and height px of the wanted photograph; (0, 0) until it is on the texture
 
     def of(self, index: int, status: EngineStatus, client: EngineClient) -> PictureTexture | None:
-        """Returns the texture with the photograph of a camera; None until it has come, or if there is none. Call it in
+        """Returns the texture with a camera's photograph; None until it is decoded, or if there is none. Call it in
         each frame, because the texture may need it."""
         wanted = status.scene.generation if status.scene else -1, index
         if wanted != self._of:

@@ -63,13 +63,13 @@ class Viewport:
         self._legend.connect()
 
     def take_over(self, other: Viewport) -> None:
-        """Takes the textures of a viewport that is gone, with what is on them; replaces `connect`."""
+        """Takes the textures of a replaced viewport with their pixels; call it instead of `connect`."""
         self.texture = other.texture
         self.photo.take_over(other.photo)
         self.frustums.thumbnail, self._legend.ramp = other.frustums.thumbnail, other._legend.ramp
 
     def place(self, x: int, y: int, width: int, height: int) -> None:
-        """Sets where the viewport lies."""
+        """Sets the viewport's place and size."""
         self._origin, self.canvas.size = (x, y), (max(1, width), max(1, height))
         width, height = self.canvas.size
         dpg.configure_item(self._window, pos=(x, y), width=width, height=height)
@@ -81,7 +81,7 @@ class Viewport:
         return bool(dpg.is_item_hovered(self._list))
 
     def local(self, mouse: Sequence[float]) -> tuple[float, float]:
-        """Returns a position of the window in pixels of the viewport."""
+        """Converts a position in the window to pixels of the viewport."""
         return mouse[0] - self._origin[0], mouse[1] - self._origin[1]
 
     def focus(self) -> None:
@@ -98,7 +98,7 @@ class Viewport:
 
     @property
     def frames_pending(self) -> int:
-        """Frames to draw before all uploads are on the screen."""
+        """Returns the number of frames to draw before all uploads are on the screen."""
         return 0 if self.texture is None else max(self.texture.frames_pending, self.photo.texture.frames_pending)
 
     def tick(self) -> None:

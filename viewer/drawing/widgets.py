@@ -69,7 +69,7 @@ class Panel:
 
 @contextmanager
 def label_row(style: Style, label: str, width: float = LABEL_WIDTH) -> Iterator[None]:
-    """Adds a row: the label, and from a fixed column on the items of the block."""
+    """Adds a row: the label, then the items of the block, which begin at a fixed column."""
     with inside(dpg.add_group(horizontal=True)):
         word = dpg.add_button(label=label, width=style.px(width))
         dpg.bind_item_theme(word, style.label)
@@ -146,8 +146,9 @@ def button(
 
 
 def place_over_picture(ui: Ui, window: Item, width: int, height: int, most: int | None = None) -> None:
-    """Places a window of that size in points over the middle of the picture, below the menu bar. It is no wider than
-    the picture, or than `most` pixels if that is given."""
+    """Places a window of `width` x `height` points over the middle of the picture, below the menu bar.
+
+    The window is no wider than the picture, or than `most` pixels if that is given."""
     (room, tall), px = ui.session.view.size, ui.style.px
     wide, high = min(px(width), most or room), min(px(height), tall)
     at = (max(0, (room - wide) // 2), max(px(MENU_HEIGHT), (tall - high) // 2))
@@ -163,7 +164,7 @@ def hide_tooltip(style: Style, item: Item, words: Item) -> None:
 
 
 def restore_tooltips(style: Style) -> None:
-    """Allows the hidden tooltips of items that the mouse has left."""
+    """Shows hidden tooltips again once the mouse has left their items."""
     for item, tip in list(style.hidden_tooltips.items()):
         if not dpg.does_item_exist(tip):
             del style.hidden_tooltips[item]
@@ -175,8 +176,8 @@ def restore_tooltips(style: Style) -> None:
 def tooltip(style: Style, item: Item, text: str) -> Item:
     """Adds text that is shown while the mouse rests on an item. Returns the text's item, for `write_tip`.
 
-    Dear PyGui shows a tooltip while the mouse is over the last item drawn before it. If that item is hidden, this would
-    be the item before, so the item gets a group for itself.
+    Dear PyGui shows a tooltip while the mouse is over the last item drawn before the tooltip. While the item is hidden,
+    that would be another item; a group around the item prevents this.
     """
     with inside(dpg.add_tooltip(put_in_group(item), delay=0.4)):
         words = dpg.add_text("", wrap=style.px(TIP_WIDTH))
@@ -243,7 +244,7 @@ def small_text(style: Style, text: str, color: Color = DIM) -> Item:
 
 
 def put_in_group(item: Item) -> Item:
-    """Moves an item into a group of its own, in its place; returns the group."""
+    """Wraps an item in a new group at the same place; returns the group."""
     group = dpg.add_group(before=item)
     dpg.move_item(item, parent=group)
     return group

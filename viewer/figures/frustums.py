@@ -14,7 +14,7 @@ MEASURED = 150  # cameras whose distances are measured, at most
 # The depth of a pyramid is GAP_SHARE of the distance between neighbours, at most SCENE_SHARE of the scene's extent, and
 # at least SPREAD_SHARE of the spread of all cameras: frames of a film are so close that their pyramids would be dots.
 SCENE_SHARE, GAP_SHARE, SPREAD_SHARE = 0.05, 0.6, 0.08
-MOST = 400  # cameras drawn; of more, every second, third, ... one
+MOST = 400  # cameras drawn at most; of more cameras, every second, third, ... is drawn
 # Corners in the order of one line: around the image, then to the apex and back to each corner.
 PATH = (1, 2, 3, 4, 1, 0, 2, 3, 0, 4)
 APEX = 0

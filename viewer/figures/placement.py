@@ -5,13 +5,13 @@ from __future__ import annotations
 from splatscope.viewer.messages.view import Picture
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in px of the viewport
-NEARLY = 0.02  # a picture whose aspect differs by less was meant for this viewport: it fills it
+NEARLY = 0.02  # a picture whose aspect differs by less than this share fills the viewport
 
 
 def box_of(picture: Picture, size: tuple[int, int]) -> Box:
     """Returns the box that a picture takes in a viewport of `size` (width, height) px.
 
-    Only while the window changes its size does an older picture not fill the viewport.
+    A picture fills the viewport, except an older picture while the window changes its size.
     """
     height, width = picture.rgba.shape[:2]
     full_width, full_height = size

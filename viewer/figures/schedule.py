@@ -60,7 +60,7 @@ class VariantFigures:
     """Holds the model's figures of one way to schedule a frame."""
 
     name: str
-    makespan: float  # in splats of a block at full speed
+    makespan: float  # length of the frame, in splats of a block at full speed
     activity: float  # share of the time in which a multiprocessor has work, mean over all
     chunks: int
     split_tiles: int
@@ -121,7 +121,7 @@ def what_if(here: BlendMachine, choice: str, multiprocessors: int, blocks_each: 
 
 
 def ratio_of(counts: Int32, machine: Machine) -> float:
-    """Returns the heaviest tile over an even share; cheap enough for every picture."""
+    """Returns the splats of the heaviest tile over a block's even share; cheap enough for every picture."""
     total = int(counts.sum(dtype=np.int64))
     return int(counts.max(initial=0)) * machine.workers / total if total else 0.0
 
@@ -180,7 +180,7 @@ def recording_text(recorded: RecordedFrame) -> str:
 
 
 def simulator_error(recorded: RecordedFrame) -> float | None:
-    """Returns simulated over recorded makespan, less 1; the simulator is given the splats listed."""
+    """Returns the simulated makespan over the recorded one, minus 1; the simulator gets the splats listed."""
     return next((c.makespan_error for c in checks(recorded.recording, recorded.on.costs) if c.name == "listed"), None)
 
 

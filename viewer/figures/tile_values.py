@@ -18,7 +18,7 @@ from splatscope.viewer.messages.view import OverlayName
 class Overlay:
     """Describes one kind of heatmap."""
 
-    label: str  # in the panel's list
+    label: str  # name in the panel's list
     title: str  # legend's title; {clock} is the unit of times on the screen
     figure: TileFigure
     column: str  # heading in a table; {clock} is the unit of recorded times

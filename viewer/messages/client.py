@@ -1,4 +1,4 @@
-"""Declares the window's side of the engine: it posts view requests and commands, and polls pictures and status."""
+"""Declares the engine as the window sees it: it takes view requests and commands, and gives pictures and status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EngineClient(Protocol):
         ...
 
     def status(self) -> EngineStatus:
-        """Returns the newest snapshot."""
+        """Returns the newest status."""
         ...
 
     def wait_for_news(self, seconds: float) -> None:

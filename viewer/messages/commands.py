@@ -52,7 +52,7 @@ class StopTraining:
 
 @dataclass(frozen=True)
 class ScoreNow:
-    """Scores the tested views after the present iteration, whether or not the run is running."""
+    """Scores the tested views after the present iteration, in a running or a paused run."""
 
 
 @dataclass(frozen=True)

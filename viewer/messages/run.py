@@ -30,9 +30,9 @@ class MemoryUse:
     """Holds the bytes in use, and the estimated need of a run."""
 
     name: str  # "GPU memory"
-    used: int  # by all programs; the highest of the last seconds, because every photograph changes it
+    used: int  # bytes in use by all programs; the peak of the last seconds, because every photograph changes it
     total: int  # 0: unknown
-    needed: int  # by this run with `splats` splats, at most
+    needed: int  # bytes that this run needs with `splats` splats, at most
     splats: int  # the run's limit on splats, or the most it is likely to reach without one
     ends: bool  # True: `splats` is a limit
     fits: int  # splats that fit into memory, about
@@ -69,7 +69,7 @@ class Phase:
     sh_highest: int = 0
     width: int = 0  # px of the first training photograph as steps see it; 0: not read yet
     height: int = 0
-    divisor: int = 1  # the photographs' sides are divided by it, while training uses small ones
+    divisor: int = 1  # training divides the photographs' sides by it at present
     refined: Refined | None = None
     next_refine: int = 0  # iteration; 0: none will come
     last_refine: int = 0  # iteration of the last refine; 0: none ever comes
@@ -92,7 +92,7 @@ class TrainingStatus:
     psnr_label: str = "held-out PSNR"  # "training PSNR" when no view is held out
     scored_at: int = -1  # iteration of the scores
     iterations_per_second: float | None = None
-    eta_seconds: float | None = None  # until the run pauses or ends
+    eta_seconds: float | None = None  # time until the run pauses or ends
     out_dir: Path | None = None
     loss_curve: Curve = EMPTY_CURVE
     psnr_curve: Curve = EMPTY_CURVE

@@ -32,7 +32,7 @@ class PhotographWish:
     """Asks for a photograph to compare a picture with."""
 
     index: int  # into SceneInfo.cameras
-    error_top: float | None = None  # asks for an error map whose colours end at this difference, of 1
+    error_top: float | None = None  # asks for an error map whose colours end at this difference (1: full range)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Picture:
     serial: int  # grows by one with every picture
     render_ms: float  # the CPU's or the GPU's time, whichever is longer, because they overlap
     photograph: PhotographShown | None = None  # if asked for
-    latency_ms: float = 0.0  # from its start to its end, including the steps queued before it
+    latency_ms: float = 0.0  # time from the picture's start to its end, including the steps queued before it
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SearchStatus:
 
     folder: Path
     text: str  # "Matching: 45 of 190 pairs"
-    share: float  # done of this stage, in [0, 1]
+    share: float  # share of this stage that is done, in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Setting:
     usual: SettingValue = None  # value in the nearest preset
     empty: str | None = None  # the value of an empty field, as `SetRecipe` takes it; None: not allowed
     hint: str = ""  # shown in the empty field, or to the right of a switch
-    counts: bool = True  # False: nothing reads the value, as with another strategy's
+    counts: bool = True  # False: nothing reads the value, as with a setting of another strategy
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ class Comparison:
 
     before: str  # names of the policies
     after: str
-    pairs: int  # asked for
+    pairs: int  # to measure
     done: int = 0
     stages: tuple[StageChange, ...] = ()  # in order, the whole picture last
-    max_difference: float | None = None  # between the pictures' channels; 0 if they are identical
+    max_difference: float | None = None  # largest difference of a channel; 0 if the pictures are identical
     psnr: float | None = None  # dB, of peak 1
     waiting: tuple[str, ...] = ()  # stages that are being compiled
     problem: str = ""  # why the measurement ended early
@@ -253,6 +253,6 @@ class EngineStatus:
     blending: BlendMachine | None = None  # known once a picture has been drawn
     recorded: RecordedFrame | None = None  # the newest recorded frame of this scene
     views: tuple[ViewFigures, ...] = ()  # the views measured so far
-    recipe: Recipe | None = None  # until the run begins
+    recipe: Recipe | None = None  # None once the run begins
     checkup: tuple[Finding, ...] = ()  # findings of `splatscope doctor` for the open capture
     thumbnails: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)  # [h, w, 3] by camera

@@ -1,4 +1,4 @@
-"""Shows the findings of `splatscope doctor` for an open capture: all under Scene, the warnings near Start."""
+"""Shows the findings of `splatscope doctor` for an open capture: all in the Scene section, warnings also near Start."""
 
 from __future__ import annotations
 

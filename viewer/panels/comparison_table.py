@@ -24,7 +24,7 @@ MEANING = (
 
 
 class ComparisonTable:
-    """Shows two lines a stage: both times and their ratio, then the change and its interval."""
+    """Shows two lines for each stage: both times and their ratio, then the change and its interval."""
 
     def __init__(self, style: Style) -> None:
         self._style = style

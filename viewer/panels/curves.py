@@ -14,7 +14,7 @@ from splatscope.viewer.figures.tables import curve_rows, write_table
 from splatscope.viewer.messages.run import TrainingStatus
 from splatscope.viewer.palette import ACCENT, DIM, GOOD, TEXT, WARN
 
-FILE = "curves.csv"  # in the folder of the run
+FILE = "curves.csv"  # file in the run's folder
 
 
 class RunCurves:
@@ -38,7 +38,7 @@ class RunCurves:
     def show(self, training: TrainingStatus) -> None:
         """Shows the newest curves of a run."""
         if self._saved and (training.out_dir != self._saved[0] or training.iteration < self._saved[1]):
-            self._saved = None  # the table is of another run
+            self._saved = None  # the saved table is of another run, or the run went back
             self._say("")
         self._training = training
         dpg.configure_item(self._button, enabled=len(training.loss_curve.x) > 1)

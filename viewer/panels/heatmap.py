@@ -163,7 +163,7 @@ class HeatmapPanel(Panel):
 
 
 def facts(values: Int32 | None, unit: int) -> dict[str, str]:
-    """Returns the texts of figures of tiles [Ty, Tx], in `unit`s; empty texts if there are no figures."""
+    """Returns the figures of tile values [Ty, Tx] as texts, in units of `unit`; empty texts if there are no values."""
     if values is None or not values.size:
         return dict.fromkeys(("Max", "Mean", "Min", "Empty tiles"), "")
     return {

@@ -1,6 +1,7 @@
 """Lists the messages since the window opened: all, warnings and errors, or errors only.
 
-The list follows the newest message at the bottom. It stops when the user scrolls up, until they scroll down again.
+The list follows the newest message at the bottom. It stops when the user scrolls up, until the user scrolls
+down to the end.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class LogPanel(Panel):
         dpg.set_value(self._summary, f"{counted(warnings, 'warning')}, {counted(errors, 'error')}")
 
     def _follow(self) -> None:
-        """Scrolls to the end, unless the user has scrolled up since the list was there."""
+        """Scrolls to the newest message, unless the user has scrolled up from it."""
         scroll, most = dpg.get_y_scroll(self._lines), dpg.get_y_scroll_max(self._lines)
         self._follows = scroll >= most - 1 or (self._follows and scroll >= self._scroll)
         self._scroll = scroll

@@ -1,4 +1,4 @@
-"""Lists what keys and panels do in a menu bar. Each item calls a verb of the session."""
+"""Shows a menu bar with the actions of keys and panels. Each item calls a method of the session's state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splatscope.viewer.messages.run import CAN_START
 from splatscope.viewer.messages.view import EngineStatus, Picture
 
 SCALES = (0.0, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # 0: the display's scale
-PATH_WIDTH = 420  # points of a path in the list of recent ones
+PATH_WIDTH = 420  # points of a path in "Open recent"
 
 
 class MenuBar(Panel):

@@ -37,7 +37,7 @@ class PhotographsPanel(Panel):
                     style,
                     "Choose a view…",
                     session.dialogs.toggle_thumbnails,
-                    tip="Shows all photographs; a click goes to its view (C)",
+                    tip="Shows all photographs; a click on one goes to its view (C)",
                 )
                 self._frustums = dpg.add_checkbox(
                     label="Show cameras", callback=lambda: session.photographs.toggle_cameras()
@@ -50,7 +50,7 @@ class PhotographsPanel(Panel):
             with inside(dpg.add_group()) as self._opacity_row, label_row(style, "Opacity"):
                 self._opacity = self._slider((0.0, 1.0), "%.2f", lambda value: self._set("opacity", value))
             with inside(dpg.add_group(show=False)) as self._top_row, label_row(style, "Colours end at"):
-                self._top = self._slider((0.02, 1.0), "%.2f of full", lambda value: self._set("error_top", value))
+                self._top = self._slider((0.02, 1.0), "%.2f of full range", lambda value: self._set("error_top", value))
             self._held_out = dpg.add_text("Orange: held out from training", color=WARN, show=False)
             self._word = Note(self.ui, 1)
 

@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Heading:
-    """Holds a fold and the rows in it."""
+    """Holds a collapsible heading and its rows."""
 
     text: str
     node: Item

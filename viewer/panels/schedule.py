@@ -46,7 +46,7 @@ from splatscope.viewer.palette import DIM, GOOD, TEXT, WARN
 
 RANKED_HEIGHT, GANTT_HEIGHT, HISTORY_HEIGHT = 92, 150, 44  # points
 NUMBER_WIDTH = 52
-MOST = (1024, 32)  # multiprocessors and blocks on each of them, for a custom machine
+MOST = (1024, 32)  # most multiprocessors, and most blocks on each, of a custom machine
 PREDICTED, RECORDED = "simulated", "recorded"
 SPEED_UP = "The speed-up is simulated, relative to grid order. Click to show this schedule below."
 
@@ -160,7 +160,8 @@ class SchedulePanel(Panel):
             (
                 self._recording,
                 "Simulator error",
-                "Time of the simulated frame relative to the recorded one; the simulator gets the splats per tile.",
+                "How much longer the simulated frame takes than the recorded one. The simulator gets only the splats "
+                "per tile.",
             ),
         )
         for facts, label, text in tips:

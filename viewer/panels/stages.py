@@ -103,7 +103,7 @@ class StagesPanel(Panel):
 
     def _resample(self, status: EngineStatus, picture: Picture | None) -> None:
         """Asks for more pictures of a still view while its table is on the screen, until there are enough for figures.
-        A running run gives new pictures anyway."""
+        A run that trains gives new pictures anyway."""
         result = status.comparison
         is_measuring = result is not None and result.done < result.pairs and not result.problem
         is_at_work = status.training.state == "running" or is_measuring or status.recording or bool(status.compiling)

@@ -20,7 +20,7 @@ MESSAGE_COLORS: dict[str, Color] = {"info": DIM, "warning": WARN, "error": BAD}
 
 
 class StatusBar(Panel):
-    """Shows the state and as many figures as fit. Each keeps the widest place it needed, so that no text jitters."""
+    """Shows the state and as many figures as fit. Each figure keeps its widest place, so that no text jitters."""
 
     def __init__(self, ui: Ui) -> None:
         super().__init__(ui)
@@ -40,7 +40,7 @@ class StatusBar(Panel):
         dpg.bind_item_font(self._items["state"], self.style.bold)
 
     def place(self, x: int, y: int, width: int, height: int) -> None:
-        """Sets where the bar lies, in pixels of the window."""
+        """Sets the bar's place and size, in pixels of the window."""
         dpg.configure_item(self._window, pos=(x, y), width=width, height=height)
         self._width = width
 

@@ -34,7 +34,7 @@ class Row:
     """Holds the items of one toggle."""
 
     control: Item
-    reason: Item | None  # a word next to a switch
+    reason: Item | None  # a word next to a switch that tells why it is grey
     tip: Item
 
 
@@ -71,7 +71,7 @@ class TogglesPanel(Panel):
                     height_mode=dpg.mvComboHeight_Largest,
                     callback=lambda _, name: self._take_preset(name),
                 )
-            every = "\n".join(f"{step.name}: {step.sentence}" for step in presets(backend).values())
+            every = "\n".join(f"{preset.name}: {preset.sentence}" for preset in presets(backend).values())
             tooltip(style, whole, every)
             self._note = notice(style, NOTE_LINES, WARN)
             with inside(dpg.get_item_parent(self._note) or 0):
@@ -132,7 +132,7 @@ class TogglesPanel(Panel):
             self._show_toggle(policy, drawn, toggle, row)
 
     def _show_toggle(self, policy: Policy, drawn: Policy, toggle: Toggle, row: Row) -> None:
-        """Shows a toggle; `drawn` is the policy of pictures: the one set here, and what the heatmap adds to it."""
+        """Shows a toggle; `drawn` is the policy of pictures: `policy` and the recording that a heatmap needs."""
         value = drawn.value(toggle.stage, toggle.name)
         is_added = value != policy.value(toggle.stage, toggle.name)
         possible = [choice for choice in toggle.values if choice == value or policy.unmet(toggle, choice) is None]
@@ -146,19 +146,19 @@ class TogglesPanel(Panel):
         if row.reason is not None:
             dpg.configure_item(row.reason, label="set by heatmap" if is_added else short_reason(toggle, missing))
         sentences = [policy.unmet(toggle, choice) or "" for choice in missing]
-        sentences += ["The heatmap over the picture needs the recording, and switches this on."] * is_added
+        sentences += ["The heatmap over the picture needs this recording, so it is on."] * is_added
         dpg.set_value(row.tip, "\n".join([toggle.sentence, origin(toggle), toggle.class_sentence, *sentences]))
 
 
 def label(style: Style, text: str, width: float) -> Item:
-    """Adds a word on the same level as the field next to it."""
+    """Adds a word aligned with the field next to it."""
     item = dpg.add_button(label=text, width=style.px(width), height=style.px(LINE_HEIGHT))
     dpg.bind_item_theme(item, style.label)
     return item
 
 
 def origin(toggle: Toggle) -> str:
-    """Returns where a toggle comes from, the long form of its tag."""
+    """Returns the long form of a toggle's tag: the rung of the ladder that added the toggle."""
     if toggle.step == "own":
         return "own: not in the ladder."
     return f"{toggle.step}: added by this rung of the ladder."

@@ -35,7 +35,7 @@ ALLOWED = {
 }
 RUN_TIP = (
     "Trains up to this iteration and pauses. You can change it during the run. An iteration past the end makes the run "
-    "longer; rates and densification keep their schedules."
+    "longer; learning rates and densification stay as planned."
 )
 SCORE_TIP = (
     "Measures PSNR and SSIM now, on the held-out views, or on some training views if none are held out. The run's "
@@ -49,7 +49,7 @@ class RunButtons:
     def __init__(self, ui: Ui) -> None:
         self._ui, self._session, self._style = ui, ui.session, ui.style
         session, style = ui.session, ui.style
-        self._state, self._changed, self._target = "", 0.0, 0  # shown
+        self._state, self._changed, self._target = "", 0.0, 0  # as the buttons show them
         self._wished = 0  # the iteration that the user last asked for
         self._generation: int | None = None  # generation of the scene whose run it is
         self._enabled: dict[str, bool] = {}
@@ -106,7 +106,7 @@ class RunButtons:
         self._session.run.train_until(self._wished)
 
     def update(self, training: TrainingStatus, trouble: Trouble | None) -> None:
-        """Enables what can be asked now; a run that paused because of a fault offers its own buttons instead."""
+        """Enables the buttons that the state allows. A run that paused because of a fault has other buttons."""
         if self._session.generation != self._generation:
             self._generation = self._session.generation
             self._state, self._wished = "", 0
@@ -126,7 +126,7 @@ class RunButtons:
             write(self._ui, self._trouble_text, trouble.text)
             dpg.configure_item(self.back, label=trouble.back_label)
         target = training.until or training.iterations
-        if training.state == "running" and target != self._target:  # the running run's target
+        if training.state == "running" and target != self._target:  # the target of the run in progress
             self._target = target
             dpg.set_value(self.until, target)
 

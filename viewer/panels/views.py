@@ -1,4 +1,4 @@
-"""Lists the time and PSNR of each photograph's view, worst first; a click goes there."""
+"""Lists the time and PSNR of each photograph's view, worst first; a click goes to the view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splatscope.viewer.figures.tables import view_rows, write_table
 from splatscope.viewer.messages.view import EngineStatus, NamedCamera, Picture, ViewFigures
 from splatscope.viewer.palette import DIM, TEXT, WARN
 
-ROWS = 100  # listed
+ROWS = 100  # views listed at most
 ORDERS = ("slowest", "most instances", "lowest PSNR")
 NAME_WIDTH = 112  # points
 NOTE_LINES = 3

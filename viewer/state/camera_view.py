@@ -1,4 +1,4 @@
-"""Keeps the camera, and the verbs that move it: home, framing, photographs' cameras, up axis. No GUI.
+"""Keeps the camera and moves it: home, framing, photographs' cameras, up axis. No GUI.
 
 The mathematics is in `navigation.py`.
 """
@@ -92,7 +92,7 @@ class CameraView:
         self._set(self.nav.at_camera(scene.cameras[self.camera_index].camera, _floats(center)))
 
     def step_camera(self, step: int) -> None:
-        """Goes to the next or previous photograph's camera; a view that has moved away first returns to the last."""
+        """Goes to the next or previous photograph's camera; a view that has moved away returns to the last one."""
         self.go_to_camera(self.camera_index + (step if self.at_camera is not None else 0))
 
     @property

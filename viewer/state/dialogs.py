@@ -10,7 +10,7 @@ Browsing = Literal["", "open", "save"]  # purpose of the file browser; empty whi
 
 
 class Dialogs:
-    """Says what is open; one Esc closes one of them."""
+    """Knows which dialogs are open; Esc closes the topmost."""
 
     def __init__(self, engine: EngineLink) -> None:
         self._engine = engine

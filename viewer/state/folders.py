@@ -1,7 +1,7 @@
 """Lists what can be opened in a folder, for the file browser: names, kinds, sizes. No GUI.
 
 Kinds are guessed from names, because a folder may hold thousands of files: `assets/formats.py` reads a file when it is
-opened. First bytes are read only of files whose ending does not tell. `dialogs/browser.py` shows the rows.
+opened. Only of files without a known ending are the first bytes read. `dialogs/browser.py` shows the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from splatscope.kernels.errors import InputError
 Kind = Literal["folder", "photographs", "capture", "model", "splats"]
 MOST = 2000  # rows at most; the browser says how many are left out
 
-# Names by which a folder is known, in it or one level below it.
+# Names that tell a folder's kind, relative to the folder.
 _CAPTURE_SIGNS = (
     *("transforms.json", "transforms_train.json", "sparse", "cameras.bin", "cameras.txt"),
     *("colmap/sparse", "dense/sparse", "dense/0/sparse"),

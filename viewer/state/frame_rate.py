@@ -7,7 +7,7 @@ from dataclasses import dataclass
 SMOOTHING = 0.1  # weight of the newest frame
 AWAKE_HZ = 60.0  # frames a second while somebody uses the window
 MORE_FRAMES = 1.15  # times the pictures a second, so that no picture waits for long
-LEAST_HZ = 24.0  # so that the mouse does not feel slow
+LEAST_HZ = 24.0  # lowest rate, so that the mouse does not feel slow
 
 
 def awake_hz(trains: bool, is_at_view: bool, pictures: float) -> float:

@@ -28,7 +28,7 @@ class Heatmap:
         self.overlay = self.kind if self.overlay == "none" else "none"
 
     def show(self, name: OverlayName) -> None:
-        """Shows a kind of heatmap, or none. Another kind unlocks the end of the scale, which belonged to the last."""
+        """Shows a kind of heatmap, or none. Another kind unlocks the end of the scale, which fitted the kind before."""
         self.overlay = name
         if name not in ("none", self.kind):
             self.kind, self.scale = name, replace(self.scale, locked_top=None)

@@ -25,7 +25,7 @@ Float64 = NDArray[np.float64]
 PITCH_LIMIT = math.radians(89.0)  # short of the pole, where yaw would lose its meaning
 ROLL_FADE = 3.0  # a roll taken from a photograph falls to 1/e over 1/3 rad of orbit
 NEAREST = 1e-3  # closest approach to the pivot, in scene extents; beyond it the pivot is pushed ahead
-DEFAULT_UP: Vector = (0.0, -1.0, 0.0)  # where structure-from-motion's first camera has its up
+DEFAULT_UP: Vector = (0.0, -1.0, 0.0)  # up axis of the first camera of structure from motion
 DEFAULT_FOV_Y = 60.0  # degrees
 FILL = 0.95  # share of the viewport's sides that a framed box takes
 HOME_PITCH = math.radians(-15.0)  # the home view looks slightly down
@@ -212,7 +212,7 @@ class Navigator:
         return replace(nav, pivot=_vector(self.eye + self.distance * nav.rotation[:, 2]))
 
     def flip(self) -> Navigator:
-        """Turns the seen scene upside down, about the viewing direction's heading."""
+        """Turns the scene as seen upside down, about the base axis nearest to the heading."""
         return self.tip(roll=math.pi)
 
     def tip(self, roll: float = 0.0, pitch: float = 0.0) -> Navigator:

@@ -26,7 +26,7 @@ class Photographs:
         self.mode: Mode = "off"
         self.opacity = 0.5  # opacity of the photograph over the picture
         self.line = 0.5  # the photograph lies left of this share of the viewport's width
-        self.error_top = 0.25  # difference at which the error map's colours end, of 1
+        self.error_top = 0.25  # difference at which the error map's colours end (1: full range)
         self.cameras_shown = False
         self.camera_size = 1.0  # factor on the size that suits the scene
 

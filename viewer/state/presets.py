@@ -14,13 +14,13 @@ SPELLED_OUT = 2  # differences from a preset that a name lists, at most
 
 
 def presets(backend: str) -> dict[str, Rung]:
-    """Returns the rungs that differ for this backend, in the ladder's order; of equal ones the default or the first."""
+    """Returns the rungs that differ for this backend, in order; of equal ones, the default or the first."""
     found: dict[tuple[str, ...], Rung] = {}
-    for step in STEPS.values():
-        values = _values(step.policy, backend)
-        if values not in found or step.name == DEFAULT:
-            found[values] = step
-    return {step.name: step for step in found.values()}
+    for rung in STEPS.values():
+        values = _values(rung.policy, backend)
+        if values not in found or rung.name == DEFAULT:
+            found[values] = rung
+    return {rung.name: rung for rung in found.values()}
 
 
 def with_filter_of(policy: Policy, other: Policy) -> Policy:
@@ -32,7 +32,7 @@ def preset_of(policy: Policy, backend: str) -> str | None:
     """Returns the name of the preset that a policy equals under any filter; None if there is none."""
     values = _values(policy, backend)
     known = presets(backend).items()
-    return next((name for name, step in known if _values(with_filter_of(step.policy, policy), backend) == values), None)
+    return next((name for name, rung in known if _values(with_filter_of(rung.policy, policy), backend) == values), None)
 
 
 def describe(policy: Policy, backend: str) -> str:

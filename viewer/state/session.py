@@ -1,6 +1,6 @@
 """Holds the parts of the window's state, polls the engine and asks it for pictures. No GUI.
 
-One `Session` lives on the main thread. Keys and buttons call the verbs of its parts; panels read the parts they show.
+One `Session` lives on the main thread. Keys and buttons call methods of its parts; panels read the parts they show.
 Each part is a file of this folder. Read `input.py` for the keys.
 """
 
@@ -74,7 +74,7 @@ class Session:
         return True
 
     def _undo_refused(self) -> None:
-        """Undoes the change that led to a policy which the engine refuses: of a toggle, or of the heatmap."""
+        """Undoes the change of a toggle or of the heatmap that led to a policy which the engine refuses."""
         refused = self.engine.status.refused
         if refused is None:
             return

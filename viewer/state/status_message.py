@@ -8,7 +8,7 @@ NEWS_SECONDS = 20.0  # time a message stays; the log keeps it
 
 
 class StatusMessage:
-    """Hides a message after NEWS_SECONDS, and a message from before a run moved once the run has figures."""
+    """Hides a message after NEWS_SECONDS; once a run has a speed, also a message from before that."""
 
     def __init__(self) -> None:
         self._serial, self._since = 0, 0.0  # serial of the newest message, and its time

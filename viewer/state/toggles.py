@@ -49,6 +49,6 @@ class Toggles:
         self.previous = before if before != self.policy else None
 
     def undo_refused(self, drawn: Policy) -> None:
-        """Returns from a policy that the engine refused to the one it draws with, which may be of the scene before."""
+        """Replaces a policy that the engine refused by the one it draws with, which may be of the scene before."""
         before = with_filter_of(drawn, self.policy)
         self.policy, self.note = before if before != self.policy else drawn, ""

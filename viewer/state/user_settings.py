@@ -104,6 +104,6 @@ class UserSettings:
         try:
             change()
         except InputError as error:
-            self._log.complain(FILE_ERROR, f"This will be forgotten when the window closes: {error}")
+            self._log.complain(FILE_ERROR, f"This change will be forgotten when the window closes: {error}")
         else:
             self._log.succeed(FILE_ERROR)

@@ -113,7 +113,7 @@ def _together(drawing: Drawing) -> None:
     """Draws figure 9(b)."""
     if not all("best fixed" in gains and f"{CHUNK_ALL}4" in gains for _, gains in drawing.sets):
         return
-    figure = drawing.figure("Chunks beside whole tiles: the best fixed h and k of each set", 11, 4)
+    figure = drawing.figure("Chunks next to whole tiles: the best fixed h and k of each set", 11, 4)
     left, right = figure.subplots(1, 2)
 
     def over_all(gains: dict[str, float], of_set: dict[str, list[float]]) -> float:

@@ -1,6 +1,6 @@
 """Gives the figures of `splatscope bench schedule` one look: colours that keep their meaning, plain ticks, titles.
 
-Not here: what is drawn (`schedule.py`, `timelines.py`). Importing loads no matplotlib.
+`schedule.py` and `timelines.py` draw the figures. Importing loads no matplotlib.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLORS = {
 SET_COLORS = ("#2f7ed8", "#e0922f", "#3a9d5d", "#8c6bb1", "#b5643c", "#17a2a8", "#d98bb5", "#7a7f39")
 MARKERS = "osD^vPX<>hp*"
 RATIO = "imbalance: heaviest tile over an even share"
-TICKS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0))  # of a decade
+TICKS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0))  # choices of ticks in a decade
 INK = "#333333"
 
 
@@ -79,7 +79,7 @@ class Drawing:
 
 
 def plain(axes: Any) -> None:
-    """Makes the frame quiet."""
+    """Hides the top and right edges of a plot, and makes its labels small."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, colors=INK)
     axes.xaxis.label.set_size(8.5)
@@ -102,7 +102,7 @@ def log_axis(axis: Any, values: Iterable[float], room: float = 1.12) -> None:
 
 
 def ticks_between(low: float, high: float) -> list[float]:
-    """Returns round numbers for a logarithmic axis, as many as fit below nine."""
+    """Returns at most eight round numbers for a logarithmic axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     best: list[float] = []
     for steps in TICKS:
@@ -117,7 +117,7 @@ def ticks_between(low: float, high: float) -> list[float]:
 
 
 def one(axes: Any) -> None:
-    """Draws the line of no change."""
+    """Draws the line at a ratio of 1, which means no change."""
     axes.axhline(1.0, color="#8a8f98", linewidth=0.9)
 
 

@@ -32,7 +32,7 @@ GIVEN = {
     "walked": "given splats gone through",
     "listed": "given splats listed",
 }
-MOST_PANELS = 4  # of activity over time
+MOST_PANELS = 4  # plots of activity over time, at most
 
 
 def draw_timeline_figures(drawing: Drawing) -> None:
@@ -74,7 +74,7 @@ def _activity(drawing: Drawing) -> None:
 
 
 def _over_time(drawing: Drawing) -> None:
-    """Draws figures 5(b) and 7(b), of the most uneven frame of some sets."""
+    """Draws figures 5(b) and 7(b) for the most uneven frame of some sets."""
     scenes = [scene for scene in drawing.results["scenes"] if _recorded(scene)]
     worst = [(scene["name"], max(_recorded(scene), key=lambda frame: frame["ratio"])) for scene in scenes]
     worst = sorted(worst, key=lambda found: found[1]["ratio"])

@@ -1,7 +1,7 @@
 """Measures on a GPU: describes the card, its copy rate, and times work by the card's own clock.
 
 Kernel times are between CUDA events while the host is kept ahead of the GPU by `hold`, so that its own time does not
-count; wall-clock times are of many frames, so that it does. Who measures: `bench/ladder.py`.
+count. Wall-clock times are of many frames, and include the host's time. `bench/ladder.py` measures with them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def in_a_process(measure: Callable[..., T], *arguments: Any) -> T:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(sender, measure, arguments), daemon=True)
     process.start()
-    sender.close()  # ours: the pipe ends when the process does
+    sender.close()  # our end, so that the pipe ends when the process does
     try:
         result, problem = receiver.recv()
     except EOFError:

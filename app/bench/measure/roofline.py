@@ -50,7 +50,7 @@ def least_bytes(plan: Plan, count: int, counts: dict[str, int], camera: Any) -> 
     """Returns the fewest bytes each stage must move, each array once; a roofline divides them by the copy rate."""
     made_for, policy = plan.made_for, plan.made_for.policy
     visible, pairs, pixels = counts["visible"], counts["instances"], camera.width * camera.height
-    row = 192 if policy.project.sh_dtype == "f32" else 96  # of harmonics
+    row = 192 if policy.project.sh_dtype == "f32" else 96  # bytes of a splat's harmonics
     entry = made_for.key_bytes + 4
     stages = {
         # Means and half axes of all; the other parameters and the harmonics of the visible; splat, footprint, depth.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from splatscope.kernels.types import Camera
 
 RECORDED = ("grid", "lpt", "CaT-GS", "seed's policy", "policy")
-FRAMES_BEFORE = 2  # the first is launched kernel by kernel
-SAMPLED_TILES = 600  # of each frame, in the scatter
+FRAMES_BEFORE = 2  # frames before the recorded one; the first is launched kernel by kernel
+SAMPLED_TILES = 600  # tiles of each frame in the scatter plot
 
 
 def recorded_frame(

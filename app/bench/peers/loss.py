@@ -40,7 +40,7 @@ class Loss:
         self._sums = torch.empty((self._grid.blocks, 2), device="cuda")
         self._gradient = torch.empty((camera.height, camera.width, 3), device="cuda")
         self._loss_at = fields["loss"][1]
-        self._inputs: dict[int, Tensor] = {}  # by the address of the photograph
+        self._inputs: dict[int, Tensor] = {}  # inputs by the address of their photograph
 
     def __call__(self, image: Tensor, photograph: Tensor) -> Tensor:
         """Returns the loss of a picture [H, W, 3] against bytes [H, W, 3]."""

@@ -74,7 +74,7 @@ class Peer(Protocol):
         ...
 
     def release(self) -> None:
-        """Lets go of the scene."""
+        """Frees the scene."""
         ...
 
 
@@ -439,7 +439,7 @@ def compare(peer: Peer, image_gradient: Any, image: Any, gradients: dict[str, An
     relative = {}
     for name in PARAMETERS:
         ours = gradients[name].reshape(len(gradients[name]), -1)
-        rows = raw[name].reshape(len(raw[name]), -1)  # of harmonics ours may have more, zeros
+        rows = raw[name].reshape(len(raw[name]), -1)  # our harmonics may have more columns, all zero
         ours = ours[:, : rows.shape[1]].double()
         relative[name] = float((rows.double() - ours).norm() / ours.norm())
     return {

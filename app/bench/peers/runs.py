@@ -50,7 +50,7 @@ REMARK = (
 class Recipe:
     """Holds the settings in which the two recipes of the example trainer differ."""
 
-    opacity: float  # of the first splats
+    opacity: float  # opacity of the first splats
     scale_factor: float
     penalty: float  # times the mean opacity, and times the mean half axis
 
@@ -169,7 +169,7 @@ def run_gsplat(path: Path, resolution: int, iterations: int | None, name: str, s
     table: list[dict[str, Any]] = []
     for step, index in enumerate(islice(_order(len(views), rng), iterations)):
         view = views[index]
-        with watch.on("training" if step else "preparing"):  # the first one loads what is missing
+        with watch.on("training" if step else "preparing"):  # the first step loads missing kernels
             training.step(step, view, background, losses[view.camera.width, view.camera.height])
             is_scored = (step + 1) % TEST_INTERVAL == 0 or step + 1 == iterations
             if is_scored or step == 0:

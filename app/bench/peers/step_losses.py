@@ -1,10 +1,12 @@
 """Computes the losses that whole steps of other rasterisers use: `bench step --losses`.
 
-`ours` is our loss kernels for everybody, so that a comparison is one of rasterisers. `fused_ssim` is what most trainers
-outside run: L1 of torch and D-SSIM of the public package `fused_ssim`, gone back through by autograd. It is given all
-that makes it fast: photographs are floats in planes beforehand, which trainers often convert at each step; pictures are
-copied to planes once for both terms; padding is `same`, which its backward pass takes as it is. Both weigh the terms
-alike and pad with zeros, so both give the same number.
+- `ours` is our loss kernels for everybody, so that only the rasterisers differ.
+- `fused_ssim` is what most other trainers run: L1 of torch and D-SSIM of the public package `fused_ssim`, with the
+  backward pass by autograd. It is given all that makes it fast. Photographs are floats in planes beforehand, which
+  trainers often convert at each step. Pictures are copied to planes once for both terms. Padding is `same`, which its
+  backward pass takes as it is.
+
+Both weigh the terms alike and pad with zeros, so both give the same number.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class LossChoice:
 
     label: str  # what it adds to a rasteriser's name
     version: str
-    make: Callable[[Any, Any], StepLoss]  # of a camera and our KernelStore
+    make: Callable[[Any, Any], StepLoss]  # takes a camera and our KernelStore
 
 
 LOSSES = {

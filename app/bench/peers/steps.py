@@ -1,13 +1,16 @@
 """Runs whole training steps of other rasterisers: `bench step --vs gsplat faster_gs`.
 
 All draw the same splats from the same cameras against the same bytes, from raw parameters to parameters that Adam has
-passed over, and take turns repeat by repeat. The loss is ours for all (L1 and D-SSIM kernels, their gradient handed to
-autograd as it is) and, where asked for, `fused_ssim` too (`step_losses.py`), a row each; harmonics are one tensor where
-the rasteriser takes one, and Adam is the rasteriser's own where it has one and torch's fused form otherwise: each at
-least as fast as what the peer's own trainer does. Rates are zero, or too small to move a float, so that all steps do
-the same work; `moved` tells. Statistics for density control are gathered where kernels of the rasteriser do that. For
-our loss, pictures that lie in memory as planes are copied to rows and their gradients back. Memory is that of one job
-alone while it steps, less what there was before it was made.
+changed, and take turns repeat by repeat.
+
+- The loss is ours for all (L1 and D-SSIM kernels, their gradient handed to autograd as it is) and, where asked for,
+  `fused_ssim` too (`step_losses.py`), one row each. For our loss, pictures that lie in memory as planes are copied to
+  rows, and their gradients back.
+- Harmonics are one tensor where the rasteriser takes one. Adam is the rasteriser's own where it has one, else torch's
+  fused form. Each is at least as fast as what the peer's own trainer does.
+- Rates are zero, or too small to move a float, so that all steps do the same work; `moved` checks that.
+- Statistics for density control are gathered where kernels of the rasteriser do that.
+- Memory is that of one job alone while it steps, minus the memory used before the job was made.
 """
 
 from __future__ import annotations
@@ -299,7 +302,7 @@ def _memory(job: Job, steps: int) -> dict[str, float]:
 
 
 def _settle() -> None:
-    """Waits for the device, and returns unused memory to the driver, also garbage of the job before."""
+    """Waits for the device, frees what the job before left, and returns unused memory to the driver."""
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()
@@ -319,7 +322,7 @@ def _timed(job: Job, steps: int) -> tuple[float, float]:
     return start.elapsed_time(end) / steps, 1e3 * (perf_counter() - begun) / steps
 
 
-def print_beside(rows: dict[str, dict[str, Any]]) -> None:
+def print_rows(rows: dict[str, dict[str, Any]]) -> None:
     """Prints a line for each job, ours first, and a warning where parameters moved."""
     ours = next(iter(rows.values()))
     width = max(18, *map(len, rows)) + 2

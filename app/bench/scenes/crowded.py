@@ -19,8 +19,8 @@ EVEN_SPLATS = 1_200_000
 CROWDED_TILE = (50, 28)  # column, row
 SMALLEST, LARGEST = 0.5, 120.0  # ratios
 PAIRS = 2.54  # (splat, tile) pairs a splat of the even part
-FAINT_PAIRS = 0.6  # of an even tile's pairs, where splats before the crowd are made faint
-STEP_TILES = 2  # from frame to frame
+FAINT_PAIRS = 0.6  # share of an even tile's pairs left in the crowded tile, where splats before the crowd are faint
+STEP_TILES = 2  # tiles that the crowd moves from frame to frame
 
 
 def crowded_scene(ratio: float, workers: int, splats: int = EVEN_SPLATS, seed: int = 0) -> tuple[Gaussians, Camera]:

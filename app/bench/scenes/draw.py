@@ -39,7 +39,7 @@ class Splats(NamedTuple):
 class SplatLaw:
     """Sets how large, flat and opaque the splats of a scene are; lengths in world units."""
 
-    median: float  # of the largest scale, before the scene's own distance factor
+    median: float  # median of the largest scale, before the scene's own distance factor
     spread: float  # standard deviation of its logarithm
     slender: float  # second scale = first * exp(-slender |z|)
     flat: float  # scale along the normal = first * exp(-flat - 0.8 |z|)

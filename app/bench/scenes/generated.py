@@ -163,7 +163,7 @@ ROOM = SplatLaw(0.0053, 1.37, 1.43, 1.38, faint_share=0.83, faint=(0.004, 0.085)
 
 
 def _room(rng: Generator, count: int, camera: Camera) -> Splats:
-    """Walls of an 8 x 6 x 2.8 box (60%), 48 boxes and ellipsoids in it, and 4% floating in the air."""
+    """Builds the walls of an 8 x 6 x 2.8 box (60%), 48 boxes and ellipsoids in it, and 4% floating in the air."""
     floating, on_walls = int(0.04 * count), int(0.60 * count)
     surfaces = [draw.box(rng, on_walls, (-4, -3, 0), (4, 3, 2.8), inward=True)]
     surfaces += _furniture(rng, count - floating - on_walls, camera)

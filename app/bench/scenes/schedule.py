@@ -25,8 +25,8 @@ from splatscope.kernels.types import Camera, Gaussians
 
 CROWDED = "crowded"  # crowded:10 is the scene with a dial at ratio 10
 DEFAULT_SCENES = ("S1", "S2", "S3", "S4", *(f"{CROWDED}:{ratio:g}" for ratio in (0.5, 2, 5, 20, 60, 120)))
-TURN_DEGREES = 3.0  # from frame to frame
-SIZE = (1280, 720)  # of a splat file without cameras
+TURN_DEGREES = 3.0  # turn of the camera from frame to frame
+SIZE = (1280, 720)  # px of the picture of a splat file without cameras
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from splatscope.assets.trained.cameras import read_camera
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Gaussians
 
-LADDER_SCENES = ("S1", "S2", "S3", "S4")  # unless others are named
-DEFAULT_SIZE = (1280, 720)  # of a splat file without cameras
+LADDER_SCENES = ("S1", "S2", "S3", "S4")  # scenes to measure unless others are named
+DEFAULT_SIZE = (1280, 720)  # px of the picture of a splat file without cameras
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Loaded:
 class Subject:
     """Names one scene to measure; only `load` reads it, which may take seconds and gigabytes."""
 
-    name: str  # in tables; of a file its own name, without folders
+    name: str  # name in tables; for a file, its name without folders
     words: str  # on the command line
     load: Callable[[], Loaded]
 

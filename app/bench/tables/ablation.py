@@ -35,7 +35,7 @@ def _print_parts(scene: str, row: dict[str, Any]) -> None:
     )
     table = wide_table("part", title, ["ms", "10%–90%", "share"])
     for name, times in [*_stage_sums(row["parts"]).items(), *row["parts"].items(), *row["beside"].items()]:
-        share = "beside" if name in row["beside"] else f"{times['median'] / whole:.1%}"
+        share = f"{times['median'] / whole:.1%}" if name in row["parts"] else "not a part"
         spread = f"{times['p10']:.4f}–{times['p90']:.4f}" if "p10" in times else "sum"
         table.add_row(name, f"{times['median']:.4f}", spread, share)
     console().print(table)

@@ -15,7 +15,7 @@ from splatscope.kernels.ladder import STEPS
 
 MODES = ("view", "forward", "forward_backward")
 SAME_PICTURE = 1e-3  # mean |difference|; other cut-offs and culling make less than 1e-4
-EVEN = 0.01  # of a median: what repeats only to a percent can claim no less
+EVEN = 0.01  # share of a median that counts as even, because times repeat only to a percent
 
 
 # ---- Which steps win -------------------------------------------------------------------------------------------------

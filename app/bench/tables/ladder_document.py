@@ -1,6 +1,6 @@
 """Makes the tables of the ladder for documents, from the JSON files that `bench ladder --out` wrote.
 
-- The presets of a scene come from its run with most presets, of several the newest one.
+- The presets of a scene come from its run with most presets, the newest if there are several.
 - Other rasterisers come from the newest run with some, as times and as multiples of `best` in that same run.
 
 Nothing is measured here, and no GPU is needed.
@@ -63,7 +63,7 @@ def peers_table(files: list[tuple[str, dict[str, Any]]]) -> str:
 class _Figures:
     """Holds the scenes of several files that a table shows."""
 
-    columns: list[_Source]  # of each scene the run with most steps
+    columns: list[_Source]  # for each scene, its run with most presets
     peers: dict[str, _Source]  # scene name -> the newest run with other rasterisers
     views: list[_Source]  # scenes at another size than their own
 
@@ -71,7 +71,7 @@ class _Figures:
 def _figures(files: list[tuple[str, dict[str, Any]]]) -> _Figures:
     gpus = sorted({results["machine"]["gpu"] for _, results in files})
     if len(gpus) > 1:
-        raise InputError(f"The files are of different GPUs, {' and '.join(gpus)}; give those of one.")
+        raise InputError(f"The files are of different GPUs, {' and '.join(gpus)}; give files of one GPU.")
     newest_last = sorted(files, key=lambda file: file[1]["run"]["date"])
     sources = [_Source(link, results, scene) for link, results in newest_last for scene in results["scenes"]]
     whole = [s for s in sources if {"s00", "best"} <= s.steps.keys() and " at " not in s.scene["name"]]

@@ -44,7 +44,7 @@ def training_table(files: list[tuple[str, Row]]) -> str:
     """Returns Markdown from (link to the file, its results). Raises InputError unless all are of one machine."""
     devices = {results["machine"].get("gpu") or results["machine"]["cpu"] for _, results in files}
     if len(devices) > 1:
-        raise InputError(f"The files are of different machines, {' and '.join(sorted(devices))}; give those of one.")
+        raise InputError(f"The files are of different machines, {' and '.join(sorted(devices))}; give files of one.")
     groups: dict[tuple[Any, ...], list[Row]] = {}  # runs that differ in their seeds only
     for _, results in files:
         for run in results["training_runs"]:

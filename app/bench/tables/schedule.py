@@ -18,7 +18,7 @@ from splatscope.kernels.errors import InputError
 
 BALANCED, SKEWED = 1.5, 5.0  # imbalance ratios up to and from which a set of frames is called so
 LEAST_OF_BALANCED, MEAN_OF_SKEWED, MOST_OF_SKEWED, OVER_CATGS, NEAR_ORACLE = 0.99, 2.9, 5.6, 1.15, 0.02
-EXACT = ("grid", "lpt", "seed's policy", "policy")  # beside fixed choices, what the oracle chooses among
+EXACT = ("grid", "lpt", "seed's policy", "policy")  # the oracle chooses among these and the fixed choices
 QUALITY = ("lpt", "chunk all, k = 16", "CaT-GS", "policy, inexact", "policy")
 WIDTH = 100  # columns of a table, in a file too
 
@@ -71,7 +71,7 @@ def kind_of_set(scene: dict[str, Any]) -> str:
 class Judgement:
     """Holds one claim about a set of frames, and the measured value."""
 
-    of: str  # the set
+    of: str  # name of the set
     claim: str
     found: float
     is_met: bool
@@ -115,7 +115,7 @@ def judgements(results: dict[str, Any]) -> list[Judgement]:
 
 
 def newest_of(found: Sequence[tuple[Path | None, dict[str, Any]]]) -> dict[str, Any]:
-    """Joins the results of several files into one, of each set the newest. Raises InputError.
+    """Joins the results of several files into one, with the newest results of each set. Raises InputError.
 
     `found` holds (file, the results in it).
     """
@@ -124,7 +124,7 @@ def newest_of(found: Sequence[tuple[Path | None, dict[str, Any]]]) -> dict[str, 
         if not scenes or "ratio" not in scenes[0].get("frames", [{}])[0]:
             raise InputError(f"{path} holds no schedules, which `splatscope bench schedule --out` writes.")
         if results["machine"]["gpu"] != found[0][1]["machine"]["gpu"]:
-            raise InputError(f"{path} is of another GPU than {found[0][0]}; show them apart.")
+            raise InputError(f"{path} is of another GPU than {found[0][0]}; show them separately.")
     newest_last = sorted((results for _, results in found), key=lambda results: results["run"]["date"])
     newest = {scene["name"]: (scene, results["run"]) for results in newest_last for scene in results["scenes"]}
     revisions = dict.fromkeys(run["revision"] for _, run in newest.values() if run["revision"])

@@ -1,4 +1,4 @@
-"""Machine code of a compiled kernel, for counting: how many shuffles, atomics, branches a loop really has.
+"""Reads the machine code of a compiled kernel, to count the shuffles, atomics and branches of a loop.
 
 Needs nvdisasm: the PyPI package nvidia-cuda-nvdisasm, the copy that Triton carries, or one on the path.
 """
