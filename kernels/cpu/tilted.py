@@ -31,6 +31,7 @@ from splatscope.kernels.cpu.lane_io import at, load, load_spread, put, store
 from splatscope.kernels.cpu.lanes import (
     LANES,
     absolute,
+    ceiling,
     mask_bits,
     maximum,
     minimum,
@@ -223,8 +224,8 @@ def project_tilted(scratch, count, camera, is_square, least_power, rounding, fie
         largest = half_trace + square_root(half_difference * half_difference + xy * xy)
         store(fields, MEAN_X * LANES, mean_x)
         store(fields, MEAN_Y * LANES, mean_y)
-        store(fields, HALF_WIDTH * LANES, square_root(largest) * F(3.0))
-        store(fields, HALF_HEIGHT * LANES, square_root(largest) * F(3.0))
+        store(fields, HALF_WIDTH * LANES, ceiling(square_root(largest) * F(3.0)))
+        store(fields, HALF_HEIGHT * LANES, ceiling(square_root(largest) * F(3.0)))
     a = square_root(yy) / square_root(determinant) * SCALE
     store(kept, 0, a)
     store(kept, LANES, F(0.0) - a * xy / yy)

@@ -272,7 +272,7 @@ def test_scenes_mapped_read_only_from_a_file_draw_the_same_bits(cpu: Backend) ->
     camera = random_camera(64, 48)
     gaussians = random_scene(camera, 100, seed=28)
     expected = cpu.render(gaussians, camera).image
-    for array in vars(gaussians).values():
+    for array in gaussians.arrays.values():
         array.flags.writeable = False
     frame, saved = cpu.forward(gaussians, camera)
     np.testing.assert_array_equal(frame.image, expected)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from splatscope.kernels.backend import Backend
 from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.cuda.backend import CudaBackend
 from splatscope.kernels.ladder import changed, step
@@ -98,7 +99,7 @@ def wanted_gradients(name: str, policy: Policy) -> Any:
     return ReferenceBackend().backward(expected(name, policy)[1], upstream_of(name, policy))
 
 
-def check(backend: CudaBackend, policy: Policy, name: str) -> None:
+def check(backend: Backend, policy: Policy, name: str) -> None:
     """Checks that a policy has the picture and gradients of the definition."""
     gaussians, camera = scene(name)
     meant = meaning(policy)
@@ -117,7 +118,7 @@ def check(backend: CudaBackend, policy: Policy, name: str) -> None:
     assert_gradients_close(gradients, wanted, relative=relative, row_relative=3e-2, cosine=1 - 1e-5)
 
 
-def check_finite(backend: CudaBackend, policy: Policy, name: str) -> None:
+def check_finite(backend: Backend, policy: Policy, name: str) -> None:
     """Checks that picture and gradients are finite, and the picture is that of the definition."""
     gaussians, camera = scene(name)
     frame, _, settled = expected(name, meaning(policy))

@@ -34,6 +34,17 @@ def with_each_toggle(base: Policy) -> Iterator[tuple[Toggle, str, Policy]]:
                 yield row, value, mended(base.with_value(row.stage, row.name, value), row.key)
 
 
+def changed_policies(keys: tuple[str, ...], backend: str) -> dict[str, Policy]:
+    """Returns the default policy with each other value of some toggles that the backend honours, by name."""
+    rows = [row for row in toggle_table(backend) if row.key in keys]
+    return {
+        f"{row.key} = {value}": Policy().with_value(row.stage, row.name, value)
+        for row in rows
+        for value in row.values
+        if value != row.default
+    }
+
+
 def random_policy(random: np.random.Generator) -> Policy:
     """Returns a policy with each toggle at random, mended."""
     policy = Policy()

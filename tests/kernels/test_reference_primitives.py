@@ -1,0 +1,194 @@
+"""Checks the definition of disks (2dgs) and Gaussians along rays (3dgut) against second sources.
+
+Those are finite differences, brute force over all pixels, the short form that the kernels use, and limits in which one
+primitive becomes another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from splatscope.kernels.constants import TILE
+from splatscope.kernels.policy import Policy
+from splatscope.kernels.reference import tilted
+from splatscope.kernels.reference.backend import ReferenceBackend
+from splatscope.kernels.reference.picture import (
+    Parameters,
+    Stages,
+    records_of,
+    render,
+    rotation_matrices,
+    splat_alpha,
+)
+from splatscope.kernels.types import FLAT_LOG_SCALE, Camera, Gaussians, Primitive, RenderSettings
+from tests.support.comparison import settled_pixels
+from tests.support.small_scenes import as_primitive, awkward, random_camera, random_scene
+
+TILTED: tuple[Primitive, ...] = ("2dgs", "3dgut")
+SETTINGS = RenderSettings(background=(0.3, 0.1, 0.6))
+BACKEND = ReferenceBackend()
+SMALL = random_camera(32, 24)
+
+
+def stages_of(gaussians: Gaussians, camera: Camera) -> Stages:
+    with torch.no_grad():
+        return render(Parameters.of(gaussians), camera, SETTINGS, Policy())
+
+
+def pixel_centers(camera: Camera) -> torch.Tensor:
+    y, x = torch.meshgrid(torch.arange(camera.height), torch.arange(camera.width), indexing="ij")
+    return torch.stack((x, y), 2).reshape(-1, 2).double() + 0.5
+
+
+@cache
+def few(primitive: Primitive) -> Gaussians:
+    return as_primitive(random_scene(SMALL, 12, seed=3, degree=1), primitive)
+
+
+def value(parameters: Parameters, upstream: torch.Tensor) -> torch.Tensor:
+    return (render(parameters, SMALL, SETTINGS, Policy()).blended.image * upstream).sum()
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+@pytest.mark.parametrize("name", ["means", "log_scales", "quats", "logit_opacities", "sh"])
+def test_gradients_are_finite_differences(primitive: Primitive, name: str) -> None:
+    splats = few(primitive)
+    settled = settled_pixels(stages_of(splats, SMALL), SMALL, alpha_margin=1e-3)
+    upstream = torch.from_numpy(np.random.default_rng(3).standard_normal((SMALL.height, SMALL.width, 3)))
+    upstream[~torch.from_numpy(settled)] = 0
+    parameters = Parameters.of(splats, differentiable=True)
+    (expected,) = torch.autograd.grad(value(parameters, upstream), getattr(parameters, name))
+    start, found, step = Parameters.of(splats), torch.zeros_like(expected), 1e-6
+    base = getattr(start, name)
+    elements = range(expected.numel()) if name != "sh" else range(0, expected.numel(), 7)
+    with torch.no_grad():
+        for element in elements:
+            way = torch.zeros_like(expected)
+            way.view(-1)[element] = step
+            ahead, behind = (value(replace(start, **{name: base + side * way}), upstream) for side in (1, -1))
+            found.view(-1)[element] = (ahead - behind) / (2 * step)
+    checked = list(elements)
+    scale = float(expected.abs().max())
+    np.testing.assert_allclose(found.view(-1)[checked], expected.view(-1)[checked], rtol=1e-5, atol=1e-6 * scale)
+    if primitive == "2dgs" and name == "log_scales":
+        assert not expected[:, 2].any(), "the third scale of a disk has no effect"
+
+
+def short_form(primitive: Primitive, splats: Gaussians, camera: Camera, centers: torch.Tensor) -> torch.Tensor:
+    """Returns N / (Q^2 + closeness N) and camera z at pixels, [N, P] each, as the kernels compute them."""
+    p = Parameters.of(splats)
+    world = torch.from_numpy(camera.matrix)
+    mean = p.means @ world[:3, :3].T + world[:3, 3]
+    rotation = world[:3, :3] @ rotation_matrices(p.quats)
+    scales = torch.exp(p.log_scales) * torch.tensor([1, 1, int(primitive != "2dgs")])
+    focal, middle = torch.tensor([[camera.fx, camera.fy], [camera.cx, camera.cy]], dtype=torch.float64)
+    ratio = mean[:, :2] / mean[:, 2:]
+    jacobian = torch.cat((torch.diag_embed(focal / mean[:, 2:]), (-focal * ratio / mean[:, 2:])[:, :, None]), 2)
+    axes = jacobian @ rotation * scales[:, None]
+    tilt = tilted.tilt_of(primitive, mean, p.log_scales, rotation, camera)
+    d = centers[None] - (ratio * focal + middle)[:, None]
+    n = (d[:, :, None] @ torch.linalg.inv(axes @ axes.transpose(1, 2))[:, None] @ d[:, :, :, None])[:, :, 0, 0]
+    q = 1 + (tilt[:, None, :2] * d).sum(2)
+    under = q * q + tilt[:, 2:] * n
+    return torch.stack((n / under, mean[:, 2:] * q / under))
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+def test_the_short_form_of_the_kernels_is_the_textbook_form(primitive: Primitive) -> None:
+    camera = random_camera(64, 48)
+    splats = as_primitive(random_scene(camera, 40, seed=8, degree=0), primitive)
+    stages = stages_of(splats, camera)
+    splats = splats.with_arrays({n: a[stages.projected.index.numpy()] for n, a in splats.arrays.items()})
+    centers = pixel_centers(camera)
+    squared, depth, is_met = tilted.RESPONSES[primitive](stages.projected.shape, centers)
+    short, short_depth = short_form(primitive, splats, camera, centers)
+    if primitive == "2dgs":
+        tu, tv, tw = stages.projected.shape[:, :9].reshape(-1, 3, 3).unbind(1)
+        circle = 2 * (tilted.circle_center(tu, tv, tw)[:, None] - centers).square().sum(2)
+        is_circle = squared < short * (1 - 1e-9)
+        torch.testing.assert_close(squared[is_circle], circle[is_circle], rtol=1e-9, atol=1e-9)
+        assert is_circle.any()
+        near = is_met & ~is_circle & (squared < 50)
+    else:
+        near = is_met & (squared < 50)
+    assert near.sum() > 1000
+    torch.testing.assert_close(squared[near], short[near], rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(depth[near], short_depth[near], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+@pytest.mark.parametrize("kind", ["random", "awkward"])
+def test_no_pixel_that_a_splat_reaches_is_outside_its_tiles_and_few_tiles_are_listed_for_nothing(
+    kind: str, primitive: Primitive
+) -> None:
+    camera = random_camera(160, 120)
+    made = awkward(camera, primitive) if kind == "awkward" else random_scene(camera, 150, seed=5, degree=0)
+    stages = stages_of(as_primitive(made, primitive), camera)
+    alpha = splat_alpha(records_of(stages.projected, stages.colors), pixel_centers(camera), primitive=primitive)
+    reached = (alpha >= 1 / 255).numpy().reshape(-1, camera.height, camera.width)
+    rows, columns = camera.tiles
+    listed = np.zeros((len(reached), rows * columns), bool)
+    tile = np.repeat(np.arange(rows * columns), stages.lists.counts.ravel())
+    listed[stages.lists.splat, tile] = True
+    needed = np.zeros_like(listed)
+    splat, y, x = np.nonzero(reached)
+    needed[splat, y // TILE * columns + x // TILE] = True
+    assert not (needed & ~listed).any()
+    if kind == "random":
+        assert listed.sum() < 1.25 * needed.sum()
+
+
+def test_a_ray_of_a_vanishing_third_scale_is_a_disk_away_from_its_circle() -> None:
+    camera = random_camera(64, 48)
+    rays = as_primitive(random_scene(camera, 60, seed=2, degree=0), "3dgut")
+    rays.log_scales[:, 2] = FLAT_LOG_SCALE
+    disks, flat = stages_of(as_primitive(rays, "2dgs"), camera), stages_of(rays, camera)
+    both = np.intersect1d(disks.projected.index, flat.projected.index)  # some disks are seen by their circle alone
+    assert len(both) > 20
+    centers = pixel_centers(camera)
+    shapes = [
+        s.projected.shape[np.argsort(s.projected.index)][np.isin(np.sort(s.projected.index), both)]
+        for s in (disks, flat)
+    ]
+    of_disk, z_disk, met_disk = tilted.disk_response(shapes[0], centers)
+    of_ray, z_ray, met_ray = tilted.ray_response(shapes[1], centers)
+    near = met_disk & met_ray & (of_ray < 30) & (of_disk >= of_ray * (1 - 1e-4))
+    assert near.sum() > 500
+    torch.testing.assert_close(of_disk[near], of_ray[near], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(z_disk[near], z_ray[near], rtol=1e-4, atol=1e-6)
+
+
+def test_small_rays_far_away_are_flattened_gaussians_without_widening() -> None:
+    camera = random_camera(64, 48)
+    rays = as_primitive(random_scene(camera, 60, seed=6, degree=0), "3dgut")
+    far = replace(camera, fx=camera.fx * 50, fy=camera.fy * 50)
+    world = np.linalg.inv(camera.matrix)
+    in_view = rays.means @ camera.matrix[:3, :3].T + camera.matrix[:3, 3]
+    in_view[:, 2] *= 50
+    means = (in_view @ world[:3, :3].T + world[:3, 3]).astype(np.float32)
+    stages = stages_of(replace(rays, means=means), far)
+    centers = pixel_centers(far)
+    squared, _, is_met = tilted.ray_response(stages.projected.shape, centers)
+    widened = stages.projected.covariance
+    thin = widened - torch.tensor([0.3, 0.0, 0.3], dtype=torch.float64)
+    matrix = torch.stack((thin[:, :2], thin[:, 1:]), 1)
+    d = centers[None] - stages.projected.mean_px[:, None]
+    flat = (d[:, :, None] @ torch.linalg.inv(matrix)[:, None] @ d[:, :, :, None])[:, :, 0, 0]
+    near = is_met & (squared < 11)
+    assert near.sum() > 500
+    torch.testing.assert_close(squared[near], flat[near], rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+def test_what_tempts_to_divide_by_zero_has_finite_gradients(primitive: Primitive) -> None:
+    camera = random_camera(48, 32)
+    frame, saved = BACKEND.forward(awkward(camera, primitive), camera, SETTINGS)
+    assert np.isfinite(frame.image).all()
+    gradients = BACKEND.backward(saved, np.ones_like(frame.image))
+    for name in ("means", "log_scales", "quats", "logit_opacities", "sh", "means2d"):
+        assert np.isfinite(getattr(gradients, name)).all(), name
