@@ -22,7 +22,7 @@ parts=" ${*:-tests training ladder primitives viewing ablate sanitizer} "
 for part in $parts; do
     case $part in
     tests | training | ladder | primitives | viewing | ablate | sanitizer | peers) ;;
-    *) echo "There is no part $part; read the first lines of this file." && exit 2 ;;
+    *) echo "There is no part $part; parts are tests, training, ladder, primitives, viewing, ablate, sanitizer, peers." && exit 2 ;;
     esac
 done
 python=${PYTHON:-python3}

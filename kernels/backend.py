@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.schedule.rules import CostModel, Machine
-from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, Primitive, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, RenderSettings
 
 BackendName = Literal["auto", "cpu", "cuda", "reference"]
 Span = tuple[str, float, float]  # stage, beginning and end in seconds of time.perf_counter

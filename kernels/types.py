@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from splatscope.kernels.constants import NEAR, SH_COEFFICIENTS, TILE
+from splatscope.kernels.primitive import Primitive
 
 if TYPE_CHECKING:
     from splatscope.kernels.schedule.timeline import Recording
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 Matrix4 = tuple[tuple[float, ...], ...]
-# 3dgs: a Gaussian, flattened onto the image plane (Kerbl and Kopanas et al. 2023). 2dgs: a disk in space (Huang et al.
-# 2024). 3dgut: a Gaussian, evaluated along each pixel's ray (Wu et al. 2025).
-Primitive = Literal["3dgs", "2dgs", "3dgut"]
-PRIMITIVES: tuple[Primitive, ...] = get_args(Primitive)
-FLAT_LOG_SCALE = -20.0  # third log scale of a disk, which no kernel reads: thin if it is ever drawn as a Gaussian
 
 
 @dataclass(frozen=True, eq=False)

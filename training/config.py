@@ -15,6 +15,7 @@ from typing import Any, Literal
 from splatscope.assets.choices import AlphaUse, AxesChoice, MaskUse
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter, Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.training.setting import Option, group, setting, setting_table, shown, strategy_groups
 from splatscope.training.strategy_config import BudgetConfig, DensifyConfig, McmcConfig, StrategySettings
 
@@ -305,6 +306,14 @@ class TrainConfig:
     scale_penalty: float = setting(
         0.0, "Weight of the mean half axis, in world units, in the loss (MCMC: 0.01).", 0, 1000
     )
+    primitive: Primitive = setting(
+        "3dgs",
+        "What a splat is: a Gaussian that is flattened onto the picture (3dgs), a disk in space (2dgs), or a Gaussian "
+        "evaluated along each pixel's ray (3dgut).",
+        label="Splats are",
+        often=10,
+        option=Option("primitive", "{3dgs,2dgs,3dgut}", more="Unless given: 3dgs; the recipes 2dgs and 3dgut set it."),
+    )
     antialiasing: Filter = setting(
         "plain",
         "Filter that keeps small splats from slipping between pixels, in training and afterwards: plain widens them, "
@@ -380,6 +389,21 @@ class TrainConfig:
         due = self.strategy_settings.refines()
         return range(due.start, min(due.stop, self.iterations), due.step) if self.densify.enabled else range(0)
 
+    def _check_primitive(self) -> None:
+        """Raises InputError for settings that only flattened Gaussians have."""
+        if self.primitive == "3dgs":
+            return
+        if self.densify.absgrad and self.strategy == "adaptive":
+            raise InputError(
+                f"densify.absgrad adds up gradients of a splat's place on the picture, which 3dgs has and "
+                f"{self.primitive} has not; leave it off."
+            )
+        if self.antialiasing != "plain":
+            raise InputError(
+                f"antialiasing = {self.antialiasing} widens flattened Gaussians, and {self.primitive} is not widened; "
+                "leave it at plain."
+            )
+
     def other_filter(self, before: Filter) -> str:
         """Returns a sentence if splats were trained with another filter before; empty if it is the same."""
         now = self.antialiasing
@@ -389,6 +413,7 @@ class TrainConfig:
         """Raises InputError for a value no run can use."""
         for row in setting_table(TrainConfig):
             row.check(row.value_in(self))
+        self._check_primitive()
         resolution = self.data.resolution
         if resolution < _LEAST_WIDTH and resolution not in (-1, *DIVISORS):
             raise InputError(

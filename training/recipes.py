@@ -106,7 +106,17 @@ def _at(share: float, steps: int) -> int:
     return max(1, round(share * steps))
 
 
-PresetName = Literal["inria", "inria2023", "absgrad", "mcmc", "fast", "fast_mcmc"]
+def _disks(iterations: int | None) -> TrainConfig:
+    """Returns the recipe of Huang et al. 2024 without its losses of normals and distortion."""
+    return replace(_inria2023(iterations), primitive="2dgs", densify=DensifyConfig(smallest_opacity=0.05))
+
+
+def _rays(iterations: int | None) -> TrainConfig:
+    """Returns the adaptive recipe of Wu et al. 2025, with a refine every 300 iterations."""
+    return replace(_inria2023(iterations), primitive="3dgut", densify=DensifyConfig(interval=300))
+
+
+PresetName = Literal["inria", "inria2023", "absgrad", "mcmc", "fast", "fast_mcmc", "2dgs", "3dgut"]
 PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
     "inria": _inria,
     "inria2023": _inria2023,
@@ -114,6 +124,8 @@ PRESETS: dict[str, Callable[[int | None], TrainConfig]] = {
     "mcmc": _mcmc,
     "fast": _fast,
     "fast_mcmc": _fast_mcmc,
+    "2dgs": _disks,
+    "3dgut": _rays,
 }
 
 

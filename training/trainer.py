@@ -65,7 +65,7 @@ class Trainer:
         rng, watch = np.random.default_rng(config.seed), Stopwatch()
         with watch.on("preparing"):
             fewer = not backend.trains_on_device
-            splats, self._points = first_splats(start.begin, capture, dataset, config.initial, fewer, rng)
+            splats, self._points = first_splats(start.begin, capture, dataset, config, fewer, rng)
         exposures = Exposures(config.exposure, config.rates, len(dataset.training_views), config.iterations)
         self._exposed = exposures if config.exposure.enabled else None
         with watch.on("preparing"):

@@ -34,7 +34,7 @@ from splatscope.kernels.cuda.renderer import KernelStore, Renderer
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import STEPS, step
 from splatscope.kernels.policy import Policy, toggle_table
-from splatscope.kernels.types import Primitive
+from splatscope.kernels.primitive import Primitive
 
 WARM_UP = 3  # passes before anything is timed: launched, captured, replayed
 COUNT_TOLERANCE = 1e-4  # relative; as for the CPU

@@ -38,8 +38,9 @@ from splatscope.kernels.cuda.renderer import KernelStore, Renderer
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import changed, step
 from splatscope.kernels.policy import Policy, SchedulePolicy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.schedule.rules import Int64, Machine, imbalance
-from splatscope.kernels.types import Camera, Primitive
+from splatscope.kernels.types import Camera
 
 WARM_UP = 2
 _LPT = {"schedule.sched": "lpt_binned", "schedule.chunk": "off"}

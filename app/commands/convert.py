@@ -64,7 +64,7 @@ def _open(path: Path, activated: Activated) -> SplatFile:
         checkpoint = read_checkpoint(path)
         raw = {name: checkpoint.tensors[f"raw.{name}"].numpy() for name in GAUSSIAN_ARRAYS}
         x, y, z = checkpoint.info["offset"]
-        black, gaussians = (0.0, 0.0, 0.0), Gaussians(*raw.values())
+        black, gaussians = (0.0, 0.0, 0.0), Gaussians(*raw.values(), primitive=checkpoint.primitive)
         return SplatFile(
             path, "splats", gaussians, (), black, checkpoint.iteration, offset=(x, y, z), filter=checkpoint.filter
         )

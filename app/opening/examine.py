@@ -79,7 +79,7 @@ def time_of(capture: Capture, config: TrainConfig, backend: Backend) -> Finding:
         cameras = [view.camera for view in dataset.training_views]
         on_cpu, rng = not backend.trains_on_device, np.random.default_rng(config.seed)
         points = initial_points(capture, cameras, dataset.extent, config.initial, on_cpu, rng)
-        splats = splats_from_points(points, dataset.extent, config.initial)
+        splats = splats_from_points(points, dataset.extent, config.initial, config.primitive, rng)
         backend.warm_up(training=True)
         found = forecast(backend, splats, dataset, RenderSettings(dataset.background, 0), config)
     except InputError as error:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from splatscope.app.options.fields import StepChoice, ToggleChoice, optional, repeated
-from splatscope.kernels.types import Primitive
+from splatscope.kernels.primitive import Primitive
 
 Stage = Literal["blend_backward", "sort"]
 Peer = Literal["all", "gsplat", "inria", "faster_gs"]

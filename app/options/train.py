@@ -70,7 +70,9 @@ class _RunOptions:
     absgrad: sums how hard each pixel pulls at a splat without sign, to find where detail is missing.
     mcmc: grows to a number of splats and moves them about.
     fast: a budget of splats, small pictures at first, few steps.
-    fast_mcmc: as few steps with splats that move, for captures of few photographs."""
+    fast_mcmc: as few steps with splats that move, for captures of few photographs.
+    2dgs: disks, after Huang et al. 2024, without its losses of normals and distortion.
+    3dgut: Gaussians evaluated along rays, after Wu et al. 2025."""
     settings: Annotated[Path | None, optional("FILE")] = None
     """Begin with the settings of another run instead of a recipe: its settings.json, or its folder.
     Its folder of photographs is not taken over; other options and --set come on top."""

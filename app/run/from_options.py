@@ -110,5 +110,5 @@ def _own_run(options: TrainOptions, begin: Beginning | None, named: Path | None)
         source, own = run_around(begin.path)
         recipe = recipe or own
     recipe = recipe or preset("inria", options.iterations)
-    # Splats keep the filter that they were trained with.
-    return source, recipe if begin is None else replace(recipe, antialiasing=begin.filter)
+    # Splats stay what they are, and keep the filter that they were trained with.
+    return source, recipe if begin is None else replace(recipe, antialiasing=begin.filter, primitive=begin.primitive)

@@ -24,7 +24,8 @@ from splatscope.assets.splats.ply_header import shown_name
 from splatscope.assets.splats.ply_table import BLOCK_ROWS, VertexTable, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
-from splatscope.kernels.types import FLAT_LOG_SCALE, Gaussians, Primitive
+from splatscope.kernels.primitive import FLAT_LOG_SCALE, Primitive
+from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
 
 _POSITION = ["x", "y", "z"]

@@ -58,7 +58,7 @@ from splatscope.kernels.cpu.records import (
     C,
 )
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
-from splatscope.kernels.cpu.tilted_backward import MORE_SUMS, SUM_KU, tilted_sums
+from splatscope.kernels.cpu.tilted_backward import MORE_SUMS, tilted_sums
 
 F = np.float32
 I32 = np.int32
@@ -172,6 +172,29 @@ def splat_sums(staged, base, blocks, index, cap, positions, state, last, absolut
     return sums, totals(absolute_x, absolute_y, zero, zero, zero, zero, zero, zero, zero) if absolute else zero
 
 
+@inline
+def write_row(staged, base, blocks, index, cap, primitive, absolute, positions, state, last, lines, rows, row):
+    """Writes the row of sums of a staged splat. Several calls, so that their flags are constant in the inner loop."""
+    planes = LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE
+    if primitive == F(FLAT) and not absolute:
+        sums, _ = splat_sums(staged, base, blocks, index, cap, positions, state, last, False)
+        store(rows, row, sums)
+        return
+    first = SUM_ABSOLUTE_X
+    if primitive == F(FLAT):
+        sums, more = splat_sums(staged, base, blocks, index, cap, positions, state, last, True)
+    elif primitive == F(DISK):
+        sums, more = tilted_sums(staged, base, blocks, index, cap, LOG2_ALPHA_MIN, True, positions, state, planes, last)
+    else:
+        sums, more = tilted_sums(
+            staged, base, blocks, index, cap, LOG2_ALPHA_MIN, False, positions, state, planes, last
+        )
+    store(rows, row, sums)
+    store(lines, 0, more)
+    for i in range(MORE_SUMS):  # of flattened Gaussians two, and zeros
+        put(rows, row + first + i, at(lines, i))
+
+
 @kernel
 def blend_backward(
     board,  # turns are tiles
@@ -239,29 +262,8 @@ def blend_backward(
                 index = batch - start + j
                 blocks = np.int64(at(masks, j)) & mask_bits(ends > I32(index))
                 base, row, cap = j * RECORD, (batch + j) * ROW, at(rule, 0)
-                # Several calls, so that what they are told is constant in the inner loop.
-                if primitive != F(FLAT):
-                    planes = LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE
-                    if primitive == F(DISK):
-                        sums, more = tilted_sums(
-                            staged, base, blocks, index, cap, LOG2_ALPHA_MIN, True, positions, state, planes, last
-                        )
-                    else:
-                        sums, more = tilted_sums(
-                            staged, base, blocks, index, cap, LOG2_ALPHA_MIN, False, positions, state, planes, last
-                        )
-                    store(rows, row, sums)
-                    store(lines, 0, more)
-                    for i in range(MORE_SUMS):
-                        put(rows, row + SUM_KU + i, at(lines, i))
-                elif not absolute:
-                    sums, _ = splat_sums(staged, base, blocks, index, cap, positions, state, last, False)
-                    store(rows, row, sums)
-                else:
-                    sums, more = splat_sums(staged, base, blocks, index, cap, positions, state, last, True)
-                    store(rows, row, sums)
-                    store(lines, 0, more)
-                    put(rows, row + SUM_ABSOLUTE_X, at(lines, 0))
-                    put(rows, row + SUM_ABSOLUTE_Y, at(lines, 1))
+                write_row(
+                    staged, base, blocks, index, cap, primitive, absolute, positions, state, last, lines, rows, row
+                )
             batch -= BATCH
     report_turns(board, done)

@@ -130,17 +130,8 @@ def project_lanes(scratch, count, camera, bounds):
     Returns bits of lanes that are seen, and of unusable ones.
     """
     if at(camera, PRIMITIVE) != F(FLAT):
-        return project_tilted(
-            scratch,
-            count,
-            camera,
-            bounds == CIRCLE,
-            LOG2_ALPHA_MIN,
-            ROUNDING,
-            scratch[FIELDS:],
-            scratch[KEPT:],
-            scratch[DIRECTIONS:],
-        )
+        is_square, places = bounds == CIRCLE, (scratch[FIELDS:], scratch[KEPT:], scratch[DIRECTIONS:])
+        return project_tilted(scratch, count, camera, is_square, LOG2_ALPHA_MIN, ROUNDING, places)
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -202,6 +193,13 @@ def shade(sh, group, listed, sh_used, scratch, colors):
     return listed & mask_bits(absolute(red) + absolute(green) + absolute(blue) <= LARGEST)
 
 
+@inline
+def stage_records(scratch, camera):
+    """Turns the fields of sixteen splats into their records."""
+    keep_fields(scratch[FIELDS:], scratch[KEPT:], camera)
+    transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
+
+
 @kernel
 def project(
     board,  # turns are chunks of the scene
@@ -256,9 +254,7 @@ def project(
                 end = free + max(need, ROOM)
             colored = shade(sh, group, listed, sh_used, scratch, colors)
             skipped += count_bits(listed & ~colored)
-            if at(camera, PRIMITIVE) != F(FLAT):
-                keep_fields(scratch[FIELDS:], scratch[KEPT:])
-            transpose(scratch, FIELDS, LANES, scratch, STAGED, RECORD)
+            stage_records(scratch, camera)
             while colored != 0:
                 lane = first_bit(colored)
                 colored &= colored - 1

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from splatscope.kernels.constants import DILATION, JACOBIAN_MARGIN, MIP_DILATION, TILE
-from splatscope.kernels.types import Camera, Float32, Primitive
+from splatscope.kernels.primitive import Primitive
+from splatscope.kernels.types import Camera, Float32
 
 RECORD = 16  # float32 per record
 A, B, C = (0, 1, 2)  # whitening, 1/px: half the conic times log2(e) is the square of [[A, B], [0, C]]

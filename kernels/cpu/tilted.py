@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from splatscope.kernels.constants import DILATION
 from splatscope.kernels.cpu.compile import inline
 from splatscope.kernels.cpu.functions import LN_2, LOG2_E, exp2, log2
 from splatscope.kernels.cpu.geometry import (
@@ -53,6 +54,7 @@ from splatscope.kernels.cpu.records import (
     EXTREME,
     FAR_X,
     FAR_Y,
+    FLAT,
     FOCAL_X,
     FOCAL_Y,
     HALF_HEIGHT,
@@ -188,9 +190,21 @@ def store_tile_fields(fields, camera, mean_x, mean_y, axes, determinant, tilt_x,
 
 
 @inline
-def project_tilted(scratch, count, camera, is_square, least_power, rounding, fields, kept, directions):
+def store_square(fields, mean_x, mean_y, xx, xy, yy):
+    """Stores a square around three sigma, which is what tiles follow from under the bounds of 2023."""
+    half_trace, half_difference = (xx + yy) * F(0.5) + F(DILATION), (xx - yy) * F(0.5)
+    largest = half_trace + square_root(half_difference * half_difference + xy * xy)
+    store(fields, MEAN_X * LANES, mean_x)
+    store(fields, MEAN_Y * LANES, mean_y)
+    store(fields, HALF_WIDTH * LANES, ceiling(square_root(largest) * F(3.0)))
+    store(fields, HALF_HEIGHT * LANES, ceiling(square_root(largest) * F(3.0)))
+
+
+@inline
+def project_tilted(scratch, count, camera, is_square, least_power, rounding, places):
     """Projects the staged splats as `project.project_lanes` does. `is_square`: tiles are those of a square around three
-    sigma. Fields for blending wait in `kept` until tiles are known (`keep_fields`)."""
+    sigma. `places`: fields for tiles, fields for blending, which wait there (`keep_fields`), and directions."""
+    fields, kept, directions = places
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -220,12 +234,7 @@ def project_tilted(scratch, count, camera, is_square, least_power, rounding, fie
         fields, camera, mean_x, mean_y, axes, determinant, tilt_x, tilt_y, closeness, maximum(squared, F(1e-12))
     )
     if is_square:
-        half_trace, half_difference = (xx + yy) * F(0.5) + F(0.3), (xx - yy) * F(0.5)
-        largest = half_trace + square_root(half_difference * half_difference + xy * xy)
-        store(fields, MEAN_X * LANES, mean_x)
-        store(fields, MEAN_Y * LANES, mean_y)
-        store(fields, HALF_WIDTH * LANES, ceiling(square_root(largest) * F(3.0)))
-        store(fields, HALF_HEIGHT * LANES, ceiling(square_root(largest) * F(3.0)))
+        store_square(fields, mean_x, mean_y, xx, xy, yy)
     a = square_root(yy) / square_root(determinant) * SCALE
     store(kept, 0, a)
     store(kept, LANES, F(0.0) - a * xy / yy)
@@ -254,8 +263,10 @@ def project_tilted(scratch, count, camera, is_square, least_power, rounding, fie
 
 
 @inline
-def keep_fields(fields, kept):
-    """Puts the fields for blending in the places of those for tiles."""
+def keep_fields(fields, kept, camera):
+    """Puts the fields for blending in the places of those for tiles; flattened Gaussians have them there."""
+    if at(camera, PRIMITIVE) == F(FLAT):
+        return
     store(fields, A * LANES, load(kept, 0))
     store(fields, B * LANES, load(kept, LANES))
     store(fields, C * LANES, load(kept, 2 * LANES))

@@ -141,18 +141,14 @@ def chain_tilted(scratch, sums, records, camera):
     x, y, z = to_view(camera, ox, oy, oz)
     inverse_z = F(1.0) / z
     ratio_x, ratio_y = x * inverse_z, y * inverse_z
-    fx, fy = at(camera, FOCAL_X), at(camera, FOCAL_Y)
     is_disk = at(camera, PRIMITIVE) == F(DISK)
     qw, qx, qy, qz, _ = unit_quaternion(scratch)
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation_rows(qw, qx, qy, qz)
     s0, s1, s2 = scales_of(scratch)
     s2 = s2 * (F(0.0) if is_disk else F(1.0))
-    # Columns of the rotation in rows that are z d(pixel)/d(mean), z d(pixel)/d(mean) and depth.
-    vx0, vy0, vz0 = to_view(camera, r00, r10, r20)
-    vx1, vy1, vz1 = to_view(camera, r01, r11, r21)
-    vx2, vy2, vz2 = to_view(camera, r02, r12, r22)
-    vx0, vx1, vx2 = (vx0 - ratio_x * vz0) * fx, (vx1 - ratio_x * vz1) * fx, (vx2 - ratio_x * vz2) * fx
-    vy0, vy1, vy2 = (vy0 - ratio_y * vz0) * fy, (vy1 - ratio_y * vz1) * fy, (vy2 - ratio_y * vz2) * fy
+    vx0, vy0, vz0 = rows_of(camera, ratio_x, ratio_y, r00, r10, r20)
+    vx1, vy1, vz1 = rows_of(camera, ratio_x, ratio_y, r01, r11, r21)
+    vx2, vy2, vz2 = rows_of(camera, ratio_x, ratio_y, r02, r12, r22)
     a, b, c = load(scratch, records + A * LANES), load(scratch, records + B * LANES), load(scratch, records + C * LANES)
     tx, ty = load(scratch, records + TILT_X * LANES), load(scratch, records + TILT_Y * LANES)
     closeness = load(scratch, records + CLOSENESS * LANES)
@@ -177,7 +173,7 @@ def chain_tilted(scratch, sums, records, camera):
     by_q = F(0.0) - each * (uu + vv + closeness * j)
     # In rows x, y, depth: a u + tilt q, b u + c v + tilt q, q.
     mx, my, mz = a * by_u + tx * by_q, b * by_u + c * by_v + ty * by_q, by_q
-    px, py = mx * z, my * z
+    px, py = mx * z, my * z  # dL/d(mean) in camera axes times z / focal length
     if is_disk:
         w0x, w0y, w0z, w1x, w1y, w1z, cx, cy, cz = circle_gradient(
             (vx0 * s0, vy0 * s0, vz0 * s0, vx1 * s1, vy1 * s1, vz1 * s1), z, to_x, to_y
@@ -185,8 +181,6 @@ def chain_tilted(scratch, sums, records, camera):
         gx0, gy0, gz0, gx1, gy1, gz1 = gx0 + w0x, gy0 + w0y, gz0 + w0z, gx1 + w1x, gy1 + w1y, gz1 + w1z
         mx, my, mz = mx + cx * inverse_z, my + cy * inverse_z, mz + cz
         px, py = px + cx, py + cy
-    else:  # of the mean in camera axes: rows x and y are focal lengths there
-        px, py = mx * z, my * z
     log_scales = (
         (gx0 * vx0 + gy0 * vy0 + gz0 * vz0) * s0,
         (gx1 * vx1 + gy1 * vy1 + gz1 * vz1) * s1,
@@ -206,6 +200,13 @@ def axis_gradient_tilted(a, b, c, tx, ty, uu, uv, vv, ku, kv, j, factor, x, y, z
     along_u, along_v = uu * a1 + uv * a2 - ku * a3, uv * a1 + vv * a2 - kv * a3
     along_q = j * a3 - ku * a1 - kv * a2
     return a * along_u + tx * along_q, b * along_u + c * along_v + ty * along_q, along_q
+
+
+@inline
+def rows_of(camera, ratio_x, ratio_y, x, y, z):
+    """Returns a vector in world axes by three rows: z d(pixel)/d(mean) for x and for y, and depth."""
+    x, y, z = to_view(camera, x, y, z)
+    return (x - ratio_x * z) * at(camera, FOCAL_X), (y - ratio_y * z) * at(camera, FOCAL_Y), z
 
 
 @inline

@@ -26,17 +26,9 @@ from splatscope.kernels.cuda.step.splats import DeviceGaussians
 from splatscope.kernels.cuda.training_step import TrainingStep
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.schedule.rules import CostModel, Machine
-from splatscope.kernels.types import (
-    Camera,
-    Float32,
-    Frame,
-    Gaussians,
-    Gradients,
-    Int32,
-    Primitive,
-    RenderSettings,
-)
+from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, Gradients, Int32, RenderSettings
 
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 _LOCK = threading.RLock()

@@ -27,9 +27,10 @@ from splatscope.kernels.cuda.plan.schedule import costs_of, machine_of, read_rec
 from splatscope.kernels.cuda.replay import PlanCache, Replay
 from splatscope.kernels.cuda.step.harmonics import KEYS, convert_harmonics, copy_harmonics
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.schedule.rules import CostModel, Machine
 from splatscope.kernels.schedule.timeline import Recording
-from splatscope.kernels.types import Camera, Float32, Gaussians, Primitive, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
 
 KEPT_PLANS = 256  # views of one capture differ in size; a plan takes some kilobytes and two graphs
 SCENE_ARRAYS = ("means", "log_scales", "quats", "logit_opacities")

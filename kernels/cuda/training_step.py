@@ -41,7 +41,8 @@ from splatscope.kernels.cuda.step.request import AdamRates, StepOutcome, StepReq
 from splatscope.kernels.cuda.step.splats import SHAPES, SplatBuffers
 from splatscope.kernels.errors import NoRoomError
 from splatscope.kernels.policy import Policy, toggle_table
-from splatscope.kernels.types import Gaussians, Primitive
+from splatscope.kernels.primitive import Primitive
+from splatscope.kernels.types import Gaussians
 
 UPLOADS = 8  # photographs on their way to the GPU at once
 KEPT_PLANS = 64

@@ -39,9 +39,10 @@ from splatscope.kernels.constants import (
     TRANSMITTANCE_STOP,
 )
 from splatscope.kernels.policy import BlendPolicy, Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.reference import tilted
 from splatscope.kernels.reference.tiles import TileLists, keep_splats, list_tiles
-from splatscope.kernels.types import GAUSSIAN_ARRAYS, Camera, Gaussians, Primitive, RenderSettings
+from splatscope.kernels.types import GAUSSIAN_ARRAYS, Camera, Gaussians, RenderSettings
 
 # How many (splat, pixel) pairs of a tile are held at once. Limits memory; does not change the result.
 PAIRS_AT_ONCE = 2_000_000

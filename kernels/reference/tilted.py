@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from splatscope.kernels.constants import ALPHA_MIN, SPHERE_SIGMAS, TILE
-from splatscope.kernels.types import Camera, Primitive
+from splatscope.kernels.primitive import Primitive
+from splatscope.kernels.types import Camera
 
 CIRCLE_SIGMAS = 3.0  # a disk's circle is about the centre of its ellipse of that many sigmas
 UNBOUNDED = 1e9  # px², variance of an ellipse that covers every picture

@@ -21,7 +21,8 @@ from splatscope.assets.formats import read_splat_file
 from splatscope.assets.geometry.recentre import rebased
 from splatscope.assets.splats.ply import read_ply, read_point_cloud, write_ply
 from splatscope.kernels.errors import InputError
-from splatscope.kernels.types import FLAT_LOG_SCALE, Gaussians
+from splatscope.kernels.primitive import FLAT_LOG_SCALE
+from splatscope.kernels.types import Gaussians
 from tests.support.places import DATA
 
 ODD = DATA / "odd"

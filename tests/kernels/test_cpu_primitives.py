@@ -8,7 +8,7 @@ import pytest
 
 from splatscope.kernels.cpu import CpuBackend
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Primitive
+from splatscope.kernels.primitive import Primitive
 from tests.support.cuda_checks import SETTINGS, check, check_finite, scene
 from tests.support.random_policies import changed_policies
 

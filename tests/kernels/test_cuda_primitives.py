@@ -10,7 +10,7 @@ import pytest
 from splatscope.kernels.cuda.backend import CudaBackend
 from splatscope.kernels.ladder import changed, step
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Primitive
+from splatscope.kernels.primitive import Primitive
 from tests.support.cuda_checks import SETTINGS, check, check_finite, scene
 from tests.support.cuda_on_cpu.run import is_supported
 from tests.support.cuda_pipeline import Kernels, emulated_renderer, pass_for

@@ -18,7 +18,7 @@ from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.training_step import AdamRates, StepRequest, TrainingStep
 from splatscope.kernels.ladder import STEPS, changed, step
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Primitive
+from splatscope.kernels.primitive import Primitive
 from tests.support.cuda_checks import IN_ORDER, SETTINGS, check, check_finite, differing, scene
 from tests.support.random_policies import with_each_toggle
 

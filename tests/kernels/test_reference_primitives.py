@@ -15,6 +15,7 @@ import torch
 
 from splatscope.kernels.constants import TILE
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.primitive import FLAT_LOG_SCALE, Primitive
 from splatscope.kernels.reference import tilted
 from splatscope.kernels.reference.backend import ReferenceBackend
 from splatscope.kernels.reference.picture import (
@@ -25,7 +26,7 @@ from splatscope.kernels.reference.picture import (
     rotation_matrices,
     splat_alpha,
 )
-from splatscope.kernels.types import FLAT_LOG_SCALE, Camera, Gaussians, Primitive, RenderSettings
+from splatscope.kernels.types import Camera, Gaussians, RenderSettings
 from tests.support.comparison import settled_pixels
 from tests.support.small_scenes import as_primitive, awkward, random_camera, random_scene
 
@@ -151,10 +152,11 @@ def test_a_ray_of_a_vanishing_third_scale_is_a_disk_away_from_its_circle() -> No
     both = np.intersect1d(disks.projected.index, flat.projected.index)  # some disks are seen by their circle alone
     assert len(both) > 20
     centers = pixel_centers(camera)
-    shapes = [
-        s.projected.shape[np.argsort(s.projected.index)][np.isin(np.sort(s.projected.index), both)]
-        for s in (disks, flat)
-    ]
+    shapes = []
+    for stages in (disks, flat):
+        order = np.argsort(stages.projected.index.numpy())
+        rows = order[np.isin(stages.projected.index.numpy()[order], both)]
+        shapes.append(stages.projected.shape[torch.from_numpy(rows)])
     of_disk, z_disk, met_disk = tilted.disk_response(shapes[0], centers)
     of_ray, z_ray, met_ray = tilted.ray_response(shapes[1], centers)
     near = met_disk & met_ray & (of_ray < 30) & (of_disk >= of_ray * (1 - 1e-4))

@@ -19,10 +19,11 @@ from splatscope.kernels.constants import SH_C0
 from splatscope.kernels.cuda.backend import CudaBackend
 from splatscope.kernels.ladder import changed, step
 from splatscope.kernels.policy import Policy, toggle_table
+from splatscope.kernels.primitive import PRIMITIVES
 from splatscope.kernels.reference import picture
 from splatscope.kernels.reference.backend import ReferenceBackend
 from splatscope.kernels.toggles import ANOTHER_PICTURE, Toggle
-from splatscope.kernels.types import PRIMITIVES, Camera, Float32, Frame, Gaussians, RenderSettings
+from splatscope.kernels.types import Camera, Float32, Frame, Gaussians, RenderSettings
 from tests.support.comparison import PARAMETERS, assert_close_with_boundary_band, assert_gradients_close, settled_pixels
 from tests.support.random_policies import random_policy, with_each_toggle
 from tests.support.small_scenes import as_primitive, awkward, face_on, hand_made, random_camera, random_scene

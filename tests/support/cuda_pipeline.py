@@ -24,7 +24,8 @@ from splatscope.kernels.cuda.plan.planner import Pipeline, Plan
 from splatscope.kernels.cuda.renderer import Renderer
 from splatscope.kernels.cuda.step.harmonics import words_of
 from splatscope.kernels.policy import Policy
-from splatscope.kernels.types import Camera, Float32, Gaussians, Gradients, Primitive, RenderSettings
+from splatscope.kernels.primitive import Primitive
+from splatscope.kernels.types import Camera, Float32, Gaussians, Gradients, RenderSettings
 from tests.support.cuda_on_cpu.run import Device, build
 
 

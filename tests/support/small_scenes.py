@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from splatscope.kernels.constants import SH_C0
-from splatscope.kernels.types import FLAT_LOG_SCALE, Camera, Gaussians, Primitive
+from splatscope.kernels.primitive import FLAT_LOG_SCALE, Primitive
+from splatscope.kernels.types import Camera, Gaussians
 
 # A pose that mixes all axes: nothing may depend on the camera looking along a world axis.
 POSE = np.eye(4)

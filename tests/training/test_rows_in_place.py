@@ -26,7 +26,7 @@ class Live:
 
     def __init__(self, state: SplatState, rows: int, sh_dtype: str = "f32") -> None:
         self.moves = 0
-        gaussians = ops.as_gaussians(state.raw)
+        gaussians = ops.as_gaussians(state.raw, "3dgs")
         self.buffers = SplatBuffers(TorchMemory("cpu"), gaussians, rows, self._count_move, sh_dtype)
         groups = {kind: named(getattr(state, kind)) for kind in KINDS}
         self.buffers.assign(groups)
@@ -218,5 +218,5 @@ def test_the_order_of_splats_does_not_change_the_picture() -> None:
     backend, state = CpuBackend(), ops.from_gaussians(scene)
     order = order_of(state.raw.means)
     assert not torch.equal(order, torch.arange(300))
-    other = ops.as_gaussians(ops.reordered(replace(state), order).raw)
+    other = ops.as_gaussians(ops.reordered(replace(state), order).raw, "3dgs")
     np.testing.assert_array_equal(backend.render(other, camera).image, backend.render(scene, camera).image)

@@ -154,7 +154,7 @@ def test_sh_rows_are_added_once_and_start_at_zero() -> None:
 
 def test_arrays_are_views_of_the_tensors() -> None:
     state = state_of(2)
-    ops.as_gaussians(state.raw).means[1, 2] = 42
+    ops.as_gaussians(state.raw, "3dgs").means[1, 2] = 42
     assert state.raw.means[1, 2] == 42
 
 

@@ -13,6 +13,7 @@ from scipy.spatial import KDTree
 from splatscope.assets.capture import FEWEST_POINTS, Capture, PointCloud
 from splatscope.assets.geometry.extent import smallness
 from splatscope.kernels.constants import SH_C0
+from splatscope.kernels.primitive import FLAT_LOG_SCALE, Primitive
 from splatscope.kernels.types import Camera, Gaussians
 from splatscope.training.config import InitialConfig
 from splatscope.training.data.carve import points_in_hull
@@ -77,22 +78,33 @@ def points_in_view(cameras: list[Camera], extent: float, count: int, rng: np.ran
     return positions
 
 
-def splats_from_points(points: PointCloud, extent: float, config: InitialConfig) -> Gaussians:
+def splats_from_points(
+    points: PointCloud,
+    extent: float,
+    config: InitialConfig,
+    primitive: Primitive = "3dgs",
+    rng: np.random.Generator | None = None,
+) -> Gaussians:
     """Returns round splats, each as wide as the root mean square distance to its 3 nearest neighbours, times a
-    factor."""
+    factor. Disks are turned at random, by `rng` (as Huang et al. 2024 do)."""
     count = len(points.positions)
     least = config.smallest_square * smallness(extent) ** 2
     square = np.maximum(mean_square_to_neighbours(points.positions, extent), least)
     scale = np.sqrt(square) * config.scale_factor
+    log_scales = np.repeat(np.log(scale)[:, None], 3, axis=1).astype(np.float32)
     quats = np.zeros((count, 4), np.float32)
     quats[:, 0] = 1
+    if primitive == "2dgs":
+        log_scales[:, 2] = FLAT_LOG_SCALE
+        quats = (rng or np.random.default_rng(0)).uniform(size=(count, 4)).astype(np.float32)
     opacity = np.log(config.opacity / (1 - config.opacity))
     return Gaussians(
         means=np.ascontiguousarray(points.positions, dtype=np.float32),
-        log_scales=np.repeat(np.log(scale)[:, None], 3, axis=1).astype(np.float32),
+        log_scales=log_scales,
         quats=quats,
         logit_opacities=np.full(count, opacity, np.float32),
         sh=((points.colors[:, None, :] / 255 - 0.5) / SH_C0).astype(np.float32),
+        primitive=primitive,
     )
 
 

@@ -19,9 +19,10 @@ from splatscope.assets.splats.usable import trainable_rows, unusable_in_words
 from splatscope.kernels.constants import SH_COEFFICIENTS
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
-from splatscope.training.config import InitialConfig, TrainConfig
+from splatscope.training.config import TrainConfig
 from splatscope.training.data.dataset import Dataset
 from splatscope.training.data.initial import initial_points, splats_from_points
 from splatscope.training.files.checkpoint import Checkpoint
@@ -102,6 +103,14 @@ class Beginning:
         return replace(self, checkpoint=replace(self.checkpoint, tensors=tensors), changes=changes)
 
     @property
+    def primitive(self) -> Primitive:
+        """Returns what the splats are."""
+        if self.checkpoint is not None:
+            return self.checkpoint.primitive
+        assert self.splats is not None
+        return self.splats.primitive
+
+    @property
     def _raw(self) -> SplatTensors:
         if self.checkpoint is not None:
             return _part(self.checkpoint, "raw")
@@ -145,6 +154,7 @@ class Start:
         if begin is None:
             return cls(None, newest_iteration(out_dir), ())
         begin = begin.usable(config.sh_degree)
+        _check_primitive(begin, config)
         known = begin.newest if begin.is_of(out_dir) else newest_iteration(out_dir)
         return cls(begin, known, moved_cameras(begin.path, capture))
 
@@ -158,11 +168,21 @@ class Start:
         return 0 if self.begin is None or self.begin.splats is None else self.begin.iteration
 
 
+def _check_primitive(begin: Beginning, config: TrainConfig) -> None:
+    """Raises InputError if a run of disks begins with Gaussians, or the other way round."""
+    held, wanted = begin.primitive, config.primitive
+    if (held == "2dgs") != (wanted == "2dgs"):
+        raise InputError(
+            f"{begin.path} holds {held} splats, and this run trains {wanted}, which have another number of scales; "
+            f"train them as {held}, or begin with the points of the capture."
+        )
+
+
 def first_splats(
     begin: Beginning | None,
     capture: Capture,
     dataset: Dataset,
-    config: InitialConfig,
+    config: TrainConfig,
     fewer: bool,
     rng: np.random.Generator,
 ) -> tuple[SplatState, PointCloud | None]:
@@ -171,8 +191,8 @@ def first_splats(
     if begin is not None:
         return begin.state(capture.offset), None
     cameras = [view.camera for view in dataset.training_views]
-    points = initial_points(capture, cameras, dataset.extent, config, fewer, rng)
-    return ops.from_gaussians(splats_from_points(points, dataset.extent, config)), points
+    points = initial_points(capture, cameras, dataset.extent, config.initial, fewer, rng)
+    return ops.from_gaussians(splats_from_points(points, dataset.extent, config.initial, config.primitive, rng)), points
 
 
 def other_views(before: Sequence[str], dataset: Dataset) -> str:

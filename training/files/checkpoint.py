@@ -25,6 +25,7 @@ from splatscope.assets.files.atomic import atomic_path
 from splatscope.assets.trained.model_folder import iterations
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
+from splatscope.kernels.primitive import PRIMITIVES, Primitive
 from splatscope.training.files.checkpoint_check import archive_is_whole, complete, mistake_in
 from splatscope.training.files.folder import FOLDER, checkpoints, resume_line
 
@@ -52,6 +53,12 @@ class Checkpoint:
         """Returns the filter of `ProjectPolicy` that its splats were trained with; "plain" in files without one."""
         named = self.info["settings"].get("antialiasing")
         return named if named in get_args(Filter) else "plain"
+
+    @property
+    def primitive(self) -> Primitive:
+        """Returns what its splats are; "3dgs" in files that do not say."""
+        named = self.info["settings"].get("primitive")
+        return named if named in PRIMITIVES else "3dgs"
 
     def group(self, prefix: str) -> dict[str, Tensor]:
         """Returns copies of the tensors whose name begins with `prefix.`, by the rest of their name."""

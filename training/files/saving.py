@@ -207,7 +207,7 @@ class RunFiles:
         """Writes the splats, with rows up to the run's full degree."""
         self._see_to_folder()
         raw = SplatTensors(**{f.name: checkpoint.tensors[f"raw.{f.name}"] for f in fields(SplatTensors)})
-        full = rows.as_gaussians(raw.with_sh_degree(self.config.sh_degree))
+        full = rows.as_gaussians(raw.with_sh_degree(self.config.sh_degree), self.config.primitive)
         path = output.write_splats(self._out_dir, self._capture, self.config, checkpoint.iteration, full)
         return Saved(checkpoint.iteration, path)
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Gaussians
 
 
@@ -108,9 +109,9 @@ def from_gaussians(gaussians: Gaussians) -> SplatState:
     return SplatState(raw, raw.map(torch.zeros_like), raw.map(torch.zeros_like))
 
 
-def as_gaussians(tensors: SplatTensors) -> Gaussians:
+def as_gaussians(tensors: SplatTensors, primitive: Primitive) -> Gaussians:
     """Returns NumPy views on CPU tensors, without a copy."""
-    return Gaussians(**{f.name: getattr(tensors, f.name).numpy() for f in fields(tensors)})
+    return Gaussians(**{f.name: getattr(tensors, f.name).numpy() for f in fields(tensors)}, primitive=primitive)
 
 
 def replace_rows(state: SplatState, kept: Tensor, born: SplatTensors) -> SplatState:

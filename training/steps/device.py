@@ -77,7 +77,7 @@ class DeviceStep(Stepper):
         exposures: Exposures | None = None,
     ) -> None:
         self._config, self._extent, self._exposures = config, extent, exposures
-        first, rows = ops.as_gaussians(state.raw), ROOM * state.count
+        first, rows = ops.as_gaussians(state.raw, config.primitive), ROOM * state.count
         self.training = backend.training_step(first, config.policy, rows, TIMED_EVERY, PHOTOGRAPH_SHARE)
         self._splats = self.training.splats
         if exposures is not None:

@@ -37,7 +37,7 @@ class HostStep(Stepper):
 
     def gaussians(self, state: SplatState) -> Gaussians:
         """Returns the splats for pictures: views on the live tensors."""
-        return rows.as_gaussians(state.raw)
+        return rows.as_gaussians(state.raw, self._config.primitive)
 
     def take(self, state: SplatState, step: StepInput, strategy: Strategy) -> Taken:
         """Takes the step at once. Raises NotFiniteError, and then nothing has changed, if the loss or a gradient is not
@@ -45,7 +45,7 @@ class HostStep(Stepper):
         view, iteration = step.view, step.iteration
         start, gathers = time.perf_counter(), strategy.gathers(iteration)
         target, weights = view.target(step.settings.background), view.weights()
-        frame, saved = self._backend.forward(rows.as_gaussians(state.raw), view.camera, step.settings, self._policy)
+        frame, saved = self._backend.forward(self.gaussians(state), view.camera, step.settings, self._policy)
         loss_start = time.perf_counter()
         exposures = self._exposures
         picture = frame.image if exposures is None else exposures.apply(step.index, frame.image)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from splatscope.kernels.types import FLAT_LOG_SCALE, Float32, Gaussians, Primitive
+from splatscope.kernels.primitive import FLAT_LOG_SCALE, Primitive
+from splatscope.kernels.types import Float32, Gaussians
 
 # Quaternions (w, x, y, z) that turn axes round: the first two make x, then y, the third axis.
 _THIRD_AXIS = np.array([[0.5, 0.5, 0.5, 0.5], [0.5, -0.5, -0.5, -0.5], [1.0, 0.0, 0.0, 0.0]], np.float32)

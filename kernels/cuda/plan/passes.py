@@ -19,7 +19,8 @@ from splatscope.kernels.cuda.launch.arguments import read_constant, struct_layou
 from splatscope.kernels.cuda.launch.buffers import Capacity, DeviceArray
 from splatscope.kernels.cuda.launch.compiler import Source, read_source
 from splatscope.kernels.policy import Policy, toggle_table
-from splatscope.kernels.types import Camera, Primitive, RenderSettings
+from splatscope.kernels.primitive import Primitive
+from splatscope.kernels.types import Camera, RenderSettings
 
 SH_ROWS = 16  # rows of harmonics of every scene on the GPU; rows beyond its degree are zero
 DIGIT_BITS = 8  # most bits of a pass of the tile sort

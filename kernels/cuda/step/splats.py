@@ -22,7 +22,8 @@ from splatscope.kernels.cuda.launch.buffers import DeviceArray, Memory
 from splatscope.kernels.cuda.plan.passes import SH_ROWS, Scene
 from splatscope.kernels.cuda.step.harmonics import KEYS, copy_harmonics, numbers_of, words_of
 from splatscope.kernels.errors import NoRoomError
-from splatscope.kernels.types import Float32, Gaussians, Primitive
+from splatscope.kernels.primitive import Primitive
+from splatscope.kernels.types import Float32, Gaussians
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "means": (3,),
