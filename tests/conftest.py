@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ from tests.support.display import Program, missing_programs, start_display
 if TYPE_CHECKING:  # the window library loads where a window is tested
     from tests.support.window_hands import Hands
 
+# Compiled modules are kept, also where the surroundings forbid it: each program that a test starts would otherwise
+# compile torch (1.6 s), and each process of the suite all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Files that take longest, longest first, so that no core is left with a long one at the end. Before them come a file
 # that compiles the CPU's kernels and one that does not need them, so that two processes do not compile the same.
