@@ -59,14 +59,14 @@ class Poisoned:
         return gradients
 
 
-def looking_at_origin(centre: np.ndarray) -> Camera:
+def looking_at_origin(centre: np.ndarray, scale: float = 1.0) -> Camera:
     forward = -centre / np.linalg.norm(centre)
     right = np.cross(forward, (0, 0, 1.0))
     right /= np.linalg.norm(right)
     matrix = np.eye(4)
     matrix[:3, :3] = np.stack((right, np.cross(forward, right), forward))
     matrix[:3, 3] = -matrix[:3, :3] @ centre
-    return Camera.from_matrix(matrix, 72, 56, 80, 80, 36, 28)
+    return Camera.from_matrix(matrix, round(72 * scale), round(56 * scale), *(scale * np.array([80.0, 80, 36, 28])))
 
 
 def true_splats(rng: np.random.Generator) -> Gaussians:
@@ -80,15 +80,15 @@ def true_splats(rng: np.random.Generator) -> Gaussians:
     )
 
 
-def make_capture(folder: Path, cut_out: bool = False) -> Capture:
+def make_capture(folder: Path, cut_out: bool = False, scale: float = 1.0) -> Capture:
     """Renders pictures of known splats into `folder`; the points lie near the splats but are grey. With `cut_out`,
-    pictures are RGBA, transparent where no splat is."""
+    pictures are RGBA, transparent where no splat is. Pictures have `scale` times 72 x 56 pixels."""
     backend = make_backend("cpu")
     rng = np.random.default_rng(5)
     truth = true_splats(rng)
     views = []
     for i, angle in enumerate(np.linspace(0, 2 * np.pi, 24, endpoint=False)):
-        camera = looking_at_origin(np.array([3 * np.cos(angle), 3 * np.sin(angle), np.sin(3 * angle)]))
+        camera = looking_at_origin(np.array([3 * np.cos(angle), 3 * np.sin(angle), np.sin(3 * angle)]), scale)
         frame = backend.render(truth, camera, RenderSettings((0, 0, 0)))
         image = frame.image
         if cut_out:

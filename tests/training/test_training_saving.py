@@ -48,7 +48,7 @@ SAVED = replace(MOVING, checkpoint=CheckpointConfig(seconds=0, interval=7, keep=
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    return make_capture(tmp_path_factory.mktemp("capture"))
+    return make_capture(tmp_path_factory.mktemp("capture"), scale=0.5)  # 3 x 2 tiles: the harness is slow
 
 
 @pytest.fixture
