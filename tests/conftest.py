@@ -25,14 +25,16 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Files that take longest, longest first, so that no core is left with a long one at the end. Before them come a file
-# that compiles the CPU's kernels and one that does not need them, so that two processes do not compile the same.
+# that compiles the CPU's kernels and two that do not need them, so that two processes do not compile the same.
 FIRST = (
-    "test_cpu_backend", "test_kernel_costs", "test_window_live", "test_cuda_pipeline", "test_antialiasing",
-    "test_cuda_blend", "test_window_training", "test_window", "test_window_photographs", "test_cuda_queue",
-    "test_window_panels", "test_window_toggles", "test_window_ends", "test_window_real", "test_schedule_panel",
-    "test_cuda_forward", "test_blend_choice", "test_training_step", "test_lasting", "test_command_line",
-    "test_bench_window", "test_bench_train", "test_benchmark_scenes", "test_sfm", "test_training_harmonics",
-    "test_step_exposure_and_noise", "test_cuda_schedule", "test_cuda_show", "test_window_files", "test_demo_scene",
+    "test_cpu_backend", "test_kernel_costs", "test_window_photographs", "test_cuda_pipeline", "test_window_live",
+    "test_antialiasing", "test_cuda_blend", "test_device_training", "test_window_files", "test_window_training",
+    "test_bench_window", "test_window", "test_sfm", "test_window_toggles", "test_sfm_masks", "test_window_ends",
+    "test_cuda_queue", "test_window_real", "test_training_saving", "test_schedule_panel", "test_training_resume",
+    "test_bench_recipes", "test_window_panels", "test_cuda_forward", "test_blend_choice", "test_training_step",
+    "test_command_line", "test_demo_scene", "test_masked_training", "test_lasting", "test_window_scenes",
+    "test_bench_train", "test_benchmark_scenes", "test_run_controller", "test_bench_ladder",
+    "test_training_harmonics", "test_step_exposure_and_noise", "test_cuda_schedule", "test_cuda_show",
 )  # fmt: skip
 
 

@@ -19,13 +19,14 @@ FIRST_ROW = (50, 118)  # px in the window: the middle of the first row's name
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Holds, in the browser's order: a folder, a model, two splat files."""
-    (tmp_path / "inner" / "deep").mkdir(parents=True)
-    (tmp_path / "model" / "point_cloud").mkdir(parents=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds, in the browser's order: a folder, a model, two splat files. Its path is short, as tests type it."""
+    folder = tmp_path_factory.mktemp("f")
+    (folder / "inner" / "deep").mkdir(parents=True)
+    (folder / "model" / "point_cloud").mkdir(parents=True)
     for name in ("a.ply", "b.ply"):
-        (tmp_path / name).write_bytes(b"ply")
-    return tmp_path
+        (folder / name).write_bytes(b"ply")
+    return folder
 
 
 @pytest.fixture

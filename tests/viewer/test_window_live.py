@@ -202,8 +202,9 @@ def test_closing_without_saving_leaves_the_run_as_its_newest_checkpoint_has_it(b
 
 
 def test_splats_are_saved_in_the_folder_of_their_run_and_next_time_where_they_were_saved_last(
-    begin: Any, tmp_path: Path
+    begin: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    elsewhere = tmp_path_factory.mktemp("f")  # short, as it is typed
     run = begin()
     run.press("step")
     run.wait_for_state("paused")
@@ -218,11 +219,10 @@ def test_splats_are_saved_in_the_folder_of_their_run_and_next_time_where_they_we
     save()
     run.wait("the proposed place", lambda facts: f"Saved {run.out / 'set-1.ply'}." in facts["infos"])
     assert read_ply(run.out / "set-1.ply").count > 0
-    (tmp_path / "elsewhere").mkdir()
-    save(str(tmp_path / "elsewhere" / "mine"))
-    run.wait("what was typed over it", lambda facts: f"Saved {tmp_path / 'elsewhere' / 'mine.ply'}." in facts["infos"])
+    save(str(elsewhere / "mine"))
+    run.wait("what was typed over it", lambda facts: f"Saved {elsewhere / 'mine.ply'}." in facts["infos"])
     save()
-    run.wait("the same place", lambda facts: f"Saved {tmp_path / 'elsewhere' / 'set-1.ply'}." in facts["infos"])
+    run.wait("the same place", lambda facts: f"Saved {elsewhere / 'set-1.ply'}." in facts["infos"])
 
 
 def test_a_window_in_which_nothing_runs_closes_at_once_with_a_file_being_chosen(begin: Any) -> None:

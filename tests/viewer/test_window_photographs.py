@@ -38,7 +38,7 @@ def hands(open_window: Hands) -> Hands:
 
 def share_of(hands: Hands, color: tuple[int, int, int], columns: slice = slice(60, 560)) -> float:
     """Returns the share of the viewport's middle with exactly this colour."""
-    hands.rest(0.6)
+    hands.rest(0.1)
     middle = hands.picture()[150:500, columns]
     return float((np.abs(middle.astype(int) - color).max(axis=2) <= 2).mean())
 
@@ -52,7 +52,7 @@ def test_g_lays_the_photograph_over_the_picture_until_the_view_moves_away(hands:
     hands.keys("g")
     facts = hands.settled(wished)
     assert facts["photograph"] == [0, None]
-    hands.rest(0.6)
+    hands.rest(0.1)
     over = hands.picture()[150:500, 60:560].astype(float)
     assert np.abs(over - (plain + ORANGE) / 2).max() < 3, "half of each"
     hands.drag(1, 60, 0)
@@ -79,7 +79,6 @@ def test_v_splits_the_view_at_a_line_that_the_mouse_drags_and_nothing_else_moves
         hands.program.xdotool("mousemove_relative", "--", -30, 3)
         time.sleep(0.05)
     hands.program.xdotool("mouseup", 1)
-    hands.rest(0.3)
     assert share_of(hands, ORANGE, slice(60, middle - 130)) == 1
     assert share_of(hands, ORANGE, slice(middle - 110, 560)) == 0
     assert hands.program.facts["eye"] == before["eye"]
@@ -124,7 +123,7 @@ def test_a_click_on_a_drawn_camera_goes_there(hands: Hands) -> None:
     facts = hands.settled(lambda facts: facts["eye"] != hands.start["eye"])
     plain = count_of(hands, ACCENT)
     hands.keys("k")
-    hands.rest(0.6)
+    hands.rest(0.1)
     assert count_of(hands, ACCENT) > plain + 50
     camera = Camera(**facts["camera"])
     eyes = apexes(SCENE.cameras, camera, depth_for(SCENE.cameras, SCENE.extent))

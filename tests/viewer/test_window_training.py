@@ -81,12 +81,12 @@ def test_where_a_run_pauses_can_be_changed_while_it_goes_and_lie_past_its_end(ha
     fill(hands, "until", "4000")
     press(hands, "run")
     hands.program.wait_for("the run", lambda facts: facts["state"] == "running")
-    fill(hands, "until", "300")
+    fill(hands, "until", "200")
     press(hands, "run")
-    hands.program.wait_for("an earlier pause", lambda facts: (facts["state"], facts["iteration"]) == ("paused", 300))
+    hands.program.wait_for("an earlier pause", lambda facts: (facts["state"], facts["iteration"]) == ("paused", 200))
     fill(hands, "until", "7010")
     press(hands, "run")
-    facts = hands.program.wait_for("going on", lambda facts: facts["iteration"] > 300)
+    facts = hands.program.wait_for("going on", lambda facts: facts["iteration"] > 200)
     assert facts["commands"][-1] == "StartTraining(until=7010)"
 
 
