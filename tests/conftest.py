@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # the window library loads where a window is tested
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# OpenMP's threads sleep while they wait for each other: spinning takes the cores from the other processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Files that take longest, longest first, so that no core is left with a long one at the end. Before them come a file
 # that compiles the CPU's kernels and two that do not need them, so that two processes do not compile the same.
 FIRST = (
