@@ -53,7 +53,8 @@ class Measurement:
         be compiled.
         """
         camera = self.wanted.request.camera
-        waiting = [stage for policy in self._policies for stage in backend.waiting_for(camera, policy)]
+        primitive = self._gaussians.primitive
+        waiting = [stage for policy in self._policies for stage in backend.waiting_for(camera, policy, primitive)]
         self.result = replace(self.result, waiting=tuple(dict.fromkeys(waiting)))
         return bool(waiting)
 

@@ -17,6 +17,7 @@ from splatscope.kernels.backend import Backend, LiveBackend
 from splatscope.kernels.cuda.launch.compiler import CompileError
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Camera
 from splatscope.viewer.messages.view import ViewRequest
 
@@ -32,18 +33,22 @@ class ActivePolicy:
         self.refused: Policy | None = None
         self.compiling: tuple[str, ...] = ()  # stages the wanted one waits for
         self._proven: Policy | None = None  # the newest one that drew a picture
+        self._primitive: Primitive = "3dgs"  # of the splats that are drawn; each has kernels of its own
 
     def begin(self, backend: Backend, policy: Policy) -> None:
         """Begins to compile the first policy, before there is anything to draw. Raises InputError as `want` does."""
         self._backend = backend
         self.want(policy, _ANY_CAMERA)
 
-    def want(self, policy: Policy, camera: Camera) -> bool:
-        """Takes the policy if nothing is left to compile; True if anything has changed. Call it often.
+    def want(self, policy: Policy, camera: Camera, primitive: Primitive | None = None) -> bool:
+        """Takes the policy if nothing is left to compile; True if anything has changed. Call it often. `primitive`:
+        what the splats of the scene are, None if there are none.
 
         Raises InputError if the policy cannot be compiled.
         """
         before = self.current, self.compiling, self.refused
+        if primitive is not None and primitive != self._primitive:
+            self._primitive, self.current, self.refused = primitive, None, None
         self._want(policy, camera)
         return before != (self.current, self.compiling, self.refused)
 
@@ -58,7 +63,7 @@ class ActivePolicy:
         self.refused = None
         if isinstance(self._backend, LiveBackend):
             try:
-                self.compiling = self._backend.waiting_for(camera, policy)
+                self.compiling = self._backend.waiting_for(camera, policy, self._primitive)
             except InputError as error:
                 raise self._refuse(policy, str(error)) from error
             if self.compiling:

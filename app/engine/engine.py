@@ -146,7 +146,7 @@ class Engine:
         three in one turn, the picture if one is wanted, a slice of a measurement, and one training event.
         """
         request = self._mailbox.request
-        if request is not None and self._policy.want(request.policy, request.camera):
+        if request is not None and self._policy.want(request.policy, request.camera, self._opened.primitive):
             self._publish()
         if not self._backend_tried:
             self._begin_backend()

@@ -22,6 +22,7 @@ from splatscope.assets.checks.checkup import Finding
 from splatscope.assets.splats.ply import write_ply
 from splatscope.kernels.backend import Backend
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Gaussians
 from splatscope.viewer.messages import commands
 from splatscope.viewer.messages.commands import Command
@@ -51,6 +52,12 @@ class Opened:
     def gaussians(self) -> Gaussians | None:
         """Returns the splats as they are now; None if there are none."""
         return None
+
+    @property
+    def primitive(self) -> Primitive | None:
+        """Returns what the splats are; None if there are none."""
+        gaussians = self.gaussians
+        return None if gaussians is None else gaussians.primitive
 
     def splats_to_view(self) -> Gaussians:
         """Returns the splats as one object for each version: backends keep arrays for the object they were given.

@@ -31,6 +31,7 @@ from splatscope.kernels.cuda.launch.compiler import CompileError, Source, compil
 from splatscope.kernels.cuda.plan.passes import source
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Camera, Frame, Gaussians, RenderSettings
 from splatscope.training.config import TrainConfig
 from splatscope.training.trainer import Trainer
@@ -70,7 +71,7 @@ class PretendedGpu(CpuBackend):
         self.done = True  # pictures are ready at once
         self._spans: list[Span] = []
 
-    def waiting_for(self, camera: Camera, policy: Policy) -> tuple[str, ...]:
+    def waiting_for(self, camera: Camera, policy: Policy, primitive: Primitive = "3dgs") -> tuple[str, ...]:
         return () if policy in self.compiled else ("project", "bin")
 
     def show(

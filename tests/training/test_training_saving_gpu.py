@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import threading
 from dataclasses import replace
@@ -91,6 +92,7 @@ def test_what_is_held_stays_as_it_was_and_is_fetched_while_later_work_runs() -> 
 
 
 def test_memory_of_a_copy_is_had_again_and_only_where_much_more_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # what earlier tests left is not freed meanwhile
     tensors = some_tensors()
     Held(tensors).to_host()
     free = torch.cuda.memory_allocated()
