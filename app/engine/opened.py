@@ -230,7 +230,8 @@ class OpenCapture(OpenSplats):
         config, background = trainer.config, trainer.dataset.background
         box = (info.low, info.high) if self._capture.points else middle_box(trainer.gaussians.means)
         info = replace(info, low=box[0], high=box[1], sh_degree=config.sh_degree, background=background)
-        return replace(info, cameras=self._mark_held_out(info.cameras), filter=config.antialiasing)
+        kept = {"filter": config.antialiasing, "primitive": config.primitive}
+        return replace(info, cameras=self._mark_held_out(info.cameras), **kept)
 
     def _mark_held_out(self, cameras: tuple[NamedCamera, ...]) -> tuple[NamedCamera, ...]:
         """Marks the cameras that the run holds out for tests."""

@@ -147,6 +147,7 @@ def _describe_splats(file: SplatFile) -> SceneInfo:
         cameras=cameras,
         background=file.background,
         filter=file.filter,
+        primitive=file.gaussians.primitive,
         iteration=file.iteration,
         warnings=file.warnings,
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from splatscope.assets.checks.checkup import Finding
 from splatscope.kernels.policy import Filter, Policy
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.schedule.rules import CostModel, Machine
 from splatscope.kernels.schedule.timeline import Recording
 from splatscope.kernels.types import Camera, Frame, RenderSettings
@@ -98,6 +99,7 @@ class SceneInfo:
     cameras: tuple[NamedCamera, ...] = ()
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)  # RGB that the scene was or will be trained over
     filter: Filter = "plain"  # the project.filter that the scene was trained with
+    primitive: Primitive = "3dgs"  # what its splats are
     iteration: int | None = None  # iteration of the run that made the splats, if the file's path tells
     warnings: tuple[str, ...] = ()
     generation: int = 0  # grows with every opened scene

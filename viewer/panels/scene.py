@@ -26,6 +26,7 @@ from splatscope.viewer.panels.checkup import CheckupPage
 from splatscope.viewer.state.navigation import Vector
 
 KINDS = {"splats": "splat file", "model": "trained model", "dataset": "capture"}
+PRIMITIVES = {"3dgs": "", "2dgs": " (2DGS)", "3dgut": " (3DGUT)"}
 QUARTER = 0.5 * math.pi
 COMBO, COMBO_EDGES = 180, 42  # points: width of the list of cameras, and its edges without text
 HELD_OUT = "  (held out)"
@@ -156,7 +157,8 @@ class ScenePanel(Panel):
             self._generation, self._listed = scene.generation, scene.cameras
             self._show_scene(scene)
         self._checkup.show(status.checkup)
-        self._facts.show("Contents", f"{counted(status.splat_count, 'splat')}, SH degree {scene.sh_degree}")
+        kind = PRIMITIVES[scene.primitive]
+        self._facts.show("Contents", f"{counted(status.splat_count, 'splat')}{kind}, SH degree {scene.sh_degree}")
         dpg.set_value(self._degree, min(session.view.render_settings.sh_degree, scene.sh_degree))
         dpg.set_value(self._fov, math.degrees(session.view.nav.lens.fov_y))
         dpg.set_value(self._background, [255.0 * c for c in session.view.render_settings.background] + [255.0])
