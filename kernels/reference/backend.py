@@ -67,6 +67,11 @@ class ReferenceBackend:
         leaves, projected = saved.parameters.tensors(), saved.stages.projected
         upstream = torch.from_numpy(np.asarray(image_gradient, dtype=np.float64))
         primitive = saved.parameters.primitive
+        if absolute and primitive != "3dgs":
+            raise ValueError(
+                f"Absolute values of each pixel are added up for 3dgs splats only, not for {primitive}."
+                " Leave `absolute` off."
+            )
         place = projected.mean_px if primitive == "3dgs" else projected.shape
         image, inputs = saved.stages.blended.image, (*leaves, place)
         *gradients, mean_gradient = torch.autograd.grad(

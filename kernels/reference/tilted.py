@@ -19,7 +19,9 @@ from splatscope.kernels.types import Camera
 
 CIRCLE_SIGMAS = 3.0  # a disk's circle is about the centre of its ellipse of that many sigmas
 UNBOUNDED = 1e9  # px², variance of an ellipse that covers every picture
-LEAST_AREA = 1e-30  # px⁴, determinant below which a splat has no area on the image: nobody sees it
+# px⁴, determinant below which a splat is left out, because the kernels divide by it. The textbook form would still draw
+# the circle of so thin a disk.
+LEAST_AREA = 1e-30
 MARGIN_PX = 4.0  # a disk's circle, and rounding
 
 
@@ -156,7 +158,8 @@ RESPONSES = {"2dgs": disk_response, "3dgut": ray_response}
 def signal_of(primitive: Primitive, shape: Tensor, by_shape: Tensor, camera: Camera) -> Tensor:
     """Returns the gradient [M, 2] that density control reads, per px, from dL/d(shape).
 
-    2dgs: of the third column of M, times z (as the authors' code). 3dgut: of the mean in camera axes, times z / focal.
+    2dgs: of the third column of M, times z, as the authors' code but for the circle: their code leaves out what reaches
+    M through its centre. 3dgut: of the mean in camera axes, times z / focal.
     """
     if primitive == "2dgs":
         return by_shape[:, (2, 5)] * shape[:, 8:9]

@@ -1,7 +1,7 @@
 """Checks the definition of disks (2dgs) and Gaussians along rays (3dgut) against second sources.
 
-Those are finite differences, brute force over all pixels, the short form that the kernels use, and limits in which one
-primitive becomes another.
+Those are a scalar renderer, finite differences, complex steps, brute force over all pixels, the short form that the
+kernels use, and limits in which one primitive becomes another.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from splatscope.kernels.reference.picture import (
     splat_alpha,
 )
 from splatscope.kernels.types import Camera, Gaussians, RenderSettings
+from tests.support import brute_force
 from tests.support.comparison import settled_pixels
-from tests.support.small_scenes import as_primitive, awkward, random_camera, random_scene
+from tests.support.small_scenes import as_primitive, awkward, random_camera, random_scene, select
 
 TILTED: tuple[Primitive, ...] = ("2dgs", "3dgut")
 SETTINGS = RenderSettings(background=(0.3, 0.1, 0.6))
@@ -53,6 +54,99 @@ def few(primitive: Primitive) -> Gaussians:
 
 def value(parameters: Parameters, upstream: torch.Tensor) -> torch.Tensor:
     return (render(parameters, SMALL, SETTINGS, Policy()).blended.image * upstream).sum()
+
+
+def assert_picture_is_the_scalar_renderers(splats: Gaussians, camera: Camera, bounds: str = "row_span") -> None:
+    frame = BACKEND.render(splats, camera, SETTINGS, Policy().with_value("bin", "bounds", bounds))
+    image, depth, transmittance = brute_force.picture(
+        splats, camera, SETTINGS.background, splats.sh_degree, square=bounds == "circle3s"
+    )
+    np.testing.assert_allclose(frame.image, image, atol=1e-6)
+    np.testing.assert_allclose(frame.depth, depth, rtol=1e-6)
+    np.testing.assert_allclose(frame.transmittance, transmittance, atol=1e-6)
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+@pytest.mark.parametrize("bounds", ["row_span", "aabb_o", "circle3s"])
+def test_the_picture_is_that_of_a_scalar_renderer(bounds: str, primitive: Primitive) -> None:
+    camera = random_camera(24, 16)
+    assert_picture_is_the_scalar_renderers(as_primitive(random_scene(camera, 30, seed=1), primitive), camera, bounds)
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+def test_awkward_splats_are_drawn_as_by_a_scalar_renderer(primitive: Primitive) -> None:
+    # Each kind by itself, so that none hides another. Without scales of 0, which the definition leaves out.
+    camera = random_camera(24, 16)
+    splats = awkward(camera, primitive)
+    for kind in (0, 1, 2, 3, 4, 8, 9):
+        assert_picture_is_the_scalar_renderers(select(splats, list(range(20 * kind, 20 * kind + 20))), camera)
+
+
+def turn(quat: np.ndarray) -> np.ndarray:
+    """Returns the rotation matrix of a quaternion of any length, real or complex."""
+    w, x, y, z = quat / np.sqrt((quat * quat).sum())
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+def test_slopes_of_distance_and_depth_are_those_of_complex_steps(primitive: Primitive) -> None:
+    rng = np.random.default_rng(12)
+    camera, checked, step = random_camera(64, 48), {"circle": 0, "surface": 0}, 1e-30
+    for _ in range(300):
+        z = rng.uniform(1, 4)
+        place = rng.uniform(0.2, 0.8, 2) * (camera.width, camera.height)
+        mean = np.append((place - (camera.cx, camera.cy)) / (camera.fx, camera.fy) * z, z)
+        given = np.concatenate((mean, rng.uniform(-5, -2, 3), rng.standard_normal(4)))  # mean, log scales, quaternion
+        pixel = place + rng.normal(size=2) * rng.choice([0.5, 3.0])
+
+        def meeting(numbers: np.ndarray, pixel: np.ndarray = pixel) -> np.ndarray:
+            rotation = turn(numbers[6:])
+            return np.array(brute_force.meeting(primitive, numbers[:3], numbers[3:6], rotation, camera, pixel))
+
+        value = np.real(meeting(given.astype(complex)))
+        if not value[0] < 12:
+            continue
+        slopes = [np.imag(meeting(given + 1j * step * row)) / step for row in np.eye(10)]  # [10, 2]
+        leaf = torch.tensor(given[None], requires_grad=True)
+        rotation = rotation_matrices(leaf[:, 6:])
+        shape = tilted.shape_of(primitive, leaf[:, :3], leaf[:, 3:6], rotation, camera)
+        squared, depth, _ = tilted.RESPONSES[primitive](shape, torch.from_numpy(pixel[None]))
+        np.testing.assert_allclose([squared.item(), depth.item()], value, rtol=1e-7, atol=1e-9)
+        for column, response in enumerate((squared, depth)):
+            (got,) = torch.autograd.grad(response.sum(), leaf, retain_graph=True)
+            expected = np.array(slopes)[:, column]
+            np.testing.assert_allclose(got[0], expected, rtol=0, atol=1e-6 * np.abs(expected).max() + 1e-9)
+        if primitive == "2dgs":
+            center = tilted.circle_center(*shape[:, :9].detach().reshape(1, 3, 3).unbind(1))[0].numpy()
+            is_circle = np.isclose(value[0], 2 * ((center - pixel) ** 2).sum(), rtol=1e-9)
+            checked["circle" if is_circle else "surface"] += 1
+    assert primitive == "3dgut" or min(checked.values()) > 10, checked
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+def test_means2d_is_the_gradient_of_the_mean_in_camera_axes_per_pixel(primitive: Primitive) -> None:
+    splats = few(primitive).with_sh_degree(0)  # so that the mean does not change the colour
+    _, saved = BACKEND.forward(splats, SMALL, SETTINGS)
+    upstream = np.random.default_rng(3).standard_normal((SMALL.height, SMALL.width, 3)).astype(np.float32)
+    gradients = BACKEND.backward(saved, upstream)
+    rotation, focal = SMALL.matrix[:3, :3], (SMALL.fx, SMALL.fy)
+    depth = splats.means @ rotation[2] + SMALL.matrix[2, 3]
+    expected = (gradients.means @ rotation.T)[:, :2] * depth[:, None] / focal
+    assert np.abs(expected).max() > 0
+    np.testing.assert_allclose(gradients.means2d, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("primitive", TILTED)
+def test_absolute_values_of_each_pixel_are_refused(primitive: Primitive) -> None:
+    _, saved = BACKEND.forward(few(primitive), SMALL, SETTINGS)
+    with pytest.raises(ValueError, match=f"3dgs splats only, not for {primitive}"):
+        BACKEND.backward(saved, np.ones((SMALL.height, SMALL.width, 3), np.float32), absolute=True)
 
 
 @pytest.mark.parametrize("primitive", TILTED)
