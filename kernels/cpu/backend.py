@@ -132,6 +132,8 @@ class CpuBackend:
         Raises ValueError if another picture was rendered since.
         """
         with CREW_LOCK:
+            if absolute and saved.splats.primitive != "3dgs":
+                raise ValueError(f"Absolute values are added up for 3dgs splats, not for {saved.splats.primitive}.")
             if saved.number != self._passes:
                 raise ValueError("Only the newest forward pass can be differentiated; call forward again first.")
             return self._backward(saved, image_gradient, absolute)

@@ -80,7 +80,7 @@ CIRCLE_SIGMAS = 3.0  # a disk's circle is about the centre of its ellipse of tha
 CIRCLE_LEVEL = F(CIRCLE_SIGMAS * CIRCLE_SIGMAS)
 LEAST_INSIDE = F(1e-4)  # less, and a region counts as reaching through the camera plane
 UNBOUNDED = F(1e9)  # px^2, variance of an ellipse that covers every picture
-LEAST_AREA = F(1e-30)  # px^4, determinant below which nobody sees a splat
+LEAST_AREA = F(1e-30)  # px^4, determinant below which a splat is left out, because we divide by it
 LARGEST = F(3.0e38)
 SCALE = F(0.84932180028801904)  # sqrt(log2(e) / 2)
 HALF_LOG2_E = F(0.5 * 1.4426950408889634)
@@ -254,7 +254,7 @@ def project_tilted(scratch, count, camera, is_square, least_power, rounding, pla
     finite = (absolute(mean_x) <= LARGEST) & (absolute(mean_y) <= LARGEST) & (xx <= LARGEST) & (yy <= LARGEST)
     finite = finite & (determinant <= LARGEST) & (absolute(tilt_x) <= LARGEST) & (absolute(tilt_y) <= LARGEST)
     front = z > at(camera, NEAR_Z)
-    # A splat of no area on the image is seen by no pixel, and nothing is wrong with it.
+    # A splat of no area on the image is left out, and nothing is wrong with it.
     candidate = usable & front & (power >= least_power) & (determinant > LEAST_AREA)
     aside = splats_aside(scratch, camera, x, y, z)
     counted = ~mask_bits(placed_splats(scratch)) | (mask_bits(front) & ~mask_bits(aside))

@@ -173,14 +173,13 @@ def chain_tilted(scratch, sums, records, camera):
     by_q = F(0.0) - each * (uu + vv + closeness * j)
     # In rows x, y, depth: a u + tilt q, b u + c v + tilt q, q.
     mx, my, mz = a * by_u + tx * by_q, b * by_u + c * by_v + ty * by_q, by_q
-    px, py = mx * z, my * z  # dL/d(mean) in camera axes times z / focal length
+    px, py = mx * z, my * z  # dL/d(mean) in camera axes times z / focal length, without a disk's circle
     if is_disk:
         w0x, w0y, w0z, w1x, w1y, w1z, cx, cy, cz = circle_gradient(
             (vx0 * s0, vy0 * s0, vz0 * s0, vx1 * s1, vy1 * s1, vz1 * s1), z, to_x, to_y
         )
         gx0, gy0, gz0, gx1, gy1, gz1 = gx0 + w0x, gy0 + w0y, gz0 + w0z, gx1 + w1x, gy1 + w1y, gz1 + w1z
         mx, my, mz = mx + cx * inverse_z, my + cy * inverse_z, mz + cz
-        px, py = px + cx, py + cy
     log_scales = (
         (gx0 * vx0 + gy0 * vy0 + gz0 * vz0) * s0,
         (gx1 * vx1 + gy1 * vy1 + gz1 * vz1) * s1,

@@ -33,7 +33,7 @@ def intrinsics(camera: Camera) -> Tensor:
 def shape_of(primitive: Primitive, mean: Tensor, log_scales: Tensor, rotation: Tensor, camera: Camera) -> Tensor:
     """Returns what a pixel needs of each splat, from mean [M, 3], log scales and rotation [M, 3, 3] in camera axes.
 
-    - 2dgs [M, 10]: M = K [axis u, axis v, mean] row by row, and the near plane.
+    - 2dgs [M, 12]: M = K [axis u, axis v, mean] row by row, the near plane, and the centre of the circle.
     - 3dgut [M, 14]: W K^-1 row by row, -W mean, the smallest scale, and camera z of the mean. W whitens the splat and
       is scaled by its smallest scale, so that a scale of 0 does no harm.
     """
@@ -41,7 +41,8 @@ def shape_of(primitive: Primitive, mean: Tensor, log_scales: Tensor, rotation: T
     if primitive == "2dgs":
         axes = rotation[:, :, :2] * torch.exp(log_scales[:, None, :2])
         near = torch.full_like(mean[:, :1], camera.near)
-        return torch.cat(((k @ torch.cat((axes, mean[:, :, None]), 2)).flatten(1), near), 1)
+        rows = k @ torch.cat((axes, mean[:, :, None]), 2)
+        return torch.cat((rows.flatten(1), near, circle_center(*rows.unbind(1))), 1)
     least = log_scales.min(1, keepdim=True).values
     whitening = torch.exp(least - log_scales)[:, :, None] * rotation.transpose(1, 2)  # [M, 3, 3]
     to_mean = -(whitening @ mean[:, :, None])[:, :, 0]
@@ -57,8 +58,7 @@ def disk_response(shape: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tenso
     is_met = p[..., 2] != 0
     u, v = (torch.where(is_met, p[..., i] / torch.where(is_met, p[..., 2], 1.0), 0.0) for i in range(2))
     z = u * tw[..., 0] + v * tw[..., 1] + tw[..., 2]
-    center = circle_center(tu[:, 0], tv[:, 0], tw[:, 0])  # [n, 2]
-    circle = 2 * (center[:, None] - centers[None]).square().sum(2)
+    circle = 2 * (shape[:, None, 10:12] - centers[None]).square().sum(2)
     return torch.minimum(u * u + v * v, circle), z, is_met & (z >= near)
 
 
@@ -158,8 +158,8 @@ RESPONSES = {"2dgs": disk_response, "3dgut": ray_response}
 def signal_of(primitive: Primitive, shape: Tensor, by_shape: Tensor, camera: Camera) -> Tensor:
     """Returns the gradient [M, 2] that density control reads, per px, from dL/d(shape).
 
-    2dgs: of the third column of M, times z, as the authors' code but for the circle: their code leaves out what reaches
-    M through its centre. 3dgut: of the mean in camera axes, times z / focal.
+    2dgs: of the third column of M, times z, without what reaches M through the centre of the circle, as in the authors'
+    code. 3dgut: of the mean in camera axes, times z / focal.
     """
     if primitive == "2dgs":
         return by_shape[:, (2, 5)] * shape[:, 8:9]

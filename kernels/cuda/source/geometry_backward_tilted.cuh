@@ -11,13 +11,9 @@
 #include "tilted.cuh"
 
 // Adds the gradient that comes through a disk's circle, whose center follows from the axes as the center of the disk's
-// ellipse. `by_x` and `by_y` are the gradients of the center, px. Returns what it adds to the gradient of the mean, and
-// to that of the projected mean in `by_column`.
-struct CircleGradient {
-    float3 mean;          // world axes
-    float x, y;           // px
-};
-__device__ __forceinline__ CircleGradient circle_gradient(const float3 (&rows)[3], const float3 (&axes)[3], float z,
+// ellipse. `by_x` and `by_y` are the gradients of the center, px. Returns what it adds to the gradient of the mean, in
+// world axes.
+__device__ __forceinline__ float3 circle_gradient(const float3 (&rows)[3], const float3 (&axes)[3], float z,
                                                           float by_x, float by_y, float3 (&by_axis)[3]) {
     constexpr float LEVEL = CIRCLE_SIGMAS * CIRCLE_SIGMAS;
     float depths[2], across = 0.0f, x = 0.0f, y = 0.0f;
@@ -45,7 +41,7 @@ __device__ __forceinline__ CircleGradient circle_gradient(const float3 (&rows)[3
         by_z = 2.0f * z * by_center * inverse;
     }
     const float inverse_z = reciprocal(z);
-    return {inverse_z * (along_x * rows[0] + along_y * rows[1]) + by_z * rows[2], along_x, along_y};
+    return inverse_z * (along_x * rows[0] + along_y * rows[1]) + by_z * rows[2];
 }
 
 // Computes the gradients of all parameters but the harmonics.
@@ -88,11 +84,10 @@ __device__ __forceinline__ GaussianGradient tilted_backward(const Frame& frame, 
     float3 by_mean = along_u * f1 + along_v * f2 + along_q * f3;
     float2 mean2d;
     if constexpr (PRIMITIVE == Primitive::gs2d) {
-        const CircleGradient circle = circle_gradient(rows, axes, z, -2.0f * m[TILTED_X], -2.0f * m[TILTED_Y], by_axis);
-        by_mean += circle.mean;
-        // z times the gradient of the third column of K [axes, mean] (Huang et al. 2024).
-        mean2d = make_float2(fmaf(z, w.a * along_u + w.b * along_v + splat.tilt_x * along_q, circle.x),
-                             fmaf(z, w.c * along_v + splat.tilt_y * along_q, circle.y));
+        by_mean += circle_gradient(rows, axes, z, -2.0f * m[TILTED_X], -2.0f * m[TILTED_Y], by_axis);
+        // z times the gradient of the third column of K [axes, mean], the circle's aside (Huang et al. 2024, code).
+        mean2d = make_float2(z * (w.a * along_u + w.b * along_v + splat.tilt_x * along_q),
+                             z * (w.c * along_v + splat.tilt_y * along_q));
     } else {
         mean2d = make_float2(dot(rx, by_mean) * z * reciprocal(frame.fx), dot(ry, by_mean) * z * reciprocal(frame.fy));
     }
