@@ -24,7 +24,7 @@ class Backend(Protocol):
 
     @property
     def compiling(self) -> bool:
-        """Returns True while a call waits for kernels to compile; read from any thread."""
+        """Returns True while a call waits for kernels to compile. Any thread may ask."""
         ...
 
     @property
@@ -45,7 +45,8 @@ class Backend(Protocol):
     def forward(
         self, gaussians: Gaussians, camera: Camera, settings: RenderSettings = ..., policy: Policy = ...
     ) -> tuple[Frame, Any]:
-        """Renders one picture and returns what `backward` needs with it. Only the newest pass can be differentiated."""
+        """Renders one picture; also returns the values that `backward` needs. Only the newest pass can be
+        differentiated."""
         ...
 
     def backward(self, saved: Any, image_gradient: Float32, absolute: bool = ...) -> Gradients:
@@ -55,8 +56,8 @@ class Backend(Protocol):
 
 
 class HostMath(Protocol):
-    """Computes loss, SSIM and Adam steps on arrays of the host. `kernels/cpu/training.py` is one, and
-    `kernels/reference/training.py`, which documents the arguments, is the definition."""
+    """Computes loss, SSIM and Adam steps on arrays of the host. `kernels/reference/training.py` defines the results
+    and documents the arguments; `kernels/cpu/training.py` is the fast form."""
 
     def loss(self, image: Float32, target: Float32, dssim_weight: float = ...) -> tuple[float, Float32]: ...
     def ssim(self, image: Float32, target: Float32) -> float: ...
@@ -74,7 +75,7 @@ class HostMath(Protocol):
 
 
 class PendingShow(Protocol):
-    """Holds a picture that a device was handed and may not have finished."""
+    """Holds a picture that a device may still be drawing."""
 
     @property
     def ready(self) -> bool:
@@ -88,7 +89,7 @@ class PendingShow(Protocol):
 
 @runtime_checkable
 class LiveBackend(Backend, Protocol):
-    """Compiles while it draws, makes pictures ready for a screen, and knows when its stages ran."""
+    """Compiles in the background while it draws, converts pictures for a screen, and records when its stages ran."""
 
     def waiting_for(self, camera: Camera, policy: Policy, primitive: Primitive = ...) -> tuple[str, ...]:
         """Returns the stages for which a picture would wait for the compiler, and starts to compile them in the
@@ -108,7 +109,7 @@ class LiveBackend(Backend, Protocol):
         ...
 
     def start_clock(self) -> None:
-        """Has `newest_spans` tell when stages ran, from now on. Waits for the device."""
+        """Starts to record when stages run, for `newest_spans`. Waits for the device."""
         ...
 
     def newest_spans(self) -> list[Span]:
@@ -118,8 +119,8 @@ class LiveBackend(Backend, Protocol):
 
 @runtime_checkable
 class BlendingBackend(Backend, Protocol):
-    """Describes the hardware that blends its tiles, and honours schedule.record."""
+    """Describes the hardware on which it blends tiles, and honours the toggle schedule.record."""
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
-        """Returns what ran the newest picture's blend stage, as a scheduler sees it, and the cost of a unit of work."""
+        """Returns the scheduler's model of the hardware that blended the newest picture, and the costs of its work."""
         ...

@@ -1,6 +1,6 @@
 """Chooses and makes the rendering backend: cpu, cuda or reference.
 
-Importing this module loads neither torch nor numba: functions import a backend when they make it.
+Importing this module loads neither torch nor numba: the functions import a backend only when they make it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def gpu_is_present() -> bool:
 
 
 def make_backend(name: BackendName = "auto", nvtx: bool = False) -> Backend:
-    """Makes the backend of that name; `auto` is the GPU where one can be used.
+    """Makes the backend of that name; `auto` takes the GPU if it can be used.
 
-    `nvtx` gives profilers the names of stages, where the backend has a GPU.
+    `nvtx` makes the CUDA backend name its stages for profilers.
     """
     if name == "auto":
         name = "cuda" if gpu_is_present() and _cuda_problem() is None else "cpu"
@@ -47,8 +47,8 @@ def make_backend(name: BackendName = "auto", nvtx: bool = False) -> Backend:
 
 
 def host_math(backend: Backend) -> HostMath:
-    """Returns the loss, SSIM and Adam on host arrays that belong to a backend: in float64 to the definition, with
-    kernels of the CPU to every other."""
+    """Returns the loss, SSIM and Adam on host arrays that fit a backend: float64 for the definition, CPU kernels for
+    every other backend."""
     if backend.name == "reference":
         from splatscope.kernels.reference import training as reference
 
@@ -59,7 +59,7 @@ def host_math(backend: Backend) -> HostMath:
 
 
 def why_not_gpu() -> str | None:
-    """Returns why `auto` does not use this machine's GPU, or None. Asks the libraries, which takes seconds."""
+    """Returns why `auto` does not use this machine's GPU, or None if it does or no GPU is present. Takes seconds."""
     return _cuda_problem() if gpu_is_present() else None
 
 
@@ -75,10 +75,10 @@ def _cuda_problem() -> str | None:
 
 @cache
 def _first_picture_problem() -> str | None:
-    """Returns why a GPU that all libraries found does not draw, or None. Draws one small picture to find out, once."""
+    """Draws one small picture, once, and returns why that failed, or None. All libraries have found the GPU before."""
     try:
         make_backend("cuda").warm_up()
-    except Exception as error:  # a driver, a compiler or a card we do not know: nobody asked for the GPU by name
+    except Exception as error:  # an unknown driver, compiler or card: `auto` takes the CPU instead of failing
         text = str(error).strip().splitlines() or [""]
         return f"The GPU did not draw a first picture ({type(error).__name__}: {text[0][:200]})."
     return None

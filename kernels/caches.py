@@ -20,13 +20,13 @@ _OTHERS_WRITE = 0o022
 
 
 def cache_folder(name: str = "") -> Path:
-    """Returns a folder of the user's cache by its name, made if need be. Raises OSError as `private_folder`."""
+    """Returns the named folder of the user's cache; makes it if it is missing. Raises OSError as `private_folder`."""
     cache = private_folder(cache_path())
     return private_folder(cache / name) if name else cache
 
 
 def cache_path() -> Path:
-    """Returns where the user's cache is; XDG_CACHE_HOME names another place on Linux."""
+    """Returns where the user's cache is. XDG_CACHE_HOME moves it on Linux."""
     return Path(platformdirs.user_cache_dir("splatscope", appauthor=False))
 
 
@@ -40,7 +40,7 @@ def private_folder(path: Path) -> Path:
         if not folder.exists():
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(_PRIVATE)
-    if hasattr(os, "geteuid"):  # Windows keeps a user's folders apart itself
+    if hasattr(os, "geteuid"):  # Windows itself closes a user's folders to others
         if {path.lstat().st_uid, path.stat().st_uid} != {os.geteuid()}:
             raise PermissionError(errno.EACCES, "it belongs to another user", str(path))
         above = path.parent.stat()

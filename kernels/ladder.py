@@ -1,7 +1,7 @@
-"""Lists the ladder: a named policy for each step of the papers we follow, and `best`, the default.
+"""Lists the ladder: rungs, which are named policies that follow the papers, and `best`, the default.
 
-Each step is the one before it with some changes. All steps launch kernels by replaying a graph, so that only the
-kernels differ. The toggles are declared in `policy.py`.
+Each rung is the rung before it with some toggles changed. All rungs launch kernels by replaying a graph, so that only
+the kernels differ. The toggles are declared in `policy.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from splatscope.kernels.toggles import in_present_names
 
 @dataclass(frozen=True)
 class Rung:
-    """Names a policy."""
+    """Holds a policy with its name and a sentence about what it changes."""
 
     name: str
     sentence: str
@@ -24,9 +24,9 @@ class Rung:
 
 def _baseline() -> dict[str, str]:
     """Returns the toggles of the 2023 rasteriser: the first value of each, so that a new toggle changes no earlier
-    step.
+    rung.
 
-    Some toggles have their default in all steps: how kernels are launched, which sorter is used, and the shape of
+    Some toggles have their default in all rungs: how kernels are launched, which sorter is used, and the shape of
     chunks, which matters only once tiles are split.
     """
     found = {row.key: row.values[0] for row in toggle_table("cuda") if row.stage not in ("launch", "schedule")}
@@ -67,7 +67,7 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     (
         "s04",
-        "The forward pass passes only blended splats on to the backward pass.",
+        "The forward pass hands only blended splats to the backward pass.",
         {"blend.compaction": "on", "blend.cmask": "on", "blend_backward.touched": "on"},
     ),
     ("s05", "Splats that miss a pixel are blended with alpha 0, without a branch.", {"blend.branchless": "on"}),
@@ -88,7 +88,7 @@ _CHANGES: tuple[tuple[str, str, dict[str, str]], ...] = (
 
 
 def changed(policy: Policy, changes: dict[str, str]) -> Policy:
-    """Returns a copy with toggles set, as {"blend.subtile": "off"}, by present or earlier names.
+    """Returns a copy with the toggles in `changes` set, as {"blend.subtile": "off"}, by present or earlier names.
 
     Raises ValueError for an unknown name or value.
     """
@@ -112,7 +112,7 @@ STEPS = _ladder()
 
 
 def step(name: str) -> Policy:
-    """Returns the policy of a step. Raises InputError, which lists the steps."""
+    """Returns the policy of a rung by its name. Raises InputError, which lists the rungs, for an unknown name."""
     if name not in STEPS:
         raise InputError(f"There is no step {name!r}; steps are {', '.join(STEPS)}.")
     return STEPS[name].policy

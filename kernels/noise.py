@@ -1,7 +1,7 @@
-"""Draws normal numbers that follow from seed, step and splat alone.
+"""Draws normal numbers that depend on nothing but seed, step and splat.
 
 Philox (Salmon et al. 2011) turns a counter and a key into four random words, so no state is kept between steps. A run
-resumed from a checkpoint draws the same numbers as an uninterrupted one, and the GPU the same as the host
+resumed from a checkpoint draws the same numbers as an uninterrupted run, and the GPU the same as the host
 (cuda/source/noise.cuh).
 """
 
@@ -22,15 +22,15 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Noise:
-    """Holds the settings of a random step of every mean.
+    """Holds the settings of the random move that a training step gives every mean.
 
-    The step is covariance times a normal triple, times `amount`, times sigmoid(-steepness (opacity - centre)).
+    The move is covariance times a normal triple, times `amount`, times sigmoid(-steepness (opacity - centre)).
     """
 
     amount: float
     centre: float
     steepness: float
-    seed: int  # of the run, below 2^64
+    seed: int  # the run's seed, below 2^64
     iteration: int
 
 

@@ -1,9 +1,15 @@
 """Declares every run-time toggle: a frozen dataclass for each stage, a field for each toggle.
 
-A field gives a toggle's values (the oldest first), a sentence for people, the step of the ladder that brought it, its
-backends, what it needs, and how far results may differ (`toggles.py`). The window, the command line, the benchmark and
-the tests iterate over `toggle_table()`. On a GPU a toggle is a field of the stage's C++ policy, and its value an
-enumerator. `ladder.py` has the steps as policies; `cuda/plan/passes.py` turns a policy into kernels.
+A field declares (`toggles.py` explains the arguments)
+- the toggle's values, the oldest first;
+- a sentence for people;
+- the rung of the ladder that introduced the toggle;
+- the backends that honour it, and the toggles it needs;
+- how far results may differ.
+
+The window, the command line, the benchmarks and the tests iterate over `toggle_table()`. On a GPU a toggle is a field
+of the stage's C++ policy, and its value an enumerator. `ladder.py` lists the rungs; `cuda/plan/passes.py` turns a
+policy into kernels.
 """
 
 from __future__ import annotations
@@ -115,36 +121,39 @@ class SchedulePolicy:
     sched: Literal["grid", "lpt", "lpt_binned", "lpt_reverse", "exact_work"] = toggle(
         "lpt_binned",
         "Hands out tiles row by row (grid), longest first by a sort (lpt) or by coarse bins (lpt_binned, cheaper), "
-        "shortest first, or by their last time. Longest first leaves less idle time at the end.",
+        "shortest first (lpt_reverse), or by their time in the last frame (exact_work). Longest first leaves less "
+        "idle time at the end.",
         step="own",
         identity="B",
         cpp="Sched",
     )
     chunk: Literal["off", "all", "fixed", "catgs", "modelled"] = toggle(
         "modelled",
-        "Splits heavy tiles into chunks for several blocks: none, all into k, the h heaviest into k, those above "
-        "twice the mean (catgs), or as a cost model decides. It pays where few tiles list most splats.",
+        "Splits heavy tiles into chunks for several blocks: no tile (off), all into k (all), the h heaviest into k "
+        "(fixed), tiles above twice the mean (catgs), or as a cost model decides (modelled). It pays where few tiles "
+        "list most splats.",
         step="own",
         identity="R",
         cpp="Chunked",
     )
     chunk_h: Literal["4", "16", "64", "256"] = toggle(
-        "16", "How many of the heaviest tiles chunk = fixed splits (h).", step="own", identity="R", cpp=None
+        "16", "Sets how many of the heaviest tiles chunk = fixed splits (h).", step="own", identity="R", cpp=None
     )
     chunk_k: Literal["2", "4", "8", "16", "64"] = toggle(
-        "4", "Into how many chunks chunk = fixed and all split a tile (k).", step="own", identity="R", cpp=None
+        "4", "Sets into how many chunks chunk = fixed and all split a tile (k).", step="own", identity="R", cpp=None
     )
     cost_model: Literal["seed", "length"] = toggle(
         "length",
-        "Lets the cost model choose how many tiles to split and into how many chunks (seed, as published), or one "
-        "length for all chunks (length), which suits large GPUs better.",
+        "Lets the cost model choose how many tiles to split and into how many chunks (seed, as published), or choose "
+        "one length for all chunks (length), which suits large GPUs better.",
         step="own",
         identity="R",
         cpp="CostModel",
     )
     plan: Literal["ranges", "apart"] = toggle(
         "ranges",
-        "Plans the order of tiles in the kernel that finds their lists (saves a launch), or in its own.",
+        "Plans the order of tiles in the kernel that finds their lists (ranges, saves a launch), or in a kernel of its "
+        "own (apart).",
         step="own",
         identity="B",
         cpp=None,
@@ -152,7 +161,7 @@ class SchedulePolicy:
     exact_stop: Switch = toggle(
         "on",
         "Tells a chunk how much light earlier chunks let through, so that pixels stop where they would in an unsplit "
-        "tile. Training always does.",
+        "tile. Training always does this.",
         step="own",
         identity=Tolerance(difference=0.01),
     )
@@ -169,11 +178,11 @@ class SchedulePolicy:
         step="own",
         identity="B",
         cpp="Coexec",
-        needs=(Need("fused", "schedule", "take", ("ticket",), "only blocks that stay can take both kinds"),),
+        needs=(Need("fused", "schedule", "take", ("ticket",), "only blocks that stay can take chunks and tiles"),),
     )
     fused_share: Literal["10", "25", "50", "75", "90"] = toggle(
         "50",
-        "Percentage of blocks that begin with chunks if coexec = fused.",
+        "Sets the percentage of blocks that begin with chunks if coexec = fused.",
         step="own",
         identity="B",
         cpp=None,
@@ -184,7 +193,8 @@ class SchedulePolicy:
     )
     take: Literal["hardware", "ticket"] = toggle(
         "hardware",
-        "Starts a block for each tile or chunk, or as many blocks as fit, which draw tickets for more work.",
+        "Starts a block for each tile or chunk (hardware), or only as many blocks as fit, which draw tickets for more "
+        "work (ticket).",
         step="own",
         identity="B",
         cpp="Taking",
@@ -205,8 +215,8 @@ class BlendPolicy:
     map: Literal["columns_8x4", "columns_8x8", "mixed", "adaptive"] = toggle(
         "adaptive",
         "Gives a warp 8 x 4 pixels (one a thread) or 8 x 8 (two a thread). mixed takes 8 x 4 forward and 8 x 8 "
-        "backward; adaptive also takes 8 x 8 forward while no tile stands out, and is mixed without a plan (grid, no "
-        "chunks).",
+        "backward. adaptive is mixed, but also takes 8 x 8 forward while no tile is much heavier than the rest, if "
+        "tiles are scheduled (not grid without chunks).",
         step="s06",
         identity="B",
         cpp="Map",
@@ -285,7 +295,7 @@ class BlendPolicy:
     )
     running_T: Switch = toggle(
         "on",
-        "Lets transmittance go on falling after a pixel has stopped and keeps the value at the stop separately, which "
+        "Lets transmittance fall further after a pixel has stopped and keeps the value at the stop separately, which "
         "needs no flag.",
         step="own",
         identity="R",
@@ -303,7 +313,8 @@ class BlendPolicy:
     )
     cmask: Switch = toggle(
         "on",
-        "Notes in each entry of the shortened list which warps blended it, so that others skip it backward.",
+        "Notes in each entry of the shortened list which warps blended it, so that the other warps skip it in the "
+        "backward pass.",
         step="s04",
         identity="B/R",
         needs=(Need("on", "blend", "compaction", ("on",), "the bits are stored by compaction"),),
@@ -336,26 +347,26 @@ class BlendBackwardPolicy:
         step="s06",
         identity="B/R",
         cpp="Walk",
-        needs=(Need("warp", "blend", "cmask", ("on",), "a warp alone must know from the list what it blended"),),
+        needs=(Need("warp", "blend", "cmask", ("on",), "a lone warp must find in the list which splats it blended"),),
     )
     row_combine: Switch = toggle(
         "on",
         "Shares the products of a thread's two pixel rows when it adds up their moments.",
         step="s06",
         identity="B/R",
-        needs=(Need("on", "blend", "map", ("columns_8x8", "mixed", "adaptive"), "only there a thread has two rows"),),
+        needs=(Need("on", "blend", "map", ("columns_8x8", "mixed", "adaptive"), "only they give a thread two rows"),),
     )
     touched: Switch = toggle(
         "on",
         "Marks splats that have gradients, so that the others skip the chain rule.",
         step="s04",
         identity="B",
-        needs=(Need("on", "blend", "compaction", ("on",), "it marks what compaction kept"),),
+        needs=(Need("on", "blend", "compaction", ("on",), "it marks the splats that compaction kept"),),
     )
     ablate: Literal["off", "no_atomics", "no_reductions", "loop_floor"] = toggle(
         "off",
-        "Leaves out a part to measure what it costs, with wrong gradients: atomics, also sums over a warp, or all but "
-        "the walk.",
+        "Leaves out a part to measure its cost, with wrong gradients: atomics (no_atomics), also sums over a warp "
+        "(no_reductions), or all but the walk (loop_floor).",
         step="ablation",
         identity="B",
         cpp="Ablate",
@@ -419,7 +430,7 @@ class OptimizerPolicy:
         needs=(
             *(Need(value, "project_backward", "sh_bwd", ("staged",), _WHOLE_ROWS) for value in _FUSED),
             Need("lazy_sh", "project", "sh_load", ("staged",), "rows are caught up in the warp's shared memory"),
-            Need("lazy_sh", "project", "sh_dtype", ("f32",), "it needs whole numbers, not halves"),
+            Need("lazy_sh", "project", "sh_dtype", ("f32",), "it needs harmonics in single precision"),
         ),
     )
 
@@ -476,7 +487,7 @@ class Policy:
         return replace(self, **{stage: replace(getattr(self, stage), **{name: value})})
 
     def unmet(self, row: Toggle, value: str) -> str | None:
-        """Returns why `row` cannot have `value` with the present other toggles and what to set first, or None."""
+        """Returns why the other toggles do not allow `row` to have `value`, and what to set first, or None."""
         for need in row.needs:
             if need.value == value and self.value(need.stage, need.name) not in need.allowed:
                 return need.sentence(row.key)
@@ -488,7 +499,7 @@ class Policy:
         return [sentence for row, value in rows if (sentence := self.unmet(row, value))]
 
     def check(self, backend: str = "cuda") -> None:
-        """Raises InputError unless the toggles of this backend go together."""
+        """Raises InputError if toggles of this backend need others that are not set."""
         if problems := self.problems(backend):
             raise InputError(" ".join(problems))
 

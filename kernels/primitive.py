@@ -1,4 +1,4 @@
-"""Names what a splat can be. Nothing here loads NumPy, because `--help` needs it."""
+"""Names the kinds of splats. Nothing here loads NumPy, because `--help` imports this file."""
 
 from __future__ import annotations
 
@@ -8,4 +8,5 @@ from typing import Literal, get_args
 # 2024). 3dgut: a Gaussian, evaluated along each pixel's ray (Wu et al. 2025).
 Primitive = Literal["3dgs", "2dgs", "3dgut"]
 PRIMITIVES: tuple[Primitive, ...] = get_args(Primitive)
-FLAT_LOG_SCALE = -20.0  # third log scale of a disk, which no kernel reads: thin if it is ever drawn as a Gaussian
+# Third log scale of a disk. No kernel reads it; another program that draws the disk as a Gaussian finds it thin.
+FLAT_LOG_SCALE = -20.0

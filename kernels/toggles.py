@@ -26,9 +26,9 @@ _CLASSES = {
     "R": "R: the picture differs by rounding only.",
 }
 
-# Names that earlier versions wrote to results of the benchmark and to command lines.
+# Earlier names, still found in benchmark results and command lines -> present names.
 RENAMED = {"sort.sort": "sort.scheme", "launch.launch": "launch.mode", "schedule.policy": "schedule.cost_model"}
-RENAMED_VALUES = {("schedule.chunk", "policy"): "modelled"}  # (toggle, its value of before) -> value
+RENAMED_VALUES = {("schedule.chunk", "policy"): "modelled"}  # (toggle, earlier value) -> present value
 _ASSIGNMENT = re.compile(r"\b([a-z_]+\.[a-zA-Z0-9_]+)( ?= ?)(\w+)")
 
 
@@ -50,8 +50,8 @@ def _present(key: str, value: str) -> tuple[str, str]:
 class Tolerance:
     """Limits how far a toggle of class Q may change the picture from the default's."""
 
-    difference: float | None = None  # of a pixel, as a share of the brightest colour of any splat
-    decibels: float | None = None  # change of the PSNR of a picture against its photograph
+    difference: float | None = None  # largest change of a pixel, as a share of the brightest colour of any splat
+    decibels: float | None = None  # largest change of the PSNR of a picture against its photograph
 
     @property
     def sentence(self) -> str:
@@ -87,14 +87,14 @@ class Need:
 
 @dataclass(frozen=True)
 class Toggle:
-    """Holds a row of the table: a toggle's place in the policy, and its declaration."""
+    """Holds one toggle: its place in the policy, and its declaration."""
 
     stage: str  # field of Policy
     name: str  # field of the stage's policy
-    values: tuple[str, ...]  # the first is that of the 2023 rasteriser (ladder.py)
+    values: tuple[str, ...]  # the first is the 2023 rasteriser's (ladder.py)
     default: str
     sentence: str
-    step: str  # step of the ladder that introduced it, "own" or "ablation"
+    step: str  # name of the ladder's rung that introduced the toggle, "own" or "ablation"
     identity: Identity
     tolerance: Tolerance | None  # for class Q
     backends: tuple[str, ...]
@@ -108,17 +108,17 @@ class Toggle:
 
     @property
     def class_sentence(self) -> str:
-        """Returns the meaning of its identity class as a sentence."""
+        """Returns a sentence that explains the toggle's identity class."""
         return _CLASSES[self.identity] if self.tolerance is None else self.tolerance.sentence
 
     @property
     def is_switch(self) -> bool:
-        """Returns True if its values are off and on, for a checkbox."""
+        """Returns True if the values are off and on: the window shows a checkbox."""
         return self.values == get_args(Switch)
 
     @property
     def is_ablation(self) -> bool:
-        """Returns True if only benchmarks set it: its results are wrong, and no table lists it."""
+        """Returns True if only benchmarks set the toggle: it makes results wrong, and no table lists it."""
         return self.step == "ablation"
 
     def spelled(self, value: str) -> str:

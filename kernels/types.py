@@ -1,7 +1,7 @@
-"""Defines the values that every layer passes on: splats, cameras, settings, frames and gradients.
+"""Defines the values that layers exchange: splats, cameras, settings, frames and gradients.
 
-Shapes and units are written here once. N splats, K spherical-harmonic rows, H and W pixels,
-Ty and Tx tiles. Nothing here imports torch, numba or a GUI. Read `backend.py` next.
+Shapes and units are written here once. N counts splats, K spherical-harmonic rows, H and W pixels, Ty and Tx tiles.
+Nothing here imports torch, numba or a GUI. Read `backend.py` next.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Gaussians:
     """Holds splats as raw (pre-activation) parameters, a structure of C-contiguous float32 arrays.
 
     Raw and activated values never share a name: scale = exp(log_scales), opacity =
-    sigmoid(logit_opacities), rotation = quats / |quats|, colour = 0.5 + SH(direction), clamped at 0. `primitive` says
-    what a row is; a disk lies in the plane of its first two axes.
+    sigmoid(logit_opacities), rotation = quats / |quats|, colour = 0.5 + SH(direction), clamped at 0. `primitive` tells
+    what kind of splat each row describes; a disk lies in the plane of its first two axes.
     """
 
     means: Float32  # [N, 3] world units
@@ -50,7 +50,7 @@ class Gaussians:
         return SH_COEFFICIENTS[self.sh.shape[1]]
 
     def with_sh_degree(self, degree: int) -> Gaussians:
-        """Returns the splats with harmonics up to that degree: higher ones cut off, missing ones zero."""
+        """Returns the splats with harmonics up to `degree`: higher rows are cut off, missing rows are zero."""
         sh = np.zeros((self.count, (degree + 1) ** 2, 3), np.float32)
         common = min(sh.shape[1], self.sh.shape[1])
         sh[:, :common] = self.sh[:, :common]
@@ -62,7 +62,7 @@ class Gaussians:
         return {name: getattr(self, name) for name in GAUSSIAN_ARRAYS}
 
     def with_arrays(self, arrays: Mapping[str, Float32]) -> Gaussians:
-        """Returns splats of the same primitive with other arrays."""
+        """Returns splats of the same primitive made of `arrays`."""
         return Gaussians(**arrays, primitive=self.primitive)
 
 
@@ -74,7 +74,7 @@ class Camera:
     """Describes a pinhole camera: OpenCV axes (x right, y down, z forward), pixel centres at +0.5.
 
     A world point p is seen at u = fx * x / z + cx with (x, y, z) = view_from_world @ p. Rows of the
-    4x4 matrix are kept as tuples so that cameras compare and hash by value: equality is the redraw test.
+    4x4 matrix are tuples, so that cameras compare and hash by value: the window redraws if the camera is not equal.
     """
 
     width: int
@@ -115,7 +115,7 @@ class Camera:
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Returns the rows Ty and columns Tx of tiles that cover the image."""
+        """Returns the numbers of rows Ty and columns Tx of tiles that cover the image."""
         return -(-self.height // TILE), -(-self.width // TILE)
 
 
@@ -133,7 +133,7 @@ class Frame:
 
     image: Float32  # [H, W, 3] RGB over the background, not clamped
     depth: Float32  # [H, W] sum(w z) / sum(w), camera z in world units, NaN where nothing was blended
-    transmittance: Float32  # [H, W] share of the background that is left
+    transmittance: Float32  # [H, W] share of the background that shows through
     tile_counts: Int32  # [Ty, Tx] splats listed per tile
     visible: int  # V: splats that reach at least one tile
     instances: int  # I: (splat, tile) pairs listed; sum of tile_counts
@@ -144,7 +144,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Holds dL/d(raw parameter) for every splat; rows of splats that were not seen are zero."""
+    """Holds dL/d(raw parameter) for every splat; rows of unseen splats are zero."""
 
     means: Float32  # [N, 3]
     log_scales: Float32  # [N, 3]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_LONGEST = 2000  # characters of a sentence
+_LONGEST = 2000  # characters of a printable text
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -31,8 +31,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-# Control characters of terminals, lines and text direction, and characters that no encoding has. Joiners are left out:
-# some scripts need them.
+# Characters that control terminals, line breaks and text direction, and characters that no encoding can write. Joiners
+# are allowed: some scripts need them.
 _DISTURBING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )

@@ -1,6 +1,6 @@
 """Draws and differentiates pictures on the CPU with numba.
 
-Stage files mirror the CUDA ones; read `backend.py` first.
+The files of stages have the names of the CUDA ones. Read `backend.py` first.
 """
 
 from splatscope.kernels.cpu.backend import CpuBackend

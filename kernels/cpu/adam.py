@@ -1,8 +1,8 @@
-"""Steps Adam (Kingma and Ba 2015) on the CPU: one pass over parameter, gradient and both moments, in place.
+"""Takes Adam steps (Kingma and Ba 2015) on the CPU: one pass over parameter, gradient and both moments, in place.
 
-The arithmetic follows torch.optim.Adam without weight decay, so both agree to rounding. All rows are treated alike: a
-splat that was not seen has a zero gradient and still moves by its momentum, as in the 2023 recipe. The trainer chooses
-the rates (`training/splats/optimizer.py`).
+The arithmetic follows torch.optim.Adam without weight decay, so both agree to rounding. All rows are treated alike: an
+unseen splat has a zero gradient and still moves by its momentum, as in the 2023 recipe. The trainer chooses the rates
+(`training/splats/optimizer.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from splatscope.kernels.cpu.compile import kernel
 from splatscope.kernels.cpu.thread_pool import CREW, draw_turn, report_turns
 from splatscope.kernels.types import Float32
 
-CHUNK = 4096  # numbers that share a pattern of rates; rounded down to whole rows
-CHUNKS_A_TURN = 32  # chunks in a worker's turn: 50 microseconds; an array of one turn wakes no helper
+CHUNK = 4096  # numbers in a chunk, for which one array of rates is made; rounded down to whole rows
+CHUNKS_A_TURN = 32  # chunks in a worker's turn of 50 microseconds; an array of one turn wakes no helper
 
 
 @kernel
@@ -35,7 +35,7 @@ def adam_sweep(
     second_scale,
     epsilon,
 ):
-    """Steps flat arrays. `rates` repeats the rates of a row and sets the chunk length."""
+    """Takes a step of flat arrays. `rates` repeats the rates of a row; its size is the length of a chunk."""
     chunk = rates.size
     done = 0
     turn = draw_turn(board)
@@ -66,7 +66,7 @@ def adam_step(
     beta2: float,
     epsilon: float,
 ) -> None:
-    """Steps C-contiguous float32 arrays [N, D] in place; `rates` [D]; `step` counts from 1."""
+    """Takes a step of C-contiguous float32 arrays [N, D] in place. `rates` is [D]; `step` counts from 1."""
     arrays = (parameter, gradient, first, second)
     if any(a.shape != parameter.shape or a.dtype != np.float32 or not a.flags.c_contiguous for a in arrays):
         raise ValueError(f"Adam needs contiguous float32 arrays of one shape, got {[a.shape for a in arrays]}")

@@ -1,9 +1,9 @@
 """Offers the numba kernels as a `Backend`. Read this file first in `kernels/cpu`.
 
 A pass is project -> sort -> bin -> blend, and for training blend_backward -> project_backward. Each stage is a method
-of `pipeline.py` and is timed here. One process-wide lock surrounds every call, because all backends share one pool of
-threads. Kernels of the backward pass, the loss and the optimiser (`training.py`) are imported, and so compiled, when
-they are first needed.
+of `pipeline.py`; this file times it. One process-wide lock surrounds every call, because all backends share one pool
+of threads. Kernels of the backward pass, the loss and the optimiser (`training.py`) are imported and compiled only
+when they are first needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 
 
 class _Clock:
-    """Measures the milliseconds of each stage, from lap to lap."""
+    """Measures the milliseconds of each stage, from one call of `lap` to the next."""
 
     def __init__(self) -> None:
         self.stage_ms: dict[str, float] = {}
@@ -44,7 +44,7 @@ class _Clock:
 class Saved:
     """Keeps what `backward` needs of the newest forward pass."""
 
-    number: int  # of the pass
+    number: int  # counts forward passes
     splats: Gaussians
     camera: Camera
     projected: Projected
@@ -66,16 +66,17 @@ class CpuBackend:
 
     @property
     def device(self) -> str:
-        """Returns the number of threads in words."""
+        """Names the hardware by its number of threads: "2 threads"."""
         threads = numba.get_num_threads()
         return counted(threads, "thread")
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
-        """Returns the threads as multiprocessors that take one tile at a time, and the cost of a unit of work."""
+        """Returns the threads as multiprocessors that take one tile at a time, and the default costs."""
         return Machine(numba.get_num_threads(), 1), CostModel()
 
     def warm_up(self, training: bool = False) -> None:
-        """Compiles, or loads from the cache, by rendering a small picture and, if asked, a training step on it."""
+        """Compiles kernels or loads them from the cache: renders a small picture and, if asked, takes a training step
+        on it."""
         with CREW_LOCK:
             if self._ready["training" if training else "render"]:
                 return
@@ -120,7 +121,8 @@ class CpuBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> tuple[Frame, Saved]:
-        """Renders one picture and returns what `backward` needs with it. Only the newest pass can be differentiated."""
+        """Renders one picture; also returns the values that `backward` needs. Only the newest pass can be
+        differentiated."""
         with CREW_LOCK:
             self.warm_up(training=True)
             return self._forward(gaussians, camera, settings, policy, keep=True)

@@ -1,7 +1,7 @@
 """Builds the tile lists: which splats each tile blends, nearest first.
 
-Projection finds the tiles of each splat while its numbers are in registers, in scene order. A stable counting sort by
-tile then takes them in depth order. Read `blend.py` next.
+Projection finds the tiles of each splat while the splat's numbers are in registers, in scene order. A counting sort
+then takes the splats in depth order and appends each to the lists of its tiles. Read `blend.py` next.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 F = np.float32
 I32 = np.int32
 CHUNK = 2048  # splats a worker takes at a time
-COUNT_BITS = 24  # bits of the count in a span, start << 24 | count, which says where a slot's tiles are listed
+COUNT_BITS = 24  # bits of the count in a span: start << 24 | count, the place of a slot's tiles in `tiles`
 COUNT_MASK = (1 << COUNT_BITS) - 1
 FIRST_CENTER, LAST_CENTER = F(0.5), F(TILE - 0.5)  # pixel centres of a tile, px from its corner
 
 
 @inline
 def tile_range(low, high, count):
-    """Returns first and one past the last of `count` tiles with a pixel centre in [low, high] px, as ints."""
+    """Returns as ints the first tile with a pixel centre in [low, high] px, and one past the last; at most `count`."""
     first = ceiling((low - LAST_CENTER) * F(1.0 / TILE))
     end = floor((high - FIRST_CENTER) * F(1.0 / TILE)) + F(1.0)
     return to_ints(minimum(maximum(first, F(0.0)), F(count))), to_ints(minimum(maximum(end, F(0.0)), F(count)))
@@ -49,7 +49,7 @@ def tile_range(low, high, count):
 
 @inline
 def row_edge(fields, height, side):
-    """Returns the left (side -1) or right (+1) edge of each ellipse at `height` px from its mean, from the mean."""
+    """Returns the x of each ellipse's left (side -1) or right (+1) edge at a height; both in px from its mean."""
     v = load(fields, C * LANES) * height
     inside = maximum(load(fields, CUTOFF * LANES) - v * v, F(0.0))
     reach = square_root(inside) * load(fields, REACH * LANES)
@@ -58,13 +58,13 @@ def row_edge(fields, height, side):
 
 @inline
 def span_tiles(fields, seen, rows, columns, row_span, spans):
-    """Finds the tiles in which the sixteen splats of `fields` are listed. Nothing else decides it.
+    """Finds the tiles in which the sixteen splats of `fields` are listed. No other code decides that.
 
-    With `row_span` a tile row lists a splat where the ellipse alpha >= 1/255 meets it, from its first to its last row
-    of pixel centres. The span is widest at the height of the ellipse's extreme point, clamped to these rows. Otherwise
-    the span is the box of half width and height.
+    With `row_span` a tile row lists a splat where the ellipse alpha >= 1/255 meets the row, from its first to its last
+    line of pixel centres. The span is widest at the height of the ellipse's extreme point, clamped to these lines.
+    Otherwise the span is the box of half width and height.
 
-    Writes first tile and length of the span of each splat's k-th row to spans[2 k * 16 ...] and spans[(2 k + 1) * 16
+    Writes the span of each splat's k-th row: its first tile to spans[2 k * 16 ...], its length to spans[(2 k + 1) * 16
     ...]. Returns lanes with the number of rows and of tiles of each splat.
     """
     x, y = load(fields, MEAN_X * LANES), load(fields, MEAN_Y * LANES)
@@ -93,9 +93,9 @@ def span_tiles(fields, seen, rows, columns, row_span, spans):
 
 @inline
 def list_splat(spans, lane, row_count, tiles, start):
-    """Writes the tiles of a splat that `span_tiles` has looked at to tiles[start ...].
+    """Writes the tiles of a splat, from the spans that `span_tiles` wrote, to tiles[start ...].
 
-    Writes sixteen at a time. Those beyond the splat's end are overwritten by the next splat, or fall into unused room.
+    Writes sixteen at a time. The next splat overwrites the surplus, or it falls into unused room.
     """
     for k in range(row_count):
         tile, length = at(spans, 2 * k * LANES + lane), np.int64(at(spans, (2 * k + 1) * LANES + lane))
@@ -113,7 +113,7 @@ def count_tiles(
     tiles,
     histogram,  # out [turns, T] instances of each tile in each stretch
 ):
-    """Counts how many instances each stretch adds to each tile's list."""
+    """Counts the instances that each stretch adds to each tile's list."""
     visible, done = spans.size, 0
     while True:
         turn = draw_turn(board)
@@ -154,7 +154,7 @@ def fill_tiles(
     tiles,
     histogram,  # [turns, T] where each stretch starts in each list; advanced while writing
     tile_slots,  # out [I] the lists: by tile, then by depth
-    places,  # out, unless it is empty: where each entry of `tiles` went
+    places,  # out, unless it is empty: position in `tile_slots` of each entry of `tiles`
 ):
     """Writes the tile lists."""
     visible, done = spans.size, 0

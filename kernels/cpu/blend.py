@@ -2,8 +2,8 @@
 
 A tile is sixteen blocks of 4x4 pixels, and a block is one vector. Transmittance T, colour and depth of its pixels stay
 in registers while the splats that reach the block are blended. Splats are staged in batches: their records are copied
-next to each other, with the mean relative to the tile, and a mask of the blocks each may reach. Workers take tiles from
-a queue, longest list first. Read `blend_backward.py` next.
+next to each other, with the mean relative to the tile, and each gets a mask of the blocks that it may reach. Workers
+take tiles from a queue, longest list first. Read `blend_backward.py` next.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from splatscope.kernels.cpu.tilted import falloff_tilted, stage_tilted
 F = np.float32
 I32 = np.int32
 BATCH = 128  # splats staged together
-WORD = 64  # splats of a batch with a bit each in a word
+WORD = 64  # splats that share a word, one bit each
 BLOCK = 4  # pixels along a block
 BLOCKS = 16  # blocks of a tile, row by row; as many as there are lanes
 STOP = F(TRANSMITTANCE_STOP)
@@ -65,7 +65,7 @@ PLANE = BLOCKS * LANES
 LIGHT, LEFT, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_DEPTH = 0, PLANE, 2 * PLANE, 3 * PLANE, 4 * PLANE, 5 * PLANE
 STATE = 6 * PLANE
 STAGED = BATCH * RECORD
-LINE = 5 * LANES  # a row of a tile before it is written: red, green, blue, transmittance, depth
+LINE = 5 * LANES  # floats in a row of a tile before it is written: red, green, blue, transmittance, depth
 # Float32 scratch of a worker: staged records, state, lines. Int32 scratch: splat masks, last indices, lines.
 SCRATCH = STAGED + STATE + BLOCK * LINE
 SCRATCH_INT = BATCH + PLANE + BLOCK * LANES
@@ -73,7 +73,7 @@ SCRATCH_INT = BATCH + PLANE + BLOCK * LANES
 
 @inline
 def block_pixels(block):
-    """Returns x and y of a block's pixels from the centre of the tile, in px, as lanes."""
+    """Returns x and y of a block's pixels relative to the tile's centre, in px, as lanes."""
     lanes = lane_numbers()
     x = to_floats(lanes & I32(BLOCK - 1)) + F((block % BLOCK) * BLOCK - TILE // 2 + 0.5)
     y = to_floats(lanes >> I32(2)) + F((block // BLOCK) * BLOCK - TILE // 2 + 0.5)
@@ -84,8 +84,7 @@ def block_pixels(block):
 def block_hits(a, b, c, offset_u, offset_v, cutoff):
     """Returns bits of the blocks that a splat may reach, from its whitening and its (u, v) at the tile's centre.
 
-    In (u, v) the splat is a disc and a block a parallelogram. The disc is tested against the box around the
-    parallelogram.
+    In (u, v) the splat is a disc and a block is a parallelogram. The test takes the box around the parallelogram.
     """
     lanes = lane_numbers()
     x = to_floats((lanes & I32(3)) << I32(2)) - F(6.0)  # centre of each block from the centre of the tile
@@ -100,14 +99,14 @@ def block_hits(a, b, c, offset_u, offset_v, cutoff):
 
 @inline
 def prefetch_records(records, tile_slots, start, end):
-    """Starts to load the records of a stretch of a list. They are scattered in memory."""
+    """Starts to load the records of a stretch of a list, which are scattered in memory."""
     for i in range(start, end):
         prefetch(records, np.int64(at(tile_slots, i)) * RECORD)
 
 
 @inline
 def stage_splats(records, tile_slots, start, count, center_x, center_y, near, rule, staged, masks):
-    """Copies `count` listed records to `staged`, relative to the tile, and their block bits to `masks`."""
+    """Copies `count` listed records to `staged`, relative to the tile, and writes their block bits to `masks`."""
     primitive = at(rule, 2)
     for j in range(count):
         source = np.int64(at(tile_slots, start + j)) * RECORD
@@ -130,7 +129,7 @@ def stage_splats(records, tile_slots, start, count, center_x, center_y, near, ru
 
 @inline
 def block_word(masks, block, first, count):
-    """Returns a block's view of the masks: bit j is set if staged splat first + j may reach the block."""
+    """Returns a block's bits of the masks: bit j is set if staged splat first + j may reach the block."""
     bit = I32(1) << I32(block)
     word = np.int64(0)
     for part in range(0, min(count - first, WORD), LANES):
@@ -142,7 +141,7 @@ def block_word(masks, block, first, count):
 
 @inline
 def falloff(staged, base, x, y):
-    """Returns log2 of alpha before the cap, and u and v, at pixels (x, y) of a staged splat."""
+    """Returns log2 of a staged splat's alpha before the cap, and its u and v, at pixels (x, y)."""
     u = multiply_add(y, load_spread(staged, base + B), load_spread(staged, base + OFFSET_U))
     u = multiply_add(x, load_spread(staged, base + A), u)
     v = multiply_add(y, load_spread(staged, base + C), load_spread(staged, base + OFFSET_V))
@@ -152,7 +151,7 @@ def falloff(staged, base, x, y):
 
 @inline
 def alpha_of(power, cap):
-    """Returns alpha from its logarithm: capped, and 0 below 1/255."""
+    """Returns alpha from log2 of alpha: capped, and 0 below 1/255."""
     return select(power >= LOG2_ALPHA_MIN, minimum(exp2(power), cap), spread(F(0.0)))
 
 
@@ -160,8 +159,8 @@ def alpha_of(power, cap):
 def blend_over(staged, j, index, alpha, seen_depth, pixels, keeps_last):
     """Blends staged splat j behind the splats in `pixels`; returns the new pixels.
 
-    T goes on falling below the stop. Once "T after this splat >= stop" is false it therefore stays false. The same
-    holds for T before the splat, which decides if `keeps_last` is 1. The transmittance left for the background is kept
+    T falls further after the stop, so that the test "T after this splat >= stop" stays false once it is false. If
+    `keeps_last` is 1, T before the splat is tested instead. The transmittance left for the background is kept
     separately.
     """
     light, left, ends, red, green, blue, depth = pixels
@@ -183,7 +182,7 @@ def blend_over(staged, j, index, alpha, seen_depth, pixels, keeps_last):
 
 @inline
 def blend_block(staged, masks, count, block, index, rule, state, last):
-    """Blends the staged splats that reach a block into it. Returns true if any pixel is not done."""
+    """Blends into a block the staged splats that reach it. Returns true if any pixel has not stopped."""
     x, y = block_pixels(block)
     at_block, primitive = block * LANES, at(rule, 2)
     light = load(state, LIGHT + at_block)
@@ -223,7 +222,7 @@ def blend_block(staged, masks, count, block, index, rule, state, last):
 
 @inline
 def blocks_on_image(rows, columns):
-    """Returns bits of the blocks with a pixel among the first rows x columns of the tile."""
+    """Returns bits of the blocks that have a pixel in the tile's first `rows` and `columns`."""
     lanes = lane_numbers()
     x, y = (lanes & I32(3)) << I32(2), (lanes >> I32(2)) << I32(2)
     return mask_bits((x < I32(columns)) & (y < I32(rows)))
@@ -231,9 +230,9 @@ def blocks_on_image(rows, columns):
 
 @inline
 def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, rule, staged, state, masks, last):
-    """Blends one list into the planes of the pixel state; `blocks` are those on the image.
+    """Blends one list into the planes of the pixel state. `blocks` has bits of the blocks on the image.
 
-    Returns the depth of the nearest splat, and how many entries were visited.
+    Returns the depth to which sums of depth are relative, and the number of entries visited.
     """
     prefetch_records(records, tile_slots, start, min(start + BATCH, end))
     for i in range(0, PLANE, LANES):
@@ -242,7 +241,8 @@ def blend_tile(records, tile_slots, start, end, center_x, center_y, blocks, rule
         for plane in range(SUM_RED, STATE, PLANE):
             store(state, plane + i, spread(F(0.0)))
         store(last, i, spread_int(0))
-    # Depths are added up from that of the nearest splat on, which is exact; disks and rays have one a pixel.
+    # Depths are summed relative to the nearest splat's, which loses less precision. Disks and rays have no such depth:
+    # theirs differs from pixel to pixel.
     near = at(records, np.int64(at(tile_slots, start)) * RECORD + DEPTH) if at(rule, 2) == F(FLAT) else F(0.0)
     walked = np.int64(0)
     for batch in range(start, end, BATCH):
@@ -273,7 +273,7 @@ def put_row(source, start, target, to, columns):
 
 @inline
 def put_colors(source, start, target, to, columns):
-    """Writes three planes of a row as interleaved colours, as `put_row` does."""
+    """Writes three planes of a row as interleaved colours; otherwise as `put_row`."""
     if columns >= LANES:
         store_columns(source, start, 3, target, to * 3)
     else:
@@ -288,7 +288,7 @@ def write_tile(state, last, near, background, row0, column0, lines, lines_int, i
     height, width = transmittance.shape
     columns = width - column0
     for strip in range(0, min(TILE, height - row0), BLOCK):
-        # Rows of planes: red, green, blue, left, depth.
+        # A line holds the planes red, green, blue, left and depth of one row.
         for plane, source in enumerate((SUM_RED, SUM_GREEN, SUM_BLUE, LEFT, SUM_DEPTH)):
             blocks_to_rows(state, source + strip * TILE, lines, plane * LANES, LINE)
         blocks_to_rows(last, strip * TILE, lines_int, 0, LANES)
@@ -298,7 +298,7 @@ def write_tile(state, last, near, background, row0, column0, lines, lines_int, i
             for channel in range(3):
                 color = multiply_add(left, at(background, channel), load(lines, line + channel * LANES))
                 store(lines, line + channel * LANES, color)
-            # The weights of a pixel add up to 1 - left. An empty pixel gives 0 / 0, the NaN we want.
+            # The weights of a pixel add up to 1 - left. An empty pixel gives 0 / 0: the NaN that `Frame` promises.
             store(lines, line + 4 * LANES, load(lines, line + 4 * LANES) / (F(1.0) - left) + near)
             put_colors(lines, line, image, pixel, columns)
             put_row(lines, line + 3 * LANES, transmittance, pixel, columns)
@@ -308,7 +308,7 @@ def write_tile(state, last, near, background, row0, column0, lines, lines_int, i
 
 @inline
 def clear_tile(background, row0, column0, lines, lines_int, image, depth, transmittance, last_index):
-    """Writes an empty tile."""
+    """Writes a tile without splats."""
     height, width = transmittance.shape
     for channel in range(3):
         store(lines, channel * LANES, spread(at(background, channel)))
@@ -325,7 +325,7 @@ def clear_tile(background, row0, column0, lines, lines_int, image, depth, transm
 
 @kernel
 def order_tiles(tile_start, histogram, tile_order):
-    """Orders tiles by falling list length, by powers of two. Long lists start first, so that no worker ends alone."""
+    """Orders tiles by list length in powers of two, longest first, so that no worker ends long after the others."""
     tiles = tile_start.size - 1
     histogram[:] = 0
     for tile in range(tiles):
@@ -343,7 +343,7 @@ def order_tiles(tile_start, histogram, tile_order):
 
 @inline
 def length_class(length):
-    """Returns the number of bits of a list length."""
+    """Returns the number of bits that a list length has."""
     bits = 0
     while length > 0:
         length >>= 1

@@ -1,13 +1,16 @@
 """Computes the derivative of blending: one row of sums for every (tile, splat), in list order.
 
-Tiles and batches are those of `blend.py`, taken back to front. For each pixel, the transmittance T before each splat is
-restored by division. `behind` is the light that arrives from behind the splat, as its product with the image gradient
+Tiles and batches are as in `blend.py`, but taken back to front. For each pixel, the transmittance T before each splat
+is restored by division. `behind` is the light that arrives from behind the splat, multiplied with the image gradient
 (Kerbl and Kopanas et al. 2023).
 
-The sums over pixels, in a splat's own (u, v), are those of g, g u, g v, g u^2, g u v, g v^2 with g = alpha dL/dalpha,
-and of weight times image gradient for each colour channel. `project_backward.py` turns them into gradients of raw
-parameters. If asked for, two more sums follow: the absolute values of each pixel's gradient of the projected mean along
-x and y. No two workers write the same row, so results do not depend on their number.
+A row holds sums over pixels. With (u, v) of the splat and g = alpha dL/dalpha, it has the sums of
+- g, g u, g v, g u^2, g u v, g v^2;
+- weight times image gradient, for each colour channel;
+- if asked for, the absolute values of each pixel's gradient of the projected mean, along x and y.
+
+`project_backward.py` turns rows into gradients of raw parameters. No two workers write the same row, so results do not
+depend on their number.
 """
 
 from __future__ import annotations
@@ -65,11 +68,11 @@ I32 = np.int32
 # Fields of a row of sums. A row is one cache line.
 ROW = 16
 SUM_G, SUM_U, SUM_V, SUM_UU, SUM_UV, SUM_VV, SUM_RED, SUM_GREEN, SUM_BLUE, SUM_ABSOLUTE_X, SUM_ABSOLUTE_Y = range(11)
-# Planes of the pixel state: T and light from behind, the image gradient.
+# Planes of the pixel state: T, light from behind, and the image gradient's three channels.
 LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE = (PLANE * i for i in range(5))
 STATE = 5 * PLANE
 # Float32 scratch of a worker: staged records, state, pixel positions x and y, lines.
-# Int32 scratch: masks, last indices, the largest of them per block, lines.
+# Int32 scratch: masks, last indices, the largest last index of each block, lines.
 SCRATCH = STAGED + STATE + 2 * PLANE + BLOCK * LINE
 SCRATCH_INT = BATCH + PLANE + BLOCKS + BLOCK * LANES
 
@@ -120,9 +123,10 @@ def load_pixels(
 
 @inline
 def splat_sums(staged, base, blocks, index, cap, positions, state, last, absolute):
-    """Walks the `blocks` that a splat reaches; returns its row of sums and moves their pixels behind it.
+    """Walks the `blocks` that a splat reaches; returns its row of sums, and updates T and light from behind of their
+    pixels to the values in front of the splat.
 
-    A second row begins with the sums of absolute values, if asked for.
+    Also returns lanes that begin with the sums of absolute values, if asked for.
     """
     a, b, c = load_spread(staged, base + A), load_spread(staged, base + B), load_spread(staged, base + C)
     offset_u, offset_v = load_spread(staged, base + OFFSET_U), load_spread(staged, base + OFFSET_V)
@@ -174,7 +178,7 @@ def splat_sums(staged, base, blocks, index, cap, positions, state, last, absolut
 
 @inline
 def write_row(staged, base, blocks, index, cap, primitive, absolute, positions, state, last, lines, rows, row):
-    """Writes the row of sums of a staged splat. Several calls, so that their flags are constant in the inner loop."""
+    """Writes the row of sums of a staged splat. Has a call for each case, so that flags are constant in inner loops."""
     planes = LEFT, BEHIND, BY_RED, BY_GREEN, BY_BLUE
     if primitive == F(FLAT) and not absolute:
         sums, _ = splat_sums(staged, base, blocks, index, cap, positions, state, last, False)
@@ -191,7 +195,7 @@ def write_row(staged, base, blocks, index, cap, primitive, absolute, positions, 
         )
     store(rows, row, sums)
     store(lines, 0, more)
-    for i in range(MORE_SUMS):  # of flattened Gaussians two, and zeros
+    for i in range(MORE_SUMS):  # flattened Gaussians have two more sums; the others are zero
         put(rows, row + first + i, at(lines, i))
 
 

@@ -1,4 +1,4 @@
-"""Keeps arrays from frame to frame, so that a training step allocates nothing."""
+"""Keeps arrays from frame to frame, so that a training step allocates no memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LINE = 64  # bytes of a cache line
-IDLE_ARRAYS = 4  # unused arrays of other shapes that a lender keeps
+IDLE_ARRAYS = 4  # unused arrays of other shapes that a `Lender` keeps
 
 
 def aligned(size: int, dtype: Any) -> NDArray[Any]:
@@ -21,16 +21,16 @@ def aligned(size: int, dtype: Any) -> NDArray[Any]:
 
 
 class Buffers:
-    """Keeps named scratch arrays, which grow and are freed only with their owner.
+    """Keeps named scratch arrays. They grow as needed, and are freed only with this object.
 
-    Pages that no kernel writes are never backed by memory, so growing by half costs nothing.
+    An array gets half as much room again as asked for: pages that no kernel writes take no memory.
     """
 
     def __init__(self) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def take(self, name: str, size: int, dtype: Any) -> NDArray[Any]:
-        """Returns the array of that name, exactly `size` elements, with the contents of its last use."""
+        """Returns the first `size` elements of the named array, with their old contents unless it had to grow."""
         array = self._arrays.get(name)
         if array is None or array.size < size:
             array = aligned(max(size + size // 2, LINE), dtype)
@@ -39,7 +39,7 @@ class Buffers:
 
 
 def _references(arrays: list[NDArray[Any]], i: int) -> int:
-    """Returns how many references to the array there are, this function's included."""
+    """Returns the number of references to array `i`, this function's own included."""
     return sys.getrefcount(arrays[i])
 
 
@@ -47,9 +47,9 @@ _UNUSED = _references([np.empty(1)], 0)
 
 
 class Lender:
-    """Lends arrays to callers and lends them again once nobody holds them.
+    """Lends arrays to callers, and lends each again once nobody holds it.
 
-    Fresh memory for a picture costs as much as blending it, because the system clears every page. Arrays own their
+    Fresh memory for a picture costs as much time as blending it, because the system clears every page. Arrays own their
     data, so that a slice counts as a reference too.
     """
 
@@ -62,7 +62,7 @@ class Lender:
         for i in unused:
             if self._arrays[i].shape == shape:
                 return self._arrays[i]
-        for i in reversed(unused[: max(0, len(unused) - IDLE_ARRAYS)]):  # arrays of sizes no longer asked for
+        for i in reversed(unused[: max(0, len(unused) - IDLE_ARRAYS)]):  # nobody asks for their shapes any more
             del self._arrays[i]
         array = np.empty(shape, np.float32)
         self._arrays.append(array)
@@ -70,7 +70,7 @@ class Lender:
 
 
 class _Writable:
-    """Presents memory to NumPy as writable."""
+    """Presents a read-only array's memory to NumPy as writable."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
@@ -78,10 +78,10 @@ class _Writable:
 
 
 def writable(array: NDArray[Any]) -> NDArray[Any]:
-    """Returns the same values as a float32 array for which numba need not compile again. Copies only if necessary.
+    """Returns the values as an aligned, writable float32 array; copies only if necessary.
 
-    numba has other types for read-only arrays (a mapped file) and for unaligned ones. Kernels do not write to their
-    input.
+    numba would compile each kernel again for read-only arrays (a mapped file) and for unaligned ones. Kernels do not
+    write to their input.
     """
     array = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     return array if array.flags.writeable else np.asarray(_Writable(array))

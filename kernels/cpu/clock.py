@@ -1,6 +1,6 @@
 """Reads a clock inside kernels: nanoseconds from the operating system, the same on all threads.
 
-`HAS_CLOCK` is false if kernels can call no clock; `now_ns` is then 0. `blend.py` uses it.
+`HAS_CLOCK` is false where kernels cannot call a clock; `now_ns` then returns 0. `blend.py` uses both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
 def _now_ns(typing_context: Any) -> Any:
-    """Returns nanoseconds since a fixed moment."""
+    """Emits a call that returns nanoseconds since a fixed moment."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not HAS_CLOCK:
@@ -33,4 +33,4 @@ def _now_ns(typing_context: Any) -> Any:
     return types.int64(), emit
 
 
-now_ns: Any = intrinsic(_now_ns)  # takes nothing when a kernel calls it
+now_ns: Any = intrinsic(_now_ns)  # kernels call it without arguments

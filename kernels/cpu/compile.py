@@ -1,8 +1,8 @@
 """Compiles and caches CPU kernels. Import this before defining a kernel.
 
-Importing it names the cache folder, with a hash of all our kernel sources in its name. numba itself checks only the
-file that defines a kernel, so after an edit in a function called from another file it would run a stale binary.
-Importing compiles nothing. `thread_pool.py` shares a kernel among threads; read `lanes.py` next.
+Importing this module sets numba's cache folder, whose name holds a hash of all our kernel sources. numba itself checks
+only the file that defines a kernel: after an edit of a function in another file it would run a stale binary. Importing
+compiles nothing. `thread_pool.py` shares a kernel among threads; read `lanes.py` next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numba.core import config
 from splatscope.kernels.caches import cache_folder, cache_path, code_folder, private_folder
 from splatscope.kernels.errors import Remark
 
-UNUSED_DAYS = 14  # after which compiled kernels of other versions are removed
+UNUSED_DAYS = 14  # days after their last use until compiled kernels of other versions are removed
 
 _HERE = Path(__file__).parent
 
@@ -39,9 +39,9 @@ def source_hash(folder: Path = _HERE) -> str:
 
 
 def kernel_folder() -> Path:
-    """Returns a folder for compiled kernels: NUMBA_CACHE_DIR or the user's cache.
+    """Returns a folder for compiled kernels, inside NUMBA_CACHE_DIR or the user's cache.
 
-    If that cannot be used, or others can write to it, returns a temporary folder and tells so by a `Remark`.
+    If that folder cannot be used, or others can write to it, returns a temporary folder and warns with a `Remark`.
     """
     named = os.environ.get("NUMBA_CACHE_DIR")
     try:
@@ -51,7 +51,7 @@ def kernel_folder() -> Path:
     try:
         folder = _folder_of_version(private_folder(Path(tempfile.gettempdir()) / f"splatscope-{_user()}"))
         remark = f"Compiled kernels are kept in {folder}"
-    except OSError:  # another user has taken that name
+    except OSError:  # another user has a folder of that name
         folder = Path(tempfile.mkdtemp(prefix="splatscope-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         remark = "Kernels are compiled again each time"
@@ -65,7 +65,7 @@ def _user() -> str:
 
 def _folder_of_version(base: Path) -> Path:
     folder = base / f"kernels-{source_hash()}"
-    if not folder.is_dir():  # a new version: kernels of earlier ones are no longer needed
+    if not folder.is_dir():  # a new version: kernels of earlier versions may be removed
         remove_unused(base, keep=folder.name)
     with tempfile.TemporaryFile(dir=code_folder(folder)):
         os.utime(folder)
@@ -81,18 +81,19 @@ def remove_unused(base: Path, keep: str) -> None:
 
 
 config.CACHE_DIR = str(kernel_folder())  # pyright: ignore[reportAttributeAccessIssue]
-# The thread pool asks numba how many threads to use, and numba then starts its own. Threads of workqueue sleep.
+# The thread pool asks numba how many threads to use, and numba then starts threads of its own. With the layer
+# workqueue they sleep.
 config.THREADING_LAYER_PRIORITY = ["workqueue", "omp", "tbb"]  # pyright: ignore[reportAttributeAccessIssue]
 
 # Division by zero gives infinity as in NumPy. No fast-math: results must not depend on code placement. Arrays
-# are not reference-counted (an option of numba's own, hence the underscore): with counts, each array passed to
-# a helper or sliced costs two locked instructions, which made blending half as slow again. Such code cannot
-# allocate; all its memory comes from the caller.
+# are not reference-counted (`_nrt`, a private option of numba): with counts, each array that is sliced or passed
+# to a helper costs two locked instructions, and blending took half as long again. Such code cannot allocate; all
+# its memory comes from the caller.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 
 
 def inline(function: Any) -> Any:
-    """Marks a helper that is compiled into each of its callers, which must be a `kernel` or another helper."""
+    """Marks a helper, which numba compiles into each caller. Only a `kernel` or another helper may call it."""
     return numba.njit(forceinline=True, **_OPTIONS)(function)
 
 

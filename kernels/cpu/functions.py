@@ -1,7 +1,7 @@
 """Computes exp2 and log2 of lanes.
 
-Polynomials replace libm, so that sixteen splats or pixels are computed at once. Errors are relative, in float32. Read
-`project.py` next.
+Polynomials replace libm, so that sixteen splats or pixels are computed at once. Errors are relative, in float32
+arithmetic. Read `project.py` next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOG2_E = F(1.4426950408889634)
 LN_2 = F(0.6931471805599453)
 ROUND = F(12582912.0)  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the sum
 
-# Minimax of 2^f on [-1/2, 1/2], relative error 7.5e-8 (that of the rounding of the coefficients 2e-7).
+# Minimax polynomial of 2^f on [-1/2, 1/2]. Its relative error is 7.5e-8, that of its rounded coefficients 2e-7.
 E1, E2, E3, E4, E5 = (
     F(0.6931469440460205),
     F(0.24022120237350464),
@@ -29,10 +29,10 @@ E1, E2, E3, E4, E5 = (
 
 @inline
 def exp2(x):
-    """Returns 2^x for -126 < x < 127. Other x give arbitrary bits, so mask them."""
+    """Returns 2^x for -126 < x < 127. Any other x gives arbitrary bits: callers mask those lanes."""
     shifted = x + ROUND
     f = x - (shifted - ROUND)
-    # Pairs of terms side by side (Estrin): half as deep as Horner's rule.
+    # Computes pairs of terms independently (Estrin): half as long a chain as Horner's rule.
     ff = f * f
     low, middle, high = multiply_add(f, E1, F(1.0)), multiply_add(f, E3, E2), multiply_add(f, E5, E4)
     r = multiply_add(ff, multiply_add(ff, high, middle), low)

@@ -1,8 +1,8 @@
-"""Projects sixteen splats at once; shared by the forward and the backward pass.
+"""Computes the geometry of sixteen splats at once, for the forward and the backward pass.
 
-Camera values come packed (`records.py`). Means and everything derived from them are relative to the camera, so scenes
-far from the origin lose no precision. Formulas: Zwicker et al. 2002 (EWA), with x/z clamped inside the Jacobian only.
-Read `project.py` next.
+Camera values come packed (`records.py`). Means, and all values computed from them, are relative to the camera, so that
+scenes far from the origin lose no precision. Formulas: Zwicker et al. 2002 (EWA), with x/z clamped inside the Jacobian
+only. Read `project.py` next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ LARGEST_LOG_SCALE = F(88.0)  # exp beyond it is not a float32
 
 @inline
 def stage_columns(means, log_scales, quats, logits, first, count, scratch):
-    """Copies splats first ... first + count as columns: scratch[column * 16 + lane]. Fills up with the last splat."""
+    """Copies `count` splats from `first` on as columns: scratch[column * 16 + lane]. Repeats the last splat to fill the
+    lanes."""
     if count == LANES:
         load_columns(means, first * 3, 3, scratch, 0)
         load_columns(log_scales, first * 3, 3, scratch, 3 * LANES)
@@ -62,8 +63,8 @@ def column(scratch, k):
 
 @inline
 def defects(scratch, first, end):
-    """Returns 0 in lanes whose columns first ... end are finite, NaN in the others."""
-    # x - x is 0 for finite x and NaN otherwise, so one comparison covers the sum of them all.
+    """Returns 0 in lanes whose columns first ... end - 1 are finite, NaN in the other lanes."""
+    # x - x is 0 for finite x and NaN otherwise, so the sum of all differences needs only one comparison.
     defect = column(scratch, first) - column(scratch, first)
     for k in range(first + 1, end):
         defect += column(scratch, k) - column(scratch, k)
@@ -84,9 +85,9 @@ def placed_splats(scratch):
 
 @inline
 def usable_splats(scratch, count):
-    """Returns the mask of those of the first `count` lanes whose values are usable.
+    """Returns the mask of the lanes among the first `count` whose values are usable.
 
-    An infinite opacity logit is usable: 0 or 1.
+    An infinite opacity logit is usable: the opacity is 0 or 1.
     """
     qw, qx, qy, qz = column(scratch, 6), column(scratch, 7), column(scratch, 8), column(scratch, 9)
     logit = column(scratch, 10)
@@ -135,21 +136,21 @@ def held_ratios(camera, ratio_x, ratio_y):
 
 
 @inline
-def splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z):
-    """Returns the mask of lanes whose sphere projects to a disc outside all tiles."""
+def splats_outside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z):
+    """Returns the mask of lanes whose sphere, projected to a disc, lies outside all tiles."""
     sigma = exp2(minimum(largest_log_scale(scratch), LARGEST_LOG_SCALE) * LOG2_E) * inverse_z
     sigma = sigma * max(at(camera, FOCAL_X), at(camera, FOCAL_Y))
     variance = sigma * sigma * (held_x * held_x + held_y * held_y + F(1.0)) + F(DILATION)
     reach = square_root(variance) * F(SPHERE_SIGMAS) + F(1.0)
     x = ratio_x * at(camera, FOCAL_X) + at(camera, CENTER_X)
     y = ratio_y * at(camera, FOCAL_Y) + at(camera, CENTER_Y)
-    beside_x = (x + reach < F(0.0)) | (x - reach > at(camera, FAR_X))
-    return beside_x | (y + reach < F(0.0)) | (y - reach > at(camera, FAR_Y))
+    outside_x = (x + reach < F(0.0)) | (x - reach > at(camera, FAR_X))
+    return outside_x | (y + reach < F(0.0)) | (y - reach > at(camera, FAR_Y))
 
 
 @inline
 def jacobian_rows(camera, held_x, held_y, inverse_z):
-    """Returns the rows of d(pixel) / d(mean in world axes): three lanes values for x, three for y."""
+    """Returns the rows of d(pixel) / d(mean in world axes): three vectors of lanes for x, three for y."""
     scale_x, scale_y = inverse_z * at(camera, FOCAL_X), inverse_z * at(camera, FOCAL_Y)
     x0, x1, x2 = at(camera, ROTATION), at(camera, ROTATION + 1), at(camera, ROTATION + 2)
     y0, y1, y2 = at(camera, ROTATION + 3), at(camera, ROTATION + 4), at(camera, ROTATION + 5)
@@ -183,7 +184,7 @@ def unit_quaternion(scratch):
 
 @inline
 def rotation_rows(w, x, y, z):
-    """Returns the rotation matrix of a unit quaternion: nine lanes values, row by row."""
+    """Returns the rotation matrix of a unit quaternion: nine vectors of lanes, row by row."""
     two = F(2.0)
     return (
         F(1.0) - (y * y + z * z) * two,
@@ -211,14 +212,14 @@ def scales_of(scratch):
 
 @inline
 def logit_tail(scratch):
-    """Returns exp(-logit), so that opacity = 1 / (1 + tail). Beyond 30 an opacity is 0 or 1 in float32."""
+    """Returns the tail exp(-logit), where opacity = 1 / (1 + tail). Limits logits to ±30, where float32 has 0 or 1."""
     logit = minimum(maximum(column(scratch, 10), F(-30.0)), F(30.0))
     return exp2(logit * -LOG2_E)
 
 
 @inline
 def axes_px(jacobian, rotation, scales):
-    """Returns the three axes of a splat in px, x and y in turn: covariance = axes axes^T + dilation."""
+    """Returns x and y of each of a splat's three axes in px: covariance = axes axes^T + dilation."""
     jx0, jx1, jx2, jy0, jy1, jy2 = jacobian
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation
     s0, s1, s2 = scales

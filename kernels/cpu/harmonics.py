@@ -1,7 +1,7 @@
-"""Evaluates colours from spherical harmonics for sixteen splats at once, and their derivative.
+"""Evaluates and differentiates colours from spherical harmonics, for sixteen splats at once.
 
-Rows of coefficients are copied for the splats that need them and turned into columns (one value of sixteen splats in a
-vector), and back. Read `project.py` next.
+Rows of coefficients are copied for the splats that need them and turned into columns (a vector holds one coefficient of
+sixteen splats). The gradients are turned back into rows. Read `project.py` next.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from splatscope.kernels.cpu.lanes import LANES, count_bits, first_bit, multiply_
 F = np.float32
 ROW = 48  # floats of a row of degree 3: 16 harmonics of RGB
 ALL = (1 << LANES) - 1
-# Parts of the scratch, in floats from its start: rows by splat, columns by value, the basis by harmonic.
+# Where the parts of the scratch begin, in floats: a row for each splat, a column for each coefficient, the basis with a
+# vector for each harmonic.
 ROWS, COLUMNS, BASIS = 0, LANES * ROW, 2 * LANES * ROW
 SCRATCH = BASIS + LANES * LANES
 
 
 @inline
 def copy_row(source, start, target, to, size):
-    """Copies `size` floats, as vectors where there is room for one."""
+    """Copies `size` floats, as vectors if there are at least sixteen."""
     if size < LANES:
         for i in range(size):
             put(target, to + i, at(source, start + i))
@@ -35,10 +36,10 @@ def copy_row(source, start, target, to, size):
 
 @inline
 def stage_harmonics(sh, group, wanted, sh_rows, sh_used, scratch):
-    """Turns the coefficients of splats group ... group + 15 whose bit is set into columns."""
+    """Copies as columns the coefficients of those splats group ... group + 15 whose bit in `wanted` is set."""
     size = 3 * sh_used
     if count_bits(wanted) > LANES // 2:
-        # Most of the scene is wanted here, so the rows of the next group are prefetched.
+        # Most splats are wanted here, so the next group will probably need its rows: prefetches them.
         start = (group + LANES) * sh_rows * 3
         for i in range(start, start + LANES * sh_rows * 3, LANES):
             prefetch(sh, i)
@@ -56,7 +57,7 @@ def stage_harmonics(sh, group, wanted, sh_rows, sh_used, scratch):
 
 @inline
 def evaluate(scratch, sh_used):
-    """Returns 0.5 + the harmonics: three lanes values, which may be negative. Takes staged columns and basis."""
+    """Returns 0.5 + the harmonics from staged columns and basis: three vectors of lanes, which may be negative."""
     red = multiply_add(load(scratch, COLUMNS), F(SH_C0), F(0.5))
     green = multiply_add(load(scratch, COLUMNS + LANES), F(SH_C0), F(0.5))
     blue = multiply_add(load(scratch, COLUMNS + 2 * LANES), F(SH_C0), F(0.5))
@@ -70,7 +71,7 @@ def evaluate(scratch, sh_used):
 
 @inline
 def differentiate(scratch, sh_used, red, green, blue):
-    """Turns dL/d(colour) into dL/d(coefficient) in the columns, and into the pull of each harmonic in the basis."""
+    """Replaces the columns by dL/d(coefficient), and the basis by dL/d(basis), each harmonic's `pull`."""
     store(scratch, COLUMNS, red * F(SH_C0))
     store(scratch, COLUMNS + LANES, green * F(SH_C0))
     store(scratch, COLUMNS + 2 * LANES, blue * F(SH_C0))
@@ -89,7 +90,7 @@ def differentiate(scratch, sh_used, red, green, blue):
 
 @inline
 def write_gradient(scratch, group, count, seen, sh_rows, sh_used, out):
-    """Writes the columns to the rows of splats group ... group + count; zero for splats that were not seen."""
+    """Writes the columns as gradient rows of `count` splats from `group` on; zeros for unseen splats."""
     size, row = 3 * sh_used, 3 * sh_rows
     if seen == ALL and row == ROW:
         for i in range(0, size, LANES):
@@ -112,7 +113,7 @@ def write_gradient(scratch, group, count, seen, sh_rows, sh_used, out):
 
 @inline
 def store_basis(x, y, z, scratch):
-    """Stores the 15 harmonics of degree 1 to 3 at unit direction (x, y, z)."""
+    """Stores in the basis the 15 harmonics of degree 1 to 3 at unit direction (x, y, z)."""
     xx, yy, zz = x * x, y * y, z * z
     store(scratch, BASIS + LANES, y * F(-SH_C1))
     store(scratch, BASIS + 2 * LANES, z * F(SH_C1))
@@ -158,5 +159,5 @@ def slopes(x, y, z, scratch):
 
 @inline
 def pull(scratch, k):
-    """Returns the pull of harmonic k, as lanes."""
+    """Returns dL/d(basis) of harmonic k, as lanes."""
     return load(scratch, BASIS + k * LANES)

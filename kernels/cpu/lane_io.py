@@ -1,4 +1,4 @@
-"""Moves lanes and scalars between registers and arrays, and rearranges them on the way.
+"""Moves lanes and scalars between registers and arrays, and rearranges lanes on the way.
 
 Arrays are addressed by flat element index and must be C-contiguous. Nothing is bounds-checked, and a negative index
 does not wrap around: numba's code for both costs more than the access. Elements may start anywhere; an unaligned load
@@ -21,7 +21,7 @@ _ALIGN = 4
 
 
 def _literal_operation(function: Callable[..., Any]) -> Any:
-    """Makes an operation of which some arguments are literal numbers."""
+    """Makes an operation whose emitter reads some arguments as literal numbers."""
     return intrinsic(prefer_literal=True)(function)
 
 
@@ -41,9 +41,9 @@ class _Places:
         return self.builder.gep(base, [index])
 
     def row(self, i: int, number: int) -> Any:
-        """Returns a pointer to sixteen elements of array i, `number` steps on.
+        """Returns a pointer to sixteen elements of the array that is argument i, at index + number * step.
 
-        Index and step are the next arguments.
+        Arguments i + 1 and i + 2 are index and step.
         """
         return self._wide(
             self.element(i, self.builder.add(self.index(i + 1), self.builder.mul(self.index(i + 2), I64(number)))),
@@ -51,7 +51,7 @@ class _Places:
         )
 
     def stretch(self, i: int, size: int) -> Any:
-        """Returns a pointer to `size` elements of array i, from the index that is the next argument."""
+        """Returns a pointer to `size` elements of the array that is argument i, from the index in argument i + 1 on."""
         return self._wide(self.element(i, self.index(i + 1)), size)
 
     def _wide(self, pointer: Any, size: int) -> Any:
@@ -95,9 +95,9 @@ def put(typing, array, index, value):
 
 @operation
 def add_to(typing, array, index, amount):
-    """Adds to an int64 that several threads share and returns its old value.
+    """Adds to an int64 that several threads share; returns its old value.
 
-    Earlier writes are visible to others after it.
+    A thread that sees the new value also sees this thread's earlier writes.
     """
 
     def emit(context, builder, sig, args):
@@ -186,7 +186,10 @@ def transpose(typing, source, index, step, target, to, to_step):
 
 
 def _reordered(order: Sequence[int], *arguments: Any) -> Any:
-    """Copies len(order) elements from (source, index) to (target, to), which are arguments 0 and 3, in that order."""
+    """Makes an operation that copies len(order) elements from source[index] to target[to] in the given order.
+
+    The arguments are source, index, width, target and to.
+    """
 
     def body(builder, places):
         values = builder.load(places.stretch(0, len(order)), align=_ALIGN)

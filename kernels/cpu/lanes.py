@@ -22,7 +22,7 @@ LANES = 16
 
 
 class LanesType(types.Type):
-    """Is the numba type of sixteen elements of one kind: "floats", "ints" or "mask"."""
+    """Describes to numba a value of sixteen elements of one kind: "floats", "ints" or "mask"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -45,7 +45,8 @@ class _LanesModel(models.PrimitiveModel):
 
 
 def operation(function: Callable[..., Any]) -> Any:
-    """Makes a function of (typing context, argument types) that returns (signature, emitter) callable in kernels."""
+    """Makes a function callable in kernels. It takes the typing context and argument types; returns (signature,
+    emitter)."""
     return intrinsic(function)
 
 
@@ -195,12 +196,12 @@ def _extreme(sign: str, doc: str) -> Any:
     return operation(function)
 
 
-square_root = _unary("sqrt", "Square root of each lane.")
-floor = _unary("floor", "The largest whole number not above each lane.")
-ceiling = _unary("ceil", "The smallest whole number not below each lane.")
-absolute = _unary("fabs", "Each lane without its sign.")
-minimum = _extreme("<", "The smaller of two; the second where either is NaN.")
-maximum = _extreme(">", "The larger of two; the second where either is NaN.")
+square_root = _unary("sqrt", "Returns the square root of each lane.")
+floor = _unary("floor", "Returns the largest whole number not above each lane.")
+ceiling = _unary("ceil", "Returns the smallest whole number not below each lane.")
+absolute = _unary("fabs", "Returns each lane without its sign.")
+minimum = _extreme("<", "Returns the smaller of two; the second where either is NaN.")
+maximum = _extreme(">", "Returns the larger of two; the second where either is NaN.")
 
 
 @operation
@@ -211,7 +212,7 @@ def negative(typing, x):
 
 @operation
 def multiply_add(typing, x, y, z):
-    """Returns x * y + z, fused if the processor can; any of them may be a scalar."""
+    """Returns x * y + z, fused if the processor can; each argument may be a scalar."""
 
     def emit(context, builder, sig, args):
         return call_llvm(builder, "llvm.fmuladd.v16f32", FLOATS, *_as_floats(context, builder, sig, args))
@@ -239,7 +240,7 @@ def to_floats(typing, x):
 
 @operation
 def to_ints(typing, x):
-    """Cuts floats to ints; each must be in the range of an int32."""
+    """Converts floats to ints by dropping the fraction; each must be in the range of an int32."""
     return ints(floats), lambda context, builder, sig, args: builder.fptosi(args[0], INTS)
 
 
@@ -266,21 +267,22 @@ def add_up(typing, x):
 
 @operation
 def totals(typing, v0, v1, v2, v3, v4, v5, v6, v7, v8):
-    """Returns lanes whose lane i is the sum over all lanes of v_i, i = 0 ... 8; the lanes above hold copies.
+    """Returns lanes whose lane i is the sum over all lanes of v_i, for i = 0 ... 8; the other lanes hold copies.
 
-    Halves two vectors into one at a time, so that nine sums take 13 additions, not 36. The code fixes the order of
-    additions, whatever the processor.
+    Folds two vectors into one at a time, so that nine sums take 13 additions, not 36. The code fixes the order of
+    additions on every processor.
     """
 
     def emit(context, builder, sig, args):
         def fold(x, y, half):
-            """Returns x in lanes whose bit `half` is 0, else y, each added to its partner across that bit."""
+            """Adds each lane to its partner, whose number differs in bit `half`: returns sums of x in lanes without
+            that bit, of y in the others."""
             low = [i if i & half == 0 else LANES + i - half for i in range(LANES)]
             high = [i + half if i & half == 0 else LANES + i for i in range(LANES)]
             return builder.fadd(shuffle(builder, x, low, y), shuffle(builder, x, high, y))
 
         def fold_alone(x, half):
-            """Returns each lane added to its partner across bit `half`."""
+            """Adds each lane to its partner, whose number differs in bit `half`."""
             return builder.fadd(x, shuffle(builder, x, [i ^ half for i in range(LANES)]))
 
         # Folds eight vectors over bits 4, 2 and 1, so that v_i is in lanes i and i + 8, and then over bit 8.

@@ -1,12 +1,14 @@
-"""Computes L1 + D-SSIM on the CPU: the value and its exact image gradient, and SSIM alone for metrics.
+"""Computes L1 + D-SSIM on the CPU: the value and its exact image gradient, and SSIM alone for scores.
 
-Two sweeps over the rows. The first filters the four local moments of (image, target) and turns them into SSIM and its
-derivatives by those moments. The second filters the derivatives back: the window is symmetric and padding is zero, so
-the filter is its own adjoint. One thread sums each row, and row sums are added in order, so results do not depend on
-the number of threads. Formulas: Wang et al. 2004, equation 13.
+Takes two sweeps over the rows:
+- The first filters four local moments of (image, target), and computes SSIM and its derivatives by these moments.
+- The second filters the derivatives. The window is symmetric and padding is zero, so the filter is its own adjoint.
 
-Colours stay interleaved: a row is 3 W numbers, and horizontal neighbours are 3 apart. `backend.py` calls this between
-the two passes. Read `adam.py` next.
+One thread sums each row, and row sums are added in order, so results do not depend on the number of threads. Formulas:
+Wang et al. 2004, equation 13.
+
+Colours stay interleaved: a row is 3 W numbers, and horizontal neighbours are 3 apart. `training.py` offers these
+functions to the trainer. Read `adam.py` next.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from splatscope.kernels.cpu.compile import kernel
 from splatscope.kernels.cpu.thread_pool import CREW, draw_turn, report_turns
 from splatscope.kernels.types import Float32
 
-# The 11-tap Gaussian window, sigma 1.5, normalised: the outer tap first, then towards the centre.
+# Half of the 11-tap Gaussian window, sigma 1.5, normalised: from the outer tap to the centre.
 TAPS = tuple(np.float32(t) for t in (0.00102838, 0.00759876, 0.03600077, 0.10936069, 0.21300553, 0.26601172))
 T0, T1, T2, T3, T4, T5 = TAPS
 WINDOW = np.array((*TAPS, *TAPS[-2::-1]), dtype=np.float32)
@@ -31,8 +33,8 @@ C1 = np.float32(0.01**2)
 C2 = np.float32(0.03**2)
 ONE, TWO = np.float32(1), np.float32(2)
 
-# Fused multiply-add and, in the sum of a row, any order the vectoriser likes: it is fixed by the length of
-# the row, so it is the same in every run. NaN and infinity keep their meaning. `_nrt` as in `compile.py`.
+# Allows fused multiply-add, and any order of additions in the sum of a row. The vectoriser's order depends only on the
+# length of the row, so every run has the same. NaN and infinity keep their meaning. `_nrt`: see `compile.py`.
 _FLAGS: dict[str, Any] = {"fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy", "_nrt": False}
 row_helper = numba.njit(**_FLAGS)
 
@@ -60,7 +62,7 @@ def moments_of_columns(x, y, row, mean_x, mean_y, squares, product):
     for k in range(max(-RADIUS, -row), min(RADIUS + 1, height - row)):
         weight = WINDOW[k + RADIUS]
         xs, ys = x[row + k], y[row + k]
-        # Two loops: with four outputs in one loop, the vectoriser gives up on the aliasing checks.
+        # Has two loops: with four outputs in one loop, the vectoriser gives up on the aliasing checks.
         for j in range(mean_x.size):
             mean_x[j] += weight * xs[j]
             mean_y[j] += weight * ys[j]
@@ -101,10 +103,10 @@ def absolute_difference(x, y):
 
 @kernel
 def ssim_sweep(board, turns, worker, x, y, all_padded, all_filtered, derivatives, ssim_sums, l1_sums):
-    """Computes from x and y [H, 3 W] the derivatives [3, H, 3 W], and one sum of SSIM and one of |x - y| a row [H]."""
+    """Computes the derivatives [3, H, 3 W] of SSIM of x and y [H, 3 W], and each row's sums of SSIM and of |x - y|."""
     height, width = x.shape
     padded, filtered = all_padded[worker], all_filtered[worker]
-    # Four slices rather than one of two dimensions: numba knows only the former to be contiguous.
+    # Takes four slices, not one of two dimensions: numba would not know that the latter is contiguous.
     inner_0, inner_1 = padded[0, MARGIN : MARGIN + width], padded[1, MARGIN : MARGIN + width]
     inner_2, inner_3 = padded[2, MARGIN : MARGIN + width], padded[3, MARGIN : MARGIN + width]
     done = 0
@@ -209,7 +211,7 @@ def _turns(x: Float32) -> int:
 
 
 def _worker_rows(x: Float32) -> tuple[Float32, Float32]:
-    """Returns each worker's scratch: four rows whose margins stay zero, and their filtered versions."""
+    """Returns each worker's scratch: four rows whose margins stay zero, and four rows for the filtered values."""
     workers, width = numba.get_num_threads(), x.shape[1]
     return np.zeros((workers, 4, width + 2 * MARGIN), np.float32), np.empty((workers, 4, width), np.float32)
 

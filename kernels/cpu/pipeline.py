@@ -1,7 +1,7 @@
-"""Runs the stages as plain calls: each takes the results of earlier stages and returns its own arrays.
+"""Runs the stages as plain calls: each takes the results of earlier stages and returns its arrays.
 
-All arrays belong to the pipeline's buffers and are valid until the same stage runs again, except the picture, which is
-new each time. This file does no locking, timing or checking of input. Read the stages' files next.
+All arrays belong to the pipeline's buffers and are valid until the same stage runs again, except the picture, which
+belongs to the caller. This file does no locking, timing or checking of input. Read the stages' files next.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from splatscope.kernels.types import Camera, Float32, Gaussians, Int32
 
 _BOUNDS = {"row_span": project.ROW_SPAN, "aabb_o": project.BOX, "circle3s": project.CIRCLE}
 _DEFAULT_BLENDING = BlendPolicy()
-_BUDGET_BYTES = 8 << 30  # for all arrays with an entry per instance
-_LIST_BYTES, _ROW_BYTES = (12, 64)  # of an instance: in the lists; its row of sums in the backward pass
+_BUDGET_BYTES = 8 << 30  # limit of all arrays that have an entry for each instance
+_LIST_BYTES, _ROW_BYTES = (12, 64)  # bytes of an instance in the lists, and of its row of sums in the backward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Projected:
     skipped: int
     records: Float32  # [N * RECORD]
     depth_bits: NDArray[np.uint32]  # [N]
-    spans: NDArray[np.int64]  # [N] where the tiles of a slot are listed
+    spans: NDArray[np.int64]  # [N] place of each slot's tiles in `tiles` (bin.COUNT_BITS)
     slot_splats: Int32  # [N]
     tiles: Int32  # tiles of all spans
     chunk_visible: NDArray[np.int64]  # [chunks]
@@ -61,12 +61,12 @@ class Lists:
     tile_start: NDArray[np.int64]  # [T + 1]
     tile_slots: Int32  # [I]
     tile_order: Int32  # [T] longest list first
-    places: Int32  # where each entry of `tiles` went; empty if not wanted
+    places: Int32  # position in `tile_slots` of each entry of `tiles`; empty if not wanted
 
 
 @dataclass(frozen=True, eq=False)
 class Blended:
-    """Holds the picture, and the data that the backward pass starts from."""
+    """Holds the picture, and what the backward pass needs of it."""
 
     image: Float32  # [H, W, 3]
     depth: Float32  # [H, W]
@@ -82,10 +82,10 @@ class Pipeline:
 
     def __init__(self) -> None:
         self._buffers, self._pictures = Buffers(), Lender()
-        self._room = 0  # entries that sufficed for the list of tiles last time
+        self._room = 0  # number of entries of `tiles` that sufficed last time
 
     def project(self, splats: Gaussians, camera: Camera, degree: int, bounds: str, filter: str = "plain") -> Projected:
-        """Returns records and tiles of the visible splats."""
+        """Returns records and tiles of the visible splats. Raises InputError for too many instances."""
         take, workers, count = self._buffers.take, numba.get_num_threads(), splats.count
         chunks = -(-count // binning.CHUNK)
         packed, sh_used = pack_camera(camera, filter, splats.primitive), (min(degree, splats.sh_degree) + 1) ** 2
@@ -125,7 +125,7 @@ class Pipeline:
             _check_budget(total, _LIST_BYTES, camera)
             if next_free[0] <= tiles.size:
                 break
-            # Some lists had no room. Runs again with the room asked for and a quarter more.
+            # Some splats' tiles found no room. Runs again with a quarter more room than was asked for.
             self._room = int(next_free[0]) * 5 // 4 + workers * project.ROOM
         return Projected(
             packed,
@@ -179,10 +179,7 @@ class Pipeline:
         return ordered
 
     def bin(self, projected: Projected, ordered: Ordered, camera: Camera, keep_places: bool) -> Lists:
-        """Returns tile lists in depth order.
-
-        With `keep_places` also the place of each instance, for the backward pass.
-        """
+        """Returns tile lists in depth order; with `keep_places` also each instance's place, for the backward pass."""
         take, parts = self._buffers.take, 2 * numba.get_num_threads()
         tile_count = camera.tiles[0] * camera.tiles[1]
         tile_slots = take("tile_slots", projected.instances, np.int32)
@@ -209,7 +206,7 @@ class Pipeline:
         policy: BlendPolicy = _DEFAULT_BLENDING,
         record: bool = False,
     ) -> Blended:
-        """Returns the picture; with `record` also when each tile was blended, and by which thread."""
+        """Returns the picture; with `record` also each tile's times and thread."""
         workers, shape = numba.get_num_threads(), (camera.height, camera.width)
         blended = Blended(
             self._pictures.give((*shape, 3)),
@@ -251,7 +248,8 @@ class Pipeline:
         camera: Camera,
         absolute: bool = False,
     ) -> Float32:
-        """Returns one row of sums for each instance, in list order, with sums of absolute values if asked for."""
+        """Returns a row of sums for each instance, in list order; with `absolute` also sums of absolute values. Raises
+        InputError for too many instances."""
         from splatscope.kernels.cpu import blend_backward
 
         _check_budget(projected.instances, _LIST_BYTES + _ROW_BYTES, camera)
@@ -279,7 +277,7 @@ class Pipeline:
     def project_backward(
         self, splats: Gaussians, projected: Projected, lists: Lists, rows: Float32, absolute: bool = False
     ) -> tuple[NDArray[Any], ...]:
-        """Returns the arrays of `Gradients`, in its order."""
+        """Returns the arrays of `Gradients`, in the order of its fields."""
         from splatscope.kernels.cpu import project_backward
 
         workers, count, sh_rows = (numba.get_num_threads(), splats.count, splats.sh.shape[1])
@@ -318,7 +316,7 @@ class Pipeline:
 
 
 def _check_budget(instances: int, bytes_each: int, camera: Camera) -> None:
-    """Raises an error for lists that would not fit, before they are allocated."""
+    """Raises InputError if arrays of `bytes_each` for each instance would exceed the budget. Allocates nothing."""
     limit = min(_BUDGET_BYTES // bytes_each, 2**31 - 1)
     if instances > limit:
         raise InputError(

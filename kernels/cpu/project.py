@@ -1,9 +1,9 @@
-"""Turns raw parameters into records: culling, projection, colour. Forward only; see `project_backward.py`.
+"""Turns raw parameters into records: culling, projection, colour. `project_backward.py` differentiates this.
 
-A worker takes chunks of the scene, sixteen splats at a time as lanes. Spherical harmonics are read only for splats
-listed in a tile, so a splat that is behind the near plane, too faint, outside the image or not finite costs no colour.
-A chunk's slots start at chunk * CHUNK, so no later pass compacts them, and the result does not depend on the number of
-workers. Read `sort.py` next.
+A worker takes chunks of the scene, and sixteen splats at a time as lanes. Spherical harmonics are read only for splats
+listed in a tile: no time is spent on colours of splats that are behind the near plane, too faint, outside the image or
+not finite. A chunk's slots start at chunk * CHUNK, so that no later pass compacts them, and the result does not depend
+on the number of workers. Read `sort.py` next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from splatscope.kernels.cpu.geometry import (
     placed_splats,
     rotation_rows,
     scales_of,
-    splats_beside,
+    splats_outside,
     stage_columns,
     to_view,
     unit_direction,
@@ -84,22 +84,22 @@ LOG2_ALPHA_MIN = F(math.log2(ALPHA_MIN))
 HALF_LOG2_E = F(0.5 * math.log2(math.e))
 ROUNDING = F(4.0 * 2.0**-23)  # error of the determinant relative to the product of the variances
 LARGEST = F(3.0e38)
-ROOM = 4096  # places in the list of tiles that a worker takes at once
+ROOM = 4096  # entries of `tiles` that a worker reserves at once
 # Scratch of a worker, in floats: columns of raw values, fields as columns, records as rows, directions.
 FIELDS, STAGED, DIRECTIONS = 16 * LANES, 32 * LANES, 48 * LANES
-KEPT = 52 * LANES  # fields of tilted splats that wait until tiles are known
+KEPT = 52 * LANES  # fields of tilted splats that replace others once tiles are known
 SCRATCH = 60 * LANES
 WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
 
 
 def scratch_ints(tile_rows: int) -> int:
-    """Returns how many int32 a worker needs: rows and tiles of sixteen splats, then the spans of their rows."""
+    """Returns the number of int32 that a worker needs: row and tile counts of sixteen splats, then their spans."""
     return 2 * LANES * (1 + tile_rows)
 
 
 @inline
 def covariance_px(camera, scratch, held_x, held_y, inverse_z):
-    """Returns xx, xy, yy of the covariance on the image, widened, and its determinant after and before the widening."""
+    """Returns xx, xy, yy of the widened covariance on the image, and its determinant after and before widening."""
     qw, qx, qy, qz, _ = unit_quaternion(scratch)
     jacobian, rotation = jacobian_rows(camera, held_x, held_y, inverse_z), rotation_rows(qw, qx, qy, qz)
     ax0, ay0, ax1, ay1, ax2, ay2 = axes_px(jacobian, rotation, scales_of(scratch))
@@ -114,7 +114,7 @@ def covariance_px(camera, scratch, held_x, held_y, inverse_z):
 
 @inline
 def half_extent(xx, xy, yy, squared_reach, bounds):
-    """Returns half width and height in px of the largest box in which a splat is listed."""
+    """Returns half width and half height in px of the box within which a splat is listed."""
     if bounds == CIRCLE:
         half_trace, half_difference = (xx + yy) * F(0.5), (xx - yy) * F(0.5)
         largest = half_trace + square_root(half_difference * half_difference + xy * xy)
@@ -125,9 +125,9 @@ def half_extent(xx, xy, yy, squared_reach, bounds):
 
 @inline
 def project_lanes(scratch, count, camera, bounds):
-    """Projects the staged splats into scratch (fields and directions).
+    """Projects the staged splats: writes fields and directions to scratch.
 
-    Returns bits of lanes that are seen, and of unusable ones.
+    Returns bits of the lanes that are seen, and bits of the lanes that are unusable.
     """
     if at(camera, PRIMITIVE) != F(FLAT):
         is_square, places = bounds == CIRCLE, (scratch[FIELDS:], scratch[KEPT:], scratch[DIRECTIONS:])
@@ -173,15 +173,15 @@ def project_lanes(scratch, count, camera, bounds):
     front = z > at(camera, NEAR_Z)
     candidate = usable & front & (power >= LOG2_ALPHA_MIN)
     # Counts splats without a finite place or size, and splats whose place and size bring them near the image.
-    beside = splats_beside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z)
-    counted = ~mask_bits(placed_splats(scratch)) | (mask_bits(front) & ~mask_bits(beside))
+    outside = splats_outside(scratch, camera, ratio_x, ratio_y, held_x, held_y, inverse_z)
+    counted = ~mask_bits(placed_splats(scratch)) | (mask_bits(front) & ~mask_bits(outside))
     unusable = ((np.int64(1) << count) - 1) & ~mask_bits(usable) & counted
     return mask_bits(candidate & finite), unusable | (mask_bits(candidate) & ~mask_bits(finite))
 
 
 @inline
 def shade(sh, group, listed, sh_used, scratch, colors):
-    """Stores the colours of the listed splats among the fields; returns bits of those that are finite."""
+    """Stores the colours of the listed splats among the fields; returns bits of the splats with finite colours."""
     stage_harmonics(sh, group, listed, sh.shape[1], sh_used, colors)
     store_basis(
         load(scratch, DIRECTIONS), load(scratch, DIRECTIONS + LANES), load(scratch, DIRECTIONS + 2 * LANES), colors
@@ -212,8 +212,8 @@ def project(
     sh,  # [N, K, 3]
     sh_used,  # rows of sh to evaluate
     camera,  # packed
-    rows,  # of tiles
-    columns,
+    rows,  # number of rows of tiles
+    columns,  # number of columns of tiles
     bounds,
     next_free,  # [1] next free place in `tiles`, zero at the start
     scratches,  # [workers, WORKER_SCRATCH]
@@ -222,12 +222,12 @@ def project(
     depth_bits,  # out [N] uint32 by slot
     spans,  # out [N] by slot: where its tiles are listed, start << COUNT_BITS | count
     slot_splats,  # out [N] splat of each slot
-    tiles,  # out, the tiles of all spans with gaps; too small if next_free ends beyond it
+    tiles,  # out, the tiles of all spans, with gaps; it was too small if next_free ends beyond it
     chunk_visible,  # out [chunks] slots used
     chunk_instances,  # out [chunks] tiles listed
     chunk_skipped,  # out [chunks] splats that were not finite
 ):
-    """Projects every splat, fills one slot for each that reaches a tile, and lists its tiles."""
+    """Projects every splat; for each that reaches a tile, fills a slot and lists the tiles."""
     done = 0
     scratch, colors = scratches[worker, :SCRATCH], scratches[worker, SCRATCH:]
     row_spans, counts = scratches_int[worker, 2 * LANES :], scratches_int[worker, : 2 * LANES]

@@ -1,9 +1,9 @@
-"""Turns rows of sums into the gradient of every raw parameter, one worker per chunk of the scene.
+"""Turns rows of sums into the gradients of all raw parameters. A worker takes a chunk of the scene at a time.
 
 Adds the rows of a splat in the order of its tiles. Then runs the chain rule backwards through `project.py` for sixteen
 neighbouring splats at once: colour and harmonics, mean on the image, covariance, Jacobian (with the exact derivative of
-its clamp), scales, rotation, opacity. Writes every row of the output, zeros for splats that were not seen. Read
-`backend.py` next.
+its clamp), scales, rotation, opacity. Writes every row of the output, with zeros for unseen splats. Read `backend.py`
+next.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ SUM_ROWS, RECORD_ROWS, SUMS, RECORDS, RESULTS = (i * LANES for i in (16, 32, 48,
 MEAN, LOG_SCALE, QUAT, LOGIT, MEAN_PX, RESULT_COUNT = 0, 3, 6, 10, 11, 13
 SCRATCH = 96 * LANES
 WORKER_SCRATCH = SCRATCH + harmonics.SCRATCH
-AHEAD = 24  # instances between prefetching a row and reading it
+AHEAD = 24  # distance in instances between prefetching a row and reading it
 
 
 @inline
 def whiten_axis(scratch, widening, ax, ay, bx, by, cx, cy):
-    """Returns (u, v) of the first of three axes of a splat in px; at most 1 in size.
+    """Returns (u, v) of a splat's axis (ax, ay) in px; its length is at most 1. The other two axes are b and c.
 
-    u = A (ax - ay xy / yy) would cancel for the long axis of a needle, and lose its gradient. With xx, xy, yy as sums
-    over the axes, it is A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + widening ax).
+    u = A (ax - ay xy / yy) would cancel for the long axis of a needle, and lose its gradient. Written with xx, xy, yy
+    as sums over the axes, u = A / yy (by (ax by - bx ay) + cy (ax cy - cx ay) + widening ax).
     """
     a, c = load(scratch, RECORDS + A * LANES), load(scratch, RECORDS + C * LANES)
     yy = ay * ay + by * by + cy * cy + widening
@@ -88,10 +88,10 @@ def whiten_axis(scratch, widening, ax, ay, bx, by, cx, cy):
 
 @inline
 def compensation_gradient(scratch, camera, ax0, ay0, ax1, ay1, ax2, ay2):
-    """Returns dL/d(axes) through the opacity that makes up for the widening: x and y of three axes in turn.
+    """Returns dL/d(axes) through the opacity that makes up for the widening: x and y of each of the three axes.
 
-    With rows x and y of the axes and n = x x y, the determinant is |n|^2 before the widening D and |n|^2 + D (|x|^2 +
-    |y|^2) + D^2 after it. In terms of n, nothing cancels for needles.
+    Let x and y be the rows of the axes, n their cross product and D the widening. The determinant is |n|^2 before
+    widening, and |n|^2 + D (|x|^2 + |y|^2) + D^2 after it. In terms of n, nothing cancels for needles.
     """
     zero = spread(F(0.0))
     if at(camera, COMPENSATES) == F(0.0):
@@ -116,10 +116,10 @@ def compensation_gradient(scratch, camera, ax0, ay0, ax1, ay1, ax2, ay2):
 
 @inline
 def axis_gradient(scratch, u, v, ax, ay, more_x, more_y, result):
-    """Stores dL/d(log scale) of an axis, and returns dL/d(axis), from the axis's (u, v).
+    """Stores dL/d(log scale) of an axis and returns dL/d(axis), from the axis's (u, v).
 
-    With covariance = axes axes^T + widening and moments M of the splat in (u, v), dL/d(axis) is 4 ln(2)^2 W^T M W axis.
-    The axis's gradient through the compensation is added.
+    Let covariance = axes axes^T + widening, W the whitening and M the splat's moments in (u, v). Then dL/d(axis) is
+    4 ln(2)^2 W^T M W axis, plus the gradient through the compensation (more_x, more_y).
     """
     a, b, c = (
         load(scratch, RECORDS + A * LANES),
@@ -171,7 +171,7 @@ def direction_gradient(colors, ox, oy, oz):
 
 @inline
 def store_mean_and_logit(scratch, colors, ox, oy, oz, world_x, world_y, world_z):
-    """Stores dL/d(mean), to which it adds that through the colour, and dL/d(logit)."""
+    """Stores dL/d(mean), adding its part through the colour, and dL/d(logit)."""
     turn_x, turn_y, turn_z = direction_gradient(colors, ox, oy, oz)
     store(scratch, RESULTS + MEAN * LANES, world_x + turn_x)
     store(scratch, RESULTS + (MEAN + 1) * LANES, world_y + turn_y)
@@ -182,7 +182,7 @@ def store_mean_and_logit(scratch, colors, ox, oy, oz, world_x, world_y, world_z)
 
 @inline
 def store_tilted(scratch, colors, camera, ox, oy, oz):
-    """Stores the thirteen results of disks and Gaussians along rays."""
+    """Runs the chain rule for disks and Gaussians along rays: stores the thirteen results."""
     mean, mean_px, log_scales, rotation_gradient = chain_tilted(scratch, SUMS, RECORDS, camera)
     qw, qx, qy, qz, inverse_length = unit_quaternion(scratch)
     quaternion_gradient(scratch, qw, qx, qy, qz, inverse_length, rotation_gradient)
@@ -272,8 +272,8 @@ def gather_splat(rows, places, span, records, slot, scratch, lane):
     start = span >> COUNT_BITS
     sums = spread(F(0.0))
     for k in range(start, start + (span & COUNT_MASK)):
-        # Rows are in list order, scattered for a splat. Spans follow each other, so the next ones are known;
-        # past the last, whatever lies there is asked for in vain.
+        # Rows are in list order, so a splat's rows are scattered. Spans follow each other, so the rows needed next are
+        # known; prefetching beyond the last span is useless but harmless.
         if k + AHEAD < places.size:
             prefetch(rows, np.int64(at(places, k + AHEAD)) * ROW)
         sums += load(rows, np.int64(at(places, k)) * ROW)
@@ -283,14 +283,14 @@ def gather_splat(rows, places, span, records, slot, scratch, lane):
 
 @inline
 def color_gradient(scratch, seen, channel):
-    """Returns dL/d(colour) of one channel, zero if it was clamped at 0 or the splat not seen."""
+    """Returns dL/d(colour) of one channel: zero if the colour was clamped at 0 or the splat was not seen."""
     free = (load(scratch, RECORDS + (RED + channel) * LANES) > F(0.0)) & bits_mask(seen)
     return select(free, load(scratch, SUMS + (SUM_RED + channel) * LANES), spread(F(0.0)))
 
 
 @inline
 def write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g_logits, g_means2d):
-    """Writes the results of splats group ... group + count, zero for those not seen."""
+    """Writes the results of `count` splats from `group` on, zeros for unseen splats."""
     if seen != harmonics.ALL:
         kept = bits_mask(seen)
         for i in range(RESULTS, RESULTS + RESULT_COUNT * LANES, LANES):
@@ -316,7 +316,7 @@ def write_columns(scratch, group, count, seen, g_means, g_log_scales, g_quats, g
 
 @inline
 def clear_rows(group, count, sh_size, g_means, g_log_scales, g_quats, g_logits, g_sh, g_means2d):
-    """Writes zero gradients for splats group ... group + count."""
+    """Writes zero gradients for `count` splats from `group` on."""
     for i in range(group * 3, (group + count) * 3):
         put(g_means, i, F(0.0))
         put(g_log_scales, i, F(0.0))
@@ -347,7 +347,7 @@ def project_backward(
     spans,  # [slots]
     places,  # row of each listed tile
     rows,  # [I * ROW]
-    absolute,  # true if rows have sums of absolute values, from which g_means2d is computed
+    absolute,  # true if rows have sums of absolute values: g_means2d is computed from them
     chunk_visible,  # [chunks]
     scratches,  # [workers, WORKER_SCRATCH]
     g_means,  # out, as in Gradients

@@ -1,9 +1,9 @@
 """Sorts the visible splats by depth; the sort is stable, so equal depths keep scene order.
 
-A radix sort, least significant digit first, of (depth bits, slot) packed in 64 bits. Positive floats order like their
-bits. The smallest depth is subtracted first, so that only digits that differ are sorted. Several workers count and move
-stretches of the array. Where each stretch puts its pairs is fixed between counting and moving, so the order does not
-depend on which worker takes which. Read `bin.py` next.
+Uses a radix sort, least significant digit first, of (depth bits, slot) packed in 64 bits. Positive floats order like
+their bits. The smallest depth is subtracted first, so that only digits that differ are sorted. Several workers count
+and move stretches of the array. The places of each stretch's pairs are fixed between counting and moving, so the order
+does not depend on which worker takes which stretch. Read `bin.py` next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from splatscope.kernels.cpu.compile import inline, kernel
 from splatscope.kernels.cpu.lane_io import at, put
 from splatscope.kernels.cpu.thread_pool import draw_turn, report_turns
 
-DIGIT = 11  # most bits of a pass: 2048 counters stay in the first-level cache
+DIGIT = 11  # most bits that a pass sorts by: 2048 counters stay in the first-level cache
 STRETCH = 8192  # least number of pairs in a turn
 
 
@@ -26,7 +26,7 @@ def collect_pairs(
     worker,
     depth_bits,  # [N] uint32 by slot
     chunk_visible,  # [chunks] slots used
-    chunk_start,  # [chunks] visible splats before
+    chunk_start,  # [chunks] number of visible splats in earlier chunks
     pairs,  # out [V] int64: depth bits << 32 | slot
     bounds,  # out [2, chunks] smallest and largest depth bits
 ):
@@ -73,7 +73,7 @@ def count_digits(board, turns, worker, pairs, low, shift, histogram):
 
 @kernel
 def place_digits(histogram):
-    """Turns counts into the place of each stretch's first pair of each digit."""
+    """Replaces each count by the place of the stretch's first pair with that digit."""
     place = 0
     for bucket in range(histogram.shape[1]):
         for turn in range(histogram.shape[0]):

@@ -1,10 +1,10 @@
 """Shares the work of a kernel among threads, turn by turn.
 
 A kernel for the pool takes (board, turns, worker, ...). It draws turn numbers from the board until none are left, and
-then reports how many it did. The calling thread is worker 0 and works like the others. It waits for turns that were
-drawn, never for a helper that has not started. On a busy machine, where a barrier of OpenMP costs tens of milliseconds,
-a picture then takes no longer than on one thread. Helpers are Python threads; kernels run without the interpreter's
-lock. Read `project.py` for an example of a kernel.
+then reports the number of turns it did. The calling thread is worker 0 and works like the others. At the end it waits
+for turns that were drawn, never for a helper that has not started. On a busy machine, where a barrier of OpenMP costs
+tens of milliseconds, a picture therefore takes no longer than on one thread. Helpers are Python threads; kernels run
+without the interpreter's lock. Read `project.py` for an example of a kernel.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ NAP = 50e-6  # s
 
 @inline
 def draw_turn(board):
-    """Draws the next turn. All are drawn once it is not below the number of turns."""
+    """Draws and returns the next turn. A number not below the number of turns means that none is left."""
     return add_to(board, NEXT, 1)
 
 
 @inline
 def report_turns(board, count):
-    """Tells the caller that `count` turns are done and their results written."""
+    """Notes on the board that `count` turns are done and their results written."""
     add_to(board, DONE, count)
 
 
 @kernel
 def turns_are_done(board, turns, looks):
-    """Watches the board for a while; returns true once every turn is done."""
+    """Reads the board up to `looks` times; returns true once every turn is done, else false."""
     while read_shared(board, DONE) < turns:
         looks -= 1
         if looks == 0:
@@ -48,9 +48,9 @@ def turns_are_done(board, turns, looks):
 
 
 class ThreadPool:
-    """Keeps helper threads, started when first needed.
+    """Runs kernels on helper threads, which it starts when they are first needed.
 
-    It runs one kernel at a time: callers hold the backend's lock.
+    Runs one kernel at a time: callers hold `CREW_LOCK`.
     """
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class ThreadPool:
 
     def run(self, kernel: Any, turns: int, *args: Any) -> None:
         """Calls kernel(board, turns, worker, *args) on as many threads as numba is set to use, and waits."""
-        board = np.zeros(BOARD, np.int64)  # new each time: a late helper finds all turns of its own kernel drawn
+        board = np.zeros(BOARD, np.int64)  # new each time: a helper that starts late finds all turns drawn
         helpers = max(0, min(numba.get_num_threads(), turns) - 1)
         while len(self._tasks) < helpers:
             self._start_helper()
         for number, tasks in enumerate(self._tasks[:helpers], 1):
-            if tasks.empty():  # else it has not started the last kernel yet, and would not reach this one
+            if tasks.empty():  # otherwise the helper has not even started the last kernel
                 tasks.put((kernel, (board, turns, number, *args)))
         kernel(board, turns, 0, *args)
         while not turns_are_done(board, turns, SPINS):
@@ -88,4 +88,4 @@ class ThreadPool:
 
 
 CREW = ThreadPool()
-CREW_LOCK = threading.RLock()  # held by each call that runs kernels on `CREW`: it serves one caller at a time
+CREW_LOCK = threading.RLock()  # each call that runs kernels on `CREW` holds it: the pool serves one caller at a time

@@ -1,9 +1,9 @@
 """Projects and blends disks (2dgs) and Gaussians along rays (3dgut) on the CPU.
 
-What `project.py` and `blend.py` do for flattened Gaussians. With d = pixel - mean, N = u^2 + v^2 of the whitening,
-Q = 1 + tilt d and D = Q^2 + closeness N, alpha is 2^(POWER - N / D). A disk has closeness 0; where a circle of fixed
-size on the image falls off less, alpha is the circle's. Formulas: kernels/cuda/source/tilted.cuh; the definition:
-kernels/reference/tilted.py. Read `tilted_backward.py` next.
+`project.py` and `blend.py` call this file where flattened Gaussians have their own code. With d = pixel - mean,
+N = u^2 + v^2 of the whitening, Q = 1 + tilt d and D = Q^2 + closeness N, alpha is 2^(POWER - N / D). A disk has
+closeness 0; where a circle of fixed size on the image has a larger alpha than the disk, the circle's counts. Formulas:
+kernels/cuda/source/tilted.cuh; the definition: kernels/reference/tilted.py. Read `tilted_backward.py` next.
 """
 
 from __future__ import annotations
@@ -76,26 +76,27 @@ from splatscope.kernels.cpu.records import (
 )
 
 F = np.float32
-CIRCLE_SIGMAS = 3.0  # a disk's circle is about the centre of its ellipse of that many sigmas
+CIRCLE_SIGMAS = 3.0  # a disk's circle is centred on the disk's ellipse at this many sigmas
 CIRCLE_LEVEL = F(CIRCLE_SIGMAS * CIRCLE_SIGMAS)
-LEAST_INSIDE = F(1e-4)  # less, and a region counts as reaching through the camera plane
+LEAST_INSIDE = F(1e-4)  # with a smaller `inside`, a region counts as reaching through the camera plane
 UNBOUNDED = F(1e9)  # px^2, variance of an ellipse that covers every picture
 LEAST_AREA = F(1e-30)  # px^4, determinant below which a splat is left out, because we divide by it
 LARGEST = F(3.0e38)
 SCALE = F(0.84932180028801904)  # sqrt(log2(e) / 2)
 HALF_LOG2_E = F(0.5 * 1.4426950408889634)
 TWO_LN_2 = F(2.0) * LN_2
-MARGIN_PX = F(4.0)  # a disk's circle, and rounding
+MARGIN_PX = F(4.0)  # room for a disk's circle and for rounding
 SPHERE_SIGMAS = F(3.36)
 BLOCK_SLACK = F(1.002)  # factor on the outline, so that rounding never hides a block
-NEVER = F(-1e30)  # power of a splat that the ray does not meet
-KEPT = (A, B, C, MEAN_X, MEAN_Y, TILT_X, TILT_Y, CLOSENESS)  # fields that replace those for tiles
+NEVER = F(-1e30)  # power of a splat that a pixel's ray does not meet
+KEPT = (A, B, C, MEAN_X, MEAN_Y, TILT_X, TILT_Y, CLOSENESS)  # fields for blending, which replace those for tiles
 
 
 @inline
 def outline(ax0, ax1, ax2, ay0, ay1, ay2, determinant, tilt_x, tilt_y, level):
-    """Returns centre from the mean, xx, xy, yy and determinant of the region N <= level Q^2 at level 1, and a number
-    that is at most LEAST_INSIDE if the region is no ellipse. Works on numbers and on lanes."""
+    """Returns the ellipse N <= level Q^2: its centre relative to the mean, then xx, xy, yy and determinant of its
+    covariance at level 1. Last comes `inside`, at most LEAST_INSIDE if the region is no ellipse. Works on numbers and
+    on lanes."""
     q0, q1, q2 = ax0 * tilt_x + ay0 * tilt_y, ax1 * tilt_x + ay1 * tilt_y, ax2 * tilt_x + ay2 * tilt_y
     inside = F(1.0) - level * (q0 * q0 + q1 * q1 + q2 * q2)
     w = level / inside
@@ -112,7 +113,8 @@ def outline(ax0, ax1, ax2, ay0, ay1, ay2, determinant, tilt_x, tilt_y, level):
 
 @inline
 def lean(scratch, camera, rotation, ox, oy, oz, z):
-    """Returns the tilt in 1/px, the closeness times log2(e) / 2, and the distance of a disk's plane."""
+    """Returns x and y of the tilt in 1/px, the closeness times 2 ln 2 (for N of the whitening), and the distance of a
+    disk's plane from the camera."""
     r00, r01, r02, r10, r11, r12, r20, r21, r22 = rotation
     l0, l1, l2 = column(scratch, 3), column(scratch, 4), column(scratch, 5)
     least, low = minimum(minimum(l0, l1), l2), F(-125.0)
@@ -137,7 +139,7 @@ def lean(scratch, camera, rotation, ox, oy, oz, z):
 
 @inline
 def splats_aside(scratch, camera, x, y, z):
-    """Returns the mask of lanes whose sphere no ray of the tiles can meet."""
+    """Returns the mask of lanes whose sphere no ray through the tiles can meet."""
     fx, fy, cx, cy = at(camera, FOCAL_X), at(camera, FOCAL_Y), at(camera, CENTER_X), at(camera, CENTER_Y)
     left, right = F(0.0) - cx / fx, (at(camera, FAR_X) - cx) / fx
     top, bottom = F(0.0) - cy / fy, (at(camera, FAR_Y) - cy) / fy
@@ -152,7 +154,7 @@ def splats_aside(scratch, camera, x, y, z):
 
 @inline
 def store_tile_fields(fields, camera, mean_x, mean_y, axes, determinant, tilt_x, tilt_y, closeness, squared):
-    """Stores the fields from which tiles follow, those of the region alpha >= 1/255; all tiles if it is no ellipse."""
+    """Stores the fields that decide tiles: of the ellipse alpha >= 1/255, or of all tiles if that is no ellipse."""
     ax0, ay0, ax1, ay1, ax2, ay2 = axes
     outside = F(1.0) - squared * closeness * HALF_LOG2_E
     x, y, xx, xy, yy, area, inside = outline(
@@ -166,7 +168,7 @@ def store_tile_fields(fields, camera, mean_x, mean_y, axes, determinant, tilt_x,
         cx, cy = select(around > LEAST_INSIDE, cx, zero) - x, select(around > LEAST_INSIDE, cy, zero) - y
         more = square_root(squared * F(0.5)) + square_root(cx * cx + cy * cy)
         more = more * more
-        # A circle within the ellipse adds nothing; otherwise the sum of both covers both.
+        # A circle within the ellipse adds nothing. Otherwise the sum of both covariances covers ellipse and circle.
         within = (xx > more) & (yy > more) & ((xx - more) * (yy - more) > xy * xy)
         more = select(within, zero, more)
         area = area + more * (xx + yy + more)
@@ -191,7 +193,7 @@ def store_tile_fields(fields, camera, mean_x, mean_y, axes, determinant, tilt_x,
 
 @inline
 def store_square(fields, mean_x, mean_y, xx, xy, yy):
-    """Stores a square around three sigma, which is what tiles follow from under the bounds of 2023."""
+    """Stores the fields of a square around three sigma, which decides tiles if bin.bounds is circle3s."""
     half_trace, half_difference = (xx + yy) * F(0.5) + F(DILATION), (xx - yy) * F(0.5)
     largest = half_trace + square_root(half_difference * half_difference + xy * xy)
     store(fields, MEAN_X * LANES, mean_x)
@@ -202,8 +204,9 @@ def store_square(fields, mean_x, mean_y, xx, xy, yy):
 
 @inline
 def project_tilted(scratch, count, camera, is_square, least_power, rounding, places):
-    """Projects the staged splats as `project.project_lanes` does. `is_square`: tiles are those of a square around three
-    sigma. `places`: fields for tiles, fields for blending, which wait there (`keep_fields`), and directions."""
+    """Projects the staged splats as `project.project_lanes` does. With `is_square`, a square around three sigma decides
+    tiles. `places` is three parts of the scratch: fields for tiles, fields for blending, which `keep_fields` copies
+    later, and directions."""
     fields, kept, directions = places
     usable = usable_splats(scratch, count)
     ox, oy, oz = offset_from_camera(scratch, camera)
@@ -224,7 +227,7 @@ def project_tilted(scratch, count, camera, is_square, least_power, rounding, pla
     xy = ax0 * ay0 + ax1 * ay1 + ax2 * ay2
     m0, m1, m2 = ax0 * ay1 - ax1 * ay0, ax1 * ay2 - ax2 * ay1, ax2 * ay0 - ax0 * ay2
     determinant = m0 * m0 + m1 * m1 + m2 * m2
-    if is_disk:  # from the same distance as the tilt: an error of it then only moves the disk
+    if is_disk:  # uses the same plane distance as the tilt: an error of the distance then only moves the disk
         area = s0 * s1 * (plane * inverse_z) * (inverse_z * at(camera, FOCAL_X)) * (inverse_z * at(camera, FOCAL_Y))
         determinant = area * area
     power = F(0.0) - log2(logit_tail(scratch) + F(1.0))
@@ -264,7 +267,7 @@ def project_tilted(scratch, count, camera, is_square, least_power, rounding, pla
 
 @inline
 def keep_fields(fields, kept, camera):
-    """Puts the fields for blending in the places of those for tiles; flattened Gaussians have them there."""
+    """Replaces the fields for tiles by the fields for blending. Does nothing for flattened Gaussians."""
     if at(camera, PRIMITIVE) == F(FLAT):
         return
     store(fields, A * LANES, load(kept, 0))
@@ -282,13 +285,15 @@ def keep_fields(fields, kept, camera):
 
 @inline
 def stage_tilted(records, source, staged, base, center_x, center_y, least_power, is_disk, near_z):
-    """Stages a record whose copy is at `base`, seen from the centre of a tile. Returns whitening, (u, v) at the centre
-    and squared size of an ellipse that holds all pixels with alpha >= 1/255; size 0 or less: every pixel may."""
+    """Writes to the staged record at `base` the values relative to the centre of a tile.
+
+    Returns whitening, (u, v) at the centre and squared size of an ellipse that holds all pixels with alpha >= 1/255. A
+    size of 0 means that any pixel may have such an alpha."""
     a, b, c = at(records, source + A), at(records, source + B), at(records, source + C)
     tilt_x, tilt_y = at(records, source + TILT_X), at(records, source + TILT_Y)
     x, y = center_x - at(records, source + MEAN_X), center_y - at(records, source + MEAN_Y)
     depth, closeness = at(records, source + DEPTH), at(records, source + CLOSENESS)
-    # The inverse of the whitening: axes of the splat on the image.
+    # The columns of the whitening's inverse are axes of the splat on the image.
     ax0, ay1 = SCALE / a, SCALE / c
     ax1, zero = F(0.0) - b / a * ay1, F(0.0)
     determinant = ax0 * ay1 * (ax0 * ay1)
@@ -310,7 +315,7 @@ def stage_tilted(records, source, staged, base, center_x, center_y, least_power,
             yy += more
         put(staged, base + CIRCLE_X, cx - x)
         put(staged, base + CIRCLE_Y, cy - y)
-        scale, seen_depth = near_z / depth, near_z  # the near plane is then at Q = 1
+        scale, seen_depth = near_z / depth, near_z  # scaled so that the near plane is at Q = 1
     put(staged, base + A, a * scale)
     put(staged, base + B, b * scale)
     put(staged, base + C, c * scale)
@@ -328,8 +333,8 @@ def stage_tilted(records, source, staged, base, center_x, center_y, least_power,
 
 @inline
 def falloff_tilted(staged, base, x, y, is_disk):
-    """Returns log2 of alpha before the cap at pixels (x, y) of a staged splat; u, v, Q and 1 / D there; and the mask of
-    pixels where alpha is not that of a disk's circle."""
+    """Returns log2 of a staged splat's alpha before the cap at pixels (x, y); u, v, Q and 1 / D there; and the mask of
+    pixels whose ray decides alpha, not a disk's circle."""
     u = multiply_add(y, load_spread(staged, base + B), load_spread(staged, base + OFFSET_U))
     u = multiply_add(x, load_spread(staged, base + A), u)
     v = multiply_add(y, load_spread(staged, base + C), load_spread(staged, base + OFFSET_V))

@@ -1,10 +1,14 @@
 """Differentiates disks (2dgs) and Gaussians along rays (3dgut) on the CPU.
 
-What `blend_backward.py` and `project_backward.py` do for flattened Gaussians. With g = alpha dL/dalpha and D as in
-`tilted.py`, h = g Q^2 / D^2 and k = g N Q / D^2, a row has the sums of g, h u^2, h u v, h v^2, h u Q, h v Q, the three
-colours, k u, k v; then for rays g N^2 / D^2, for disks g times the way from the pixel to the circle's centre. Where the
-circle decides, the sums with h and k are without that pixel. Formulas of the gradients:
-kernels/cuda/source/geometry_backward_tilted.cuh. Read `backend.py` next.
+`blend_backward.py` and `project_backward.py` call this file where flattened Gaussians have their own code. Let g =
+alpha dL/dalpha, D as in `tilted.py`, h = g Q^2 / D^2 and k = g N Q / D^2. A row has the sums over pixels of
+- g, h u^2, h u v, h v^2, h u Q, h v Q;
+- weight times image gradient, for each colour channel;
+- k u, k v;
+- for rays g N^2 / D^2; for disks g times the vector from the pixel to the circle's centre.
+
+Pixels where a disk's circle decides alpha are left out of the sums with h and k; the others are left out of the last
+sum. Formulas of the gradients: kernels/cuda/source/geometry_backward_tilted.cuh. Read `backend.py` next.
 """
 
 from __future__ import annotations
@@ -44,17 +48,18 @@ from splatscope.kernels.cpu.tilted import CIRCLE_LEVEL, LEAST_INSIDE, falloff_ti
 
 F = np.float32
 I32 = np.int32
-# Fields of a row of sums; colours are where flattened Gaussians have them.
+# Fields of a row of sums; colours have the same places as for flattened Gaussians.
 SUM_G, SUM_UU, SUM_UV, SUM_VV, SUM_UQ, SUM_VQ = range(6)
 SUM_KU, SUM_KV, SUM_J, SUM_Y = 9, 10, 11, 12
-SUM_X = SUM_J  # disks
+SUM_X = SUM_J  # a disk's sum of g times x towards the circle's centre; SUM_Y: y
 MORE_SUMS = 4  # fields from SUM_KU on
 
 
 @inline
 def tilted_sums(staged, base, blocks, index, cap, least_power, is_disk, positions, state, planes, last):
-    """Walks the `blocks` that a splat reaches; returns the first nine sums of its row and then the others, and moves
-    their pixels behind it. `planes` are the places of T, light from behind and image gradient in the state."""
+    """Walks the `blocks` that a splat reaches; returns the first nine sums of its row and then the other sums, and
+    updates T and light from behind of their pixels to the values in front of the splat. `planes` are the places of T,
+    light from behind and image gradient in the state."""
     left_plane, behind_plane, red_plane, green_plane, blue_plane = planes
     red, green = load_spread(staged, base + RED), load_spread(staged, base + GREEN)
     blue = load_spread(staged, base + BLUE)
@@ -86,7 +91,7 @@ def tilted_sums(staged, base, blocks, index, cap, least_power, is_disk, position
             of_circle = select(on_ray, zero, here)
             along_x += of_circle * (load_spread(staged, base + CIRCLE_X) - x)
             along_y += of_circle * (load_spread(staged, base + CIRCLE_Y) - y)
-        # A pixel that is not hit may have any of these infinite.
+        # These may be infinite at pixels whose ray does not meet the splat.
         blended = blended & on_ray
         u, v = select(blended, u, zero), select(blended, v, zero)
         q, inverse = select(blended, q, zero), select(blended, inverse, zero)
@@ -111,8 +116,8 @@ def scaled_sum(a, ax, ay, az, b, bx, by, bz, c, cx, cy, cz):
 
 @inline
 def circle_gradient(axes, z, by_x, by_y):
-    """Returns dL/d(circle's centre) passed on to rows x, y and z of a disk's two axes, six lanes; to the projected
-    mean, two; and to the mean's z. Rows of the axes are z times px in x and y, and world units in z."""
+    """Turns dL/d(circle's centre) into gradients: of rows x, y and z of a disk's two axes (six vectors of lanes), of
+    the projected mean (two) and of the mean's z. Rows x and y of the axes are in z times px, row z in world units."""
     x0, y0, z0, x1, y1, z1 = axes
     across = (z0 * z0 + z1 * z1) * CIRCLE_LEVEL
     squared = z * z
@@ -132,10 +137,10 @@ def circle_gradient(axes, z, by_x, by_y):
 
 @inline
 def chain_tilted(scratch, sums, records, camera):
-    """Returns dL/d(mean) in world axes without that through the colour, dL/d(projected mean) per px as density control
-    reads it, dL/d(log scales), and the nine dL/dR of the rotation, for the staged splats.
+    """Returns for the staged splats dL/d(mean) in world axes without its part through the colour; dL/d(projected mean),
+    per px, as density control reads it; dL/d(log scales); and the nine dL/dR of the rotation.
 
-    `sums` and `records` are where their columns begin in the scratch.
+    `sums` and `records` are the places in the scratch where their columns begin.
     """
     ox, oy, oz = offset_from_camera(scratch, camera)
     x, y, z = to_view(camera, ox, oy, oz)
@@ -171,7 +176,7 @@ def chain_tilted(scratch, sums, records, camera):
     by_u = each * (load(scratch, sums + SUM_UQ * LANES) + closeness * ku)
     by_v = each * (load(scratch, sums + SUM_VQ * LANES) + closeness * kv)
     by_q = F(0.0) - each * (uu + vv + closeness * j)
-    # In rows x, y, depth: a u + tilt q, b u + c v + tilt q, q.
+    # dL/d(mean) by rows x, y and depth.
     mx, my, mz = a * by_u + tx * by_q, b * by_u + c * by_v + ty * by_q, by_q
     px, py = mx * z, my * z  # dL/d(mean) in camera axes times z / focal length, without a disk's circle
     if is_disk:
@@ -194,7 +199,7 @@ def chain_tilted(scratch, sums, records, camera):
 
 @inline
 def axis_gradient_tilted(a, b, c, tx, ty, uu, uv, vv, ku, kv, j, factor, x, y, z):
-    """Returns dL/d(axis) by its rows x, y and z, for an axis of the given rows divided by its scale."""
+    """Returns dL/d(axis) by rows x, y and z, from rows x, y and z of the axis divided by its scale."""
     a1, a2, a3 = factor * (a * x + b * y), factor * (c * y), factor * (tx * x + ty * y + z)
     along_u, along_v = uu * a1 + uv * a2 - ku * a3, uv * a1 + vv * a2 - kv * a3
     along_q = j * a3 - ku * a1 - kv * a2
@@ -203,13 +208,13 @@ def axis_gradient_tilted(a, b, c, tx, ty, uu, uv, vv, ku, kv, j, factor, x, y, z
 
 @inline
 def rows_of(camera, ratio_x, ratio_y, x, y, z):
-    """Returns a vector in world axes by three rows: z d(pixel)/d(mean) for x and for y, and depth."""
+    """Turns a vector in world axes into rows x, y and depth: x and y are z times d(pixel)/d(mean) times the vector."""
     x, y, z = to_view(camera, x, y, z)
     return (x - ratio_x * z) * at(camera, FOCAL_X), (y - ratio_y * z) * at(camera, FOCAL_Y), z
 
 
 @inline
 def row_to_world(camera, ratio_x, ratio_y, x, y, z):
-    """Returns a gradient by rows x, y and depth of a vector, turned into one by its world axes."""
+    """Turns a gradient by rows x, y and depth (`rows_of`) into a gradient by world axes."""
     by_x, by_y = x * at(camera, FOCAL_X), y * at(camera, FOCAL_Y)
     return to_world(camera, by_x, by_y, z - ratio_x * by_x - ratio_y * by_y)

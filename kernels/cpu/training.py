@@ -1,7 +1,7 @@
 """Computes the loss, SSIM and Adam steps on arrays of the host, with the numba kernels of `loss.py` and `adam.py`.
 
-`kernels/reference/training.py` has the same three functions in float64: the definition. Importing this module compiles
-the kernels, or loads them from the cache, at their first call.
+`kernels/reference/training.py` defines the same three functions in float64. The first call of each compiles its kernels
+or loads them from the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def adam(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-15,
 ) -> None:
-    """Takes one Adam step in place on [N, D] arrays; `rates` [D] is the learning rate of each column, `step` counts
+    """Takes one Adam step in place on [N, D] arrays. `rates` [D] holds a learning rate for each column; `step` counts
     from 1."""
     with CREW_LOCK:
         adam_step(parameter, gradient, first, second, rates, step, *betas, epsilon)

@@ -1,5 +1,5 @@
 """Holds the CUDA backend. Read `backend.py` first.
 
-A frame is `Renderer.forward` in `renderer.py`, its stages `plan_pass` in `plan/planner.py`, a training step
-`TrainingStep._prepare` in `training_step.py`.
+`Renderer.forward` in `renderer.py` draws a frame, `plan_pass` in `plan/planner.py` lists its stages, and
+`TrainingStep._prepare` in `training_step.py` lists those of a training step.
 """

@@ -1,10 +1,10 @@
-"""Offers the GPU as a `Backend`, NumPy in and out, for the window, the command line and tests.
+"""Offers the GPU as a `Backend` that takes and returns NumPy arrays, for the window, the command line and tests.
 
-- Every call waits for the GPU once, because it returns arrays. Callers that must not wait use `renderer.py` itself;
+- Every call waits for the GPU once, because it returns arrays. Callers that must not wait use `renderer.py` directly;
   read it next.
-- `show` is for a window: the picture comes as bytes, the rest of the frame when asked for.
-- Training does not come through here step by step: `training_step` makes a `TrainingStep`, whose loss and optimiser
-  are kernels of the GPU.
+- `show` is for a window: it returns the picture as bytes, and fetches the frame's other arrays when asked for.
+- Training does not call this file at each step: `training_step` makes a `TrainingStep`, whose loss and optimiser are
+  kernels of the GPU.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """Names the forward pass that `backward` may differentiate, and keeps its scene's count of harmonics rows."""
+    """Names the forward pass that `backward` may differentiate, and keeps its scene's number of harmonics rows."""
 
     number: int
     sh_rows: int
 
 
 class Showing:
-    """Holds a picture that the GPU was handed; see `CudaBackend.begin_show`."""
+    """Holds a picture that the GPU may still be drawing; see `CudaBackend.begin_show`."""
 
     def __init__(self, backend: CudaBackend, asked: Any, copies: PinnedReadback, tensors: dict[str, Any]) -> None:
         self._backend, self._asked, self._copies, self._tensors = backend, asked, copies, tensors
@@ -54,8 +54,7 @@ class Showing:
         return self._copies.ready
 
     def finish(self) -> tuple[NDArray[np.uint8], Frame]:
-        """Returns the picture and its frame. Waits for the GPU, and draws again if the picture did not fit its
-        buffers."""
+        """Returns the picture and its frame. Waits for the GPU; draws again if the picture did not fit its buffers."""
         rgba, starts, frame = self._copies.arrays()
         record, renderer = frame.view(frame_dtype())[0], self._backend.renderer
         with _LOCK:
@@ -69,7 +68,7 @@ class Showing:
 
 
 class CudaBackend:
-    """Renders and differentiates on the GPU, with NumPy arrays for callers. See `kernels/backend.py` for the
+    """Renders and differentiates on the GPU; takes and returns NumPy arrays. See `kernels/backend.py` for the
     contract."""
 
     name = "cuda"
@@ -78,7 +77,8 @@ class CudaBackend:
     def __init__(self, renderer: Renderer | None = None, nvtx: bool = False) -> None:
         self.renderer = renderer or _first_renderer(nvtx)
         self.device = _device_name(self.renderer)
-        self._uploaded: tuple[Gaussians | None, Scene] | None = None  # None for arrays that may change in place
+        # The scene on the GPU and the splats it was copied from; None instead of splats that may change in place.
+        self._uploaded: tuple[Gaussians | None, Scene] | None = None
         self._passes = 0
         self._rgba = RgbaConverter()
         self._clock = 0.0  # time.perf_counter() when the GPU's clock was started
@@ -89,13 +89,13 @@ class CudaBackend:
         return self.renderer.kernels.is_awaited
 
     def warm_up(self, training: bool = False) -> None:
-        """Compiles, or loads from disk, by rendering one small picture."""
+        """Compiles kernels or loads them from disk, by rendering one small picture."""
         splats, camera = _sample()
         if training:
             frame, saved = self.forward(splats, camera)
             self.backward(saved, np.ones_like(frame.image))
         else:
-            self.show(splats, camera)  # what brings a picture to the screen is loaded as well
+            self.show(splats, camera)  # also loads the kernels that convert a picture for the screen
 
     def waiting_for(self, camera: Camera, policy: Policy, primitive: Primitive = "3dgs") -> tuple[str, ...]:
         """Returns the stages for which a picture would wait for the compiler, and starts to compile them in the
@@ -110,10 +110,9 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> tuple[NDArray[np.uint8], Frame]:
-        """Returns one picture for the screen, uint8 [H, W, 4], and its frame, whose float arrays are fetched when asked
-        for.
+        """Returns one picture for the screen, uint8 [H, W, 4], and its frame, which fetches its arrays when asked.
 
-        The arrays of `gaussians` are read once: do not change them between calls.
+        Later calls do not read the arrays of `gaussians` again: do not change them in place.
         """
         return self.begin_show(gaussians, camera, settings, policy).finish()
 
@@ -124,7 +123,7 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> Showing:
-        """Queues a picture as `show` would, without waiting: a run that trains meanwhile queues its steps behind it.
+        """Queues a picture as `show` does, without waiting. A training run queues its next steps behind it.
 
         Stage times are kept for the newest picture only.
         """
@@ -137,22 +136,22 @@ class CudaBackend:
         return Showing(self, (gaussians, camera, settings, policy), copies, tensors)
 
     def blend_machine(self) -> tuple[Machine, CostModel]:
-        """Returns the GPU as the blend kernel of the newest picture finds it, and the cost of a unit of work."""
+        """Returns the GPU as a machine for blocks of the newest picture's blend kernel, and the costs of its work."""
         with _LOCK:
             return self.renderer.blend_machine()
 
     def start_clock(self) -> None:
-        """Has `newest_spans` tell when stages ran, from now on."""
+        """Starts to record when stages run, for `newest_spans`. Waits for the GPU."""
         with _LOCK:
             if self.renderer.memory.device == "cuda":
                 import torch
 
-                torch.cuda.synchronize()  # so that the event passes at the moment that the host reads its clock
+                torch.cuda.synchronize()  # so that the GPU passes the event when the host reads its clock
             self.renderer.start_clock()
             self._clock = time.perf_counter()
 
     def newest_spans(self) -> list[Span]:
-        """Returns (stage, beginning, end) of the newest picture in seconds of time.perf_counter."""
+        """Returns (stage, beginning, end) for the newest picture, in seconds of time.perf_counter."""
         with _LOCK:
             spans = self.renderer.stage_spans()
         return [(name, self._clock + start / 1e3, self._clock + end / 1e3) for name, start, end in spans]
@@ -164,7 +163,7 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> Frame:
-        """Renders one picture. The arrays of `gaussians` are read once: do not change them between calls."""
+        """Renders one picture. Later calls do not read the arrays of `gaussians` again: do not change them in place."""
         with _LOCK:
             return self._draw(gaussians, camera, settings, policy, training=False)
 
@@ -175,7 +174,7 @@ class CudaBackend:
         settings: RenderSettings = _DEFAULT_SETTINGS,
         policy: Policy = _DEFAULT_POLICY,
     ) -> tuple[Frame, Saved]:
-        """Renders one picture and returns what `backward` needs with it. Only the newest pass can be differentiated.
+        """Renders one picture; also returns what `backward` needs. Only the newest pass can be differentiated.
 
         Each call reads the arrays of `gaussians` again: an optimiser may have changed them in place.
         """
@@ -214,10 +213,11 @@ class CudaBackend:
     def training_step(
         self, gaussians: Gaussians, policy: Policy, rows: int, timed_every: int, target_share: float
     ) -> TrainingStep:
-        """Makes a step that trains these splats on the GPU, with the kernels that pictures are drawn with.
+        """Makes a `TrainingStep` that trains these splats on the GPU. It shares compiled kernels with this backend.
 
-        `rows`: splats to have room for at first; `timed_every`: one step in so many has its stages timed;
-        `target_share`: share of the GPU's free memory that photographs may take.
+        - `rows`: number of splats for which there is room at first.
+        - `timed_every`: every how many steps stages are timed; 0: never.
+        - `target_share`: share of the GPU's free memory that photographs may take.
         """
         import torch
 
@@ -233,12 +233,12 @@ class CudaBackend:
         )
 
     def forget(self) -> None:
-        """Drops the splats drawn so far and all buffers that were made to draw them."""
+        """Drops the uploaded splats, and all plans and graphs."""
         self.renderer.forget()
         self._uploaded = None
 
     def _begin(self, gaussians: Gaussians, training: bool) -> Scene:
-        """Counts a pass and returns its scene on the GPU."""
+        """Counts a pass; returns its scene on the GPU."""
         self._passes += 1
         return self._scene(gaussians, training)
 
@@ -263,7 +263,7 @@ class CudaBackend:
         )
 
     def _scene(self, gaussians: Gaussians, training: bool) -> Scene:
-        """Returns the scene on the GPU. Uploads it if it is not that of the last call, or may have changed."""
+        """Returns the scene on the GPU. Uploads it if it is not the last call's, or if its arrays may have changed."""
         if isinstance(gaussians, DeviceGaussians):
             scene = gaussians.scene
             self.renderer.renew_words(scene)
@@ -275,25 +275,25 @@ class CudaBackend:
             scene = known[1]
         else:
             self.renderer.forget()
-            known = self._uploaded = None  # before the new one is allocated
+            known = self._uploaded = None  # frees the old scene before the new one is allocated
             scene = self.renderer.upload(gaussians)
         self._uploaded = (None if may_change else gaussians, scene)
         return scene
 
 
 def _tile_counts(starts: NDArray[Any], camera: Camera) -> Int32:
-    """Returns the pairs of each tile [Ty, Tx], from the starts of the tiles' lists, 32-bit words."""
+    """Returns the number of pairs of each tile [Ty, Tx], from the starts of the tiles' lists (32-bit words)."""
     return np.diff(starts.view(np.uint32).astype(np.int64)).reshape(camera.tiles).astype(np.int32)
 
 
 def _stages(stage_ms: dict[str, float], backward: bool) -> dict[str, float]:
-    """Returns the newest times of one half of a pass."""
+    """Returns those of the newest stage times that belong to the backward or to the forward half of a pass."""
     own = ("zero", "blend_backward", "project_backward")
     return {name: ms for name, ms in stage_ms.items() if (name in own) == backward}
 
 
 def need_gpu() -> None:
-    """Raises InputError where this machine or installation has no GPU to draw with."""
+    """Raises InputError if this machine has no GPU, or if the installation cannot use it."""
     for package in ("torch", "cupy"):
         if importlib.util.find_spec(package) is None:
             raise InputError(
@@ -309,7 +309,7 @@ def need_gpu() -> None:
 
         cupy.cuda.Device().compute_capability  # noqa: B018  (finds the driver and its libraries)
     except Exception as error:  # whatever a broken installation raises
-        raise InputError(f"CuPy cannot use the GPU ({error}); mend the installation, or use --backend cpu.") from error
+        raise InputError(f"CuPy cannot use the GPU ({error}); repair its installation or use --backend cpu.") from error
 
 
 def _first_renderer(nvtx: bool) -> Renderer:

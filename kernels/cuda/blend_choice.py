@@ -1,18 +1,18 @@
 """Chooses a frame's forward blend kernel under blend.map = adaptive: warps of 8 x 4 pixels, or wide ones of 8 x 8.
 
-Wide warps take up to a seventh fewer instructions and leave a tile half the threads. They win where no tile decides how
-long a frame takes, and lose where a tile does. The measure is the longest list in shares; a share is what each
-multiprocessor would have if pairs were dealt out evenly. Pictures, lists and gradients are the same to the bit, so a
-choice may come late.
+Wide warps take up to a seventh fewer instructions, but give a tile half the threads. They are faster unless a single
+heavy tile decides how long the frame takes. The measure is the longest list, divided by the pairs that each
+multiprocessor would have if pairs were dealt out evenly (a share). Both kernels give the same pictures, lists and
+gradients to the bit, so a late choice does no harm.
 
-The host chooses, by counts of earlier frames: they come with the counters that the host reads anyway, and it replays
-one captured graph or the other. So a choice costs the GPU nothing. Considered and not built:
+The host chooses by counts of earlier frames, which come with counters that it reads anyway, and replays one captured
+graph or the other. A choice therefore costs the GPU nothing. Considered and not built:
 
-- Both kernels in each frame, one of which returns at once: a launch of 2,500 such blocks takes 2 µs, 1% of a small
-  frame.
-- A conditional node of a graph: plain launches have none, and CuPy does not offer it.
-- One kernel that holds both ways, two tiles in a block of 256 threads: it keeps the registers of a finished tile until
-  the neighbouring tile is finished, and for viewing has the registers of the larger way.
+- Launch both kernels in each frame, one of which returns at once: a launch of 2,500 such blocks takes 2 µs, 1% of a
+  small frame.
+- Use a conditional node of a graph: direct launches have none, and CuPy does not offer it.
+- Compile both forms into one kernel, with two tiles in a block of 256 threads: a finished tile keeps its registers
+  until the neighbouring tile is finished, and viewing needs the registers of the larger form.
 
 Launches: `cuda/plan/blend.py`.
 """
@@ -31,7 +31,7 @@ EVEN = 0.23
 
 
 class MapChoice:
-    """Chooses for the next frame; 8 x 4 until the counts of a frame are known.
+    """Chooses the kernel of the next frame: 8 x 4 until the counts of a frame are known.
 
     `newest` is the weight of the newest frame in a running mean: 1 where frames resemble the frame before, less where
     each frame may show a different view.
@@ -51,7 +51,7 @@ class MapChoice:
         return policy.blend.map == "adaptive" and self.is_wide
 
     def note(self, record: np.void | Mapping[str, Any]) -> None:
-        """Takes the counts of a frame that was drawn: its `Frame` or `StepResult`. Without a schedule they are 0."""
+        """Learns from the counts of a drawn frame, its `Frame` or `StepResult`. Without a schedule they are 0."""
         heaviest, pairs = int(record["heaviest"]), int(record["instances"])
         if heaviest == 0 or pairs == 0:
             return

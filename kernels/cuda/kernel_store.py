@@ -1,4 +1,4 @@
-"""Keeps the compiled and loaded kernels of one GPU. Compiling happens on other threads, loading on the owner's.
+"""Keeps the compiled and loaded kernels of one GPU. Compiles on other threads, loads on the caller's.
 
 Read `launch/compiler.py` next.
 """
@@ -16,7 +16,7 @@ from splatscope.kernels.cuda.plan.passes import source
 
 
 class HasKernels(Protocol):
-    """Names the kernels that something runs: a `Pass`, or a training step with its optimiser."""
+    """Lists the kernels that it runs: a `Pass`, or a training step with its optimiser."""
 
     def kernels(self) -> dict[str, tuple[str, str]]:
         """Returns role -> (file, instantiation)."""
@@ -24,7 +24,7 @@ class HasKernels(Protocol):
 
 
 class Starter(Protocol):
-    """Provides kernels: `KernelStore`, or what builds them for the CPU in tests."""
+    """Provides kernels: `KernelStore`, or in tests the builder of kernels for the CPU."""
 
     is_awaited: bool
 
@@ -34,9 +34,9 @@ class Starter(Protocol):
 
 
 class KernelStore:
-    """Compiles kernels on other threads and keeps those that are loaded.
+    """Compiles kernels on other threads, and keeps the loaded ones.
 
-    `architecture` is the current GPU's unless given; `compiler` is replaced in tests.
+    `architecture` is the current GPU's unless given. Tests replace `compiler`.
     """
 
     def __init__(self, architecture: int | None = None, compiler: Callable[..., object] = compile_kernels) -> None:
@@ -44,7 +44,7 @@ class KernelStore:
         self._compiler = compiler
         self._loaded: dict[tuple[str, str], Kernel] = {}
         self._compiling: dict[tuple[str, str], Future[None]] = {}
-        self.is_awaited = False  # true while someone waits for the compiler; any thread may read it
+        self.is_awaited = False  # true while a call waits for the compiler; any thread may read it
         self._threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="nvrtc")
         self._threads.submit(prune_cache)
 
@@ -59,7 +59,7 @@ class KernelStore:
         return {name: self._loaded[file, name] for name in names}
 
     def start(self, made_for: HasKernels) -> bool:
-        """Begins to compile all missing kernels at once. Returns True if nothing is left to compile."""
+        """Begins to compile all missing kernels at once. Returns True if none is left to compile."""
         wanted = list(made_for.kernels().values())
         for file, name in wanted:
             self._start(file, name)
@@ -87,8 +87,8 @@ class KernelStore:
 
 
 def _stage_of(file: str, kernel: str) -> str:
-    """Returns the stage of the policy whose toggles a kernel takes."""
-    if kernel.startswith("ranges"):  # the block of `ranges` that ends last may make the plan
+    """Returns the stage of the policy whose toggles the kernel takes."""
+    if kernel.startswith("ranges"):  # `ranges_plan` also plans the order of tiles
         return "schedule" if kernel.startswith("ranges_plan") else "bin"
     return Path(file).stem.removesuffix("_queue")
 

@@ -1,6 +1,6 @@
-"""Brings device tensors to a screen and to callers: RGBA, pinned copies, arrays fetched when asked for.
+"""Brings device tensors to a screen and to callers: as RGBA, as pinned copies, as arrays fetched when asked for.
 
-Torch's kernels are enough for a conversion that reads each number once. `backend.py` uses this.
+Torch's kernels are fast enough for conversions that read each number once. `backend.py` uses this file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPAQUE = 255
 
 
 class DeviceFrame(Frame):
-    """Keeps image, depth and transmittance on the GPU until somebody reads them; from any thread."""
+    """Keeps image, depth and transmittance on the GPU until a caller, on any thread, reads them."""
 
     @staticmethod
     def of(
@@ -29,7 +29,7 @@ class DeviceFrame(Frame):
         stage_ms: dict[str, float],
         recording: Recording | None = None,
     ) -> DeviceFrame:
-        """Makes a frame that owns `tensors`, by the names of its arrays. `record` is its `Frame`, with counters."""
+        """Makes a frame that owns `tensors`: array name -> tensor. `record` is the GPU's `Frame` with its counters."""
         frame = object.__new__(DeviceFrame)
         counters = {name: int(record[name]) for name in ("visible", "instances", "skipped")}
         values = {"tile_counts": tile_counts, "stage_ms": stage_ms, "recording": recording, **counters}
@@ -39,11 +39,11 @@ class DeviceFrame(Frame):
         return frame
 
     def tensor(self, name: str) -> DeviceArray:
-        """Returns one of the frame's arrays as it is on the GPU."""
+        """Returns one of the frame's arrays as the tensor on the GPU."""
         return self.__dict__["_tensors"][name]
 
     def __getattr__(self, name: str) -> Any:
-        """Fetches an array that is asked for the first time."""
+        """Fetches an array from the GPU the first time a caller asks for it."""
         tensors = self.__dict__.get("_tensors", {})
         if name not in tensors:
             raise AttributeError(name)
@@ -59,7 +59,7 @@ class RgbaConverter:
         self._rgba: DeviceArray | None = None
 
     def __call__(self, image: DeviceArray) -> DeviceArray:
-        """Returns a tensor that the next call overwrites."""
+        """Returns the converted image, in a tensor that the next call overwrites."""
         import torch
 
         height, width, _ = image.shape
@@ -70,7 +70,7 @@ class RgbaConverter:
 
 
 class PinnedReadback:
-    """Copies tensors to pinned memory, behind the work that their stream already has.
+    """Copies tensors to pinned memory, after the work already queued on the current stream.
 
     Torch keeps pinned memory for reuse, so that a picture as large as an earlier one costs no allocation.
     """
@@ -94,12 +94,12 @@ class PinnedReadback:
         return self._event is None or self._event.query()
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Returns the copies. Waits for them and for nothing behind them."""
+        """Returns the copies. Waits for them, but not for work queued later."""
         if self._event is not None:
             self._event.synchronize()
         return [copy.numpy() for copy in self._copies]
 
 
 def copy_to_host(tensors: Sequence[DeviceArray]) -> list[NDArray[Any]]:
-    """Returns copies of all tensors by way of pinned memory. Waits once for the GPU."""
+    """Returns copies of all tensors, made through pinned memory. Waits once for the GPU."""
     return PinnedReadback(tensors).arrays()

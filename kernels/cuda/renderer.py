@@ -1,10 +1,10 @@
-"""Draws and differentiates on a GPU, tensors in and out, without ever waiting.
+"""Draws and differentiates on a GPU; takes and returns tensors, and does not wait for the GPU.
 
-`forward` is a frame: make room, find the plan or make it, write the frame record, run. There is one plan for each
-(scene, image size, policy), and a second one where frames have a choice of blend kernels (`blend_choice.py`). How plans
-are kept and replayed: `replay.py`. Counters stay on the GPU until someone reads them: a frame that did not fit its
-buffers draws nothing and sets a flag there. `complete` reads the flag, grows and draws again. The stages in order:
-`plan/planner.py`. NumPy in and out: `backend.py`.
+`forward` draws a frame: it makes room, finds the plan or makes it, writes the frame record, and runs the plan. There is
+a plan for each (scene, image size, policy), and a second one where frames have a choice of blend kernels
+(`blend_choice.py`). `replay.py` keeps and replays plans. Counters stay on the GPU until a caller reads them: a frame
+that did not fit its buffers draws nothing and sets a flag there. `complete` reads the flag, grows the buffers and draws
+again. `plan/planner.py` has the stages in order; `backend.py` offers all this with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from splatscope.kernels.schedule.rules import CostModel, Machine
 from splatscope.kernels.schedule.timeline import Recording
 from splatscope.kernels.types import Camera, Float32, Gaussians, RenderSettings
 
-KEPT_PLANS = 256  # views of one capture differ in size; a plan takes some kilobytes and two graphs
+KEPT_PLANS = 256  # photographs of one capture differ in size; a plan takes some kilobytes and two graphs
 SCENE_ARRAYS = ("means", "log_scales", "quats", "logit_opacities")
 _DEFAULT_SETTINGS, _DEFAULT_POLICY = RenderSettings(), Policy()
 
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """Holds a plan and what replays its halves."""
+    """Holds a plan, and a `Replay` for each half."""
 
     plan: Plan
     forward: Replay
@@ -47,9 +47,9 @@ class _Prepared:
 
 
 class Renderer:
-    """Draws and differentiates scenes on the GPU. One thread at a time; everything runs on the current stream.
+    """Draws and differentiates scenes on the GPU, on torch's current stream. Serves one thread at a time.
 
-    Without `timed` no events are recorded. Tests replace `memory`, `kernels` and `launcher`.
+    Stages are timed only with `timed`. Tests replace `memory`, `kernels` and `launcher`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Renderer:
         self._plans: PlanCache[_Prepared] = PlanCache(KEPT_PLANS)
         self.map_choice = MapChoice(self.memory.multiprocessors)
         self.stage_ms: dict[str, float] = {}  # newest known time of each stage
-        self._marks = Marks([])  # of the newest forward pass for viewing
+        self._marks = Marks([])  # stages of the newest forward pass for viewing
         self._base: Event | None = None
 
     def upload(self, gaussians: Gaussians) -> Scene:
@@ -78,7 +78,8 @@ class Renderer:
         return Scene(gaussians.count, gaussians.sh_degree, sh={"f32": sh}, primitive=gaussians.primitive, **arrays)
 
     def refresh(self, scene: Scene, gaussians: Gaussians) -> bool:
-        """Copies splats over a scene, whose plans stay valid. Returns False if number, degree or primitive differ."""
+        """Copies splats into an existing scene, so that its plans stay valid. Returns False if number, degree or
+        primitive differ."""
         kept = (scene.count, scene.sh_degree, scene.primitive)
         if kept != (gaussians.count, gaussians.sh_degree, gaussians.primitive):
             return False
@@ -89,7 +90,7 @@ class Renderer:
         return True
 
     def renew_words(self, scene: Scene) -> None:
-        """Converts a scene's harmonics again to its other dtypes, after the kept ones have changed in place."""
+        """Converts a scene's harmonics to its other dtypes again, after the original ones have changed in place."""
         for dtype in KEYS:
             if dtype in scene.sh and dtype != scene.sh_dtype:
                 copy_harmonics(scene.sh, scene.sh_dtype, scene.sh, dtype)
@@ -103,10 +104,10 @@ class Renderer:
         training: bool = False,
         wants_depth: bool = False,
     ) -> Outputs:
-        """Starts one frame without waiting. The next frame overwrites the tensors.
+        """Starts one frame without waiting. The next frame overwrites the returned tensors.
 
-        If the frame does not fit, its flag is set on the GPU and the tensors keep what they had. Raises InputError for
-        toggles that exclude each other, and where the GPU has no room.
+        If the frame does not fit its buffers, the kernels set a flag on the GPU and leave the tensors unchanged. Raises
+        InputError for toggles that exclude each other, and if the GPU has no room.
         """
         self._plans.make_room(Capacity.of(scene.count))
         prepared = self._prepare(scene, camera, policy, training, wants_depth)
@@ -119,8 +120,9 @@ class Renderer:
     def backward(self, image_gradient: DeviceArray | None = None) -> dict[str, DeviceArray]:
         """Starts the backward pass of the newest forward pass, which was for training. Returns dL/d(raw parameters).
 
-        `image_gradient` [H, W, 3] float32 is copied to where the kernels read it, unless None: then the caller has
-        written `outputs.image_gradient` already. Rows of unseen splats are zero; harmonics in bf16 are 16-bit words.
+        Copies `image_gradient` [H, W, 3] float32 to where the kernels read it; with None, the caller has written
+        `outputs.image_gradient` already. Rows of unseen splats are zero. Gradients of harmonics in bf16 are 16-bit
+        words.
         """
         prepared = self._plans.newest
         if prepared is None or prepared.plan.outputs.image_gradient is None:
@@ -133,18 +135,19 @@ class Renderer:
 
     @property
     def capacity(self) -> Capacity:
-        """Returns the room for visible splats and pairs that all plans have."""
+        """Returns the room that all plans have for visible splats and pairs."""
         return self._plans.capacity
 
     @property
     def newest_plan(self) -> Plan:
-        """Returns operations and tensors of the newest forward pass."""
+        """Returns the plan of the newest forward pass, with its operations and tensors."""
         if self._plans.newest is None:
             raise ValueError("Nothing has been drawn yet.")
         return self._plans.newest.plan
 
     def blend_machine(self, stage: str = "blend") -> tuple[Machine, CostModel]:
-        """Returns the GPU as the blend (or blend_backward) kernel of the newest pass finds it, and what units cost."""
+        """Returns the GPU as a machine for blocks of the newest pass's blend (or blend_backward) kernel, and the costs
+        of its work."""
         plan, memory = self.newest_plan, self.memory
         found = next(found for found in reversed([*plan.forward, *plan.backward]) if found.stage == stage)
         launch = found.second if isinstance(found, Together) else found
@@ -153,7 +156,7 @@ class Renderer:
         return machine_of(launch.kernel, launch.block[0], memory), costs
 
     def read_recording(self, stage: str = "blend") -> Recording | None:
-        """Returns what units did in blend or blend_backward of the newest pass, if it records. Waits for the GPU."""
+        """Returns the recording of the newest pass's blend or blend_backward, if there is one. Waits for the GPU."""
         if not self.newest_plan.made_for.is_recorded:
             return None
         find, frame = self.pipeline.buffers.find, self.pipeline.read_frame()
@@ -170,33 +173,33 @@ class Renderer:
             self.grow(record)
 
     def grow(self, record: np.void) -> None:
-        """Makes room for what did not fit, by the counters of a frame record. Raises InputError."""
+        """Makes room for a frame that did not fit, by the counters of its record. Raises InputError."""
         wanted = int(record["visible_wanted"]), int(record["instances_wanted"])
         self._plans.make_room(self.capacity.grown(*wanted, count=int(record["gaussians"])))
 
     def forget(self) -> None:
-        """Drops all plans and graphs, and with them their hold on scenes and buffers."""
+        """Drops all plans and graphs, and with them their references to scenes and buffers."""
         self._plans.forget()
 
     def is_ready(
         self, policy: Policy, training: bool, wants_depth: bool, camera: Camera, primitive: Primitive = "3dgs"
     ) -> bool:
-        """Returns True if no kernel is left to compile; else begins compiling on other threads."""
+        """Returns True if no kernel is left to compile; otherwise begins to compile on other threads."""
         return self.kernels.start(_pass(policy, training, wants_depth, camera, primitive))
 
     def compiling(
         self, policy: Policy, training: bool, wants_depth: bool, camera: Camera, primitive: Primitive = "3dgs"
     ) -> tuple[str, ...]:
-        """Returns the stages that wait for the compiler, which begins on other threads; empty if none."""
+        """Begins to compile missing kernels on other threads; returns the stages that wait for them."""
         wanted = _pass(policy, training, wants_depth, camera, primitive)
         return () if self.kernels.start(wanted) else self.kernels.compiling(wanted)
 
     def stage_times(self) -> dict[str, float]:
-        """Returns milliseconds by stage of the newest forward pass for viewing; empty while the GPU is not done."""
+        """Returns milliseconds by stage of the newest forward pass for viewing; empty until the GPU has finished it."""
         return self._marks.read() or {}
 
     def start_clock(self) -> bool:
-        """Starts the clock of `stage_spans`. The caller has waited for the GPU. Returns False if nothing is timed."""
+        """Starts the clock of `stage_spans`; wait for the GPU before. Returns False if stages are not timed."""
         timeline = getattr(self.launcher, "timeline", None)
         self._base = timeline.mark() if timeline is not None else None
         return self._base is not None
@@ -209,7 +212,7 @@ class Renderer:
         return self._marks.spans(self._base) if self._base is not None else []
 
     def _prepare(self, scene: Scene, camera: Camera, policy: Policy, training: bool, wants_depth: bool) -> _Prepared:
-        """Returns the plan of a view, made if there is none."""
+        """Returns the plan for a view; makes it if there is none."""
         is_wide = self.map_choice.is_wide_for(policy)
 
         def make() -> _Prepared:
@@ -225,7 +228,7 @@ class Renderer:
         return self._plans.find(key, make)
 
     def _run(self, plan: Plan, half: str, replay: Replay) -> None:
-        """Starts one half of a plan, and keeps its stage times."""
+        """Starts one half of a plan, and keeps the stage times of its replay."""
         self._marks = Marks([])
         with self.launcher.range(half):
             is_direct = self.launcher.nvtx or plan.made_for.policy.launch.mode == "direct"
@@ -247,11 +250,11 @@ class Renderer:
 
 
 def _from_host(array: Float32) -> Any:
-    """Returns a tensor in the same memory, to copy from."""
+    """Returns a tensor that shares the array's memory, to copy from."""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a mapped file is read-only; we only read
+        warnings.simplefilter("ignore")  # torch warns of read-only arrays (a mapped file), but we only read
         return torch.from_numpy(np.ascontiguousarray(array, np.float32))
 
 

@@ -1,7 +1,7 @@
-"""Plans that are made once, run many times and replayed as graphs: what `Renderer` and `TrainingStep` share.
+"""Keeps plans and replays them as graphs, for `Renderer` and `TrainingStep`.
 
-`PlanCache` keeps the plans used last and the room they have for splats. `Replay` launches a list of operations one by
-one the first time; from the second time on a captured graph stands for the list, unless profilers are to see stages.
+`PlanCache` keeps the plans used last, and the room they have for splats. `Replay` launches a list of operations one by
+one the first time. From the second time on it replays a captured graph, unless the caller wants direct launches.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Planned = TypeVar("Planned")
 
 @dataclass(frozen=True)
 class Replayed:
-    """Holds what a replay of a graph tells of times."""
+    """Holds the times that a replay of a graph gives."""
 
-    stage_ms: dict[str, float]  # of the replay before; empty while the GPU is not done with that one
-    marks: Marks  # of this replay
+    stage_ms: dict[str, float]  # times of the previous replay; empty if the GPU had not finished it
+    marks: Marks  # events of this replay
 
 
 @dataclass(eq=False)
@@ -31,11 +31,11 @@ class Replay:
     """Runs a list of operations, launch by launch or as a graph."""
 
     operations: Sequence[Operation]
-    graphs: dict[bool, Graph] = field(default_factory=dict)  # by whether stages are timed
+    graphs: dict[bool, Graph] = field(default_factory=dict)  # key: stages are timed
     _has_run: bool = False
 
     def run(self, launcher: Any, direct: bool, timed: bool = False) -> Replayed | None:
-        """Starts all operations. Returns None if they were launched one by one: with `direct`, and the first time."""
+        """Starts all operations. Launches them one by one, and returns None, with `direct` and the first time."""
 
         def work() -> None:
             run_operations(self.operations, launcher)
@@ -51,9 +51,9 @@ class Replay:
 
 
 class PlanCache(Generic[Planned]):
-    """Keeps the plans used last, and the room for visible splats and pairs that all of them have.
+    """Keeps the plans used last, and the room that all of them have for visible splats and pairs.
 
-    `wait` is called before plans are dropped whose graphs may be running.
+    Calls `wait` before it drops plans whose graphs may be running.
     """
 
     def __init__(self, kept: int, wait: Callable[[], None] = lambda: None) -> None:
@@ -66,11 +66,11 @@ class PlanCache(Generic[Planned]):
         return len(self._plans)
 
     def values(self) -> Collection[Planned]:
-        """Returns all plans, the one used last at the end."""
+        """Returns all plans, the most recently used one last."""
         return self._plans.values()
 
     def find(self, key: Hashable, make: Callable[[], Planned]) -> Planned:
-        """Returns the plan of that key, made if there is none. `make` may drop the other plans."""
+        """Returns the plan for the key; calls `make` if there is none. `make` may drop the other plans."""
         if key not in self._plans:
             plan = make()
             self._plans[key] = plan
@@ -82,14 +82,14 @@ class PlanCache(Generic[Planned]):
         return self.newest
 
     def make_room(self, wanted: Capacity) -> None:
-        """Raises the capacity to `wanted` where it is smaller; drops all plans if that changes it."""
+        """Raises the capacity to at least `wanted`. Drops all plans if the capacity changes."""
         room = Capacity(max(self.capacity.visible, wanted.visible), max(self.capacity.instances, wanted.instances))
         if room != self.capacity:
             self.forget()
             self.capacity = room
 
     def forget(self) -> None:
-        """Drops all plans and graphs, and with them their hold on scenes and buffers."""
+        """Drops all plans and graphs, and with them their references to scenes and buffers."""
         if self._plans:
             self._wait()
         self._plans.clear()

@@ -1,15 +1,16 @@
-"""Runs one step of training on a GPU, as one captured graph; the host never waits.
+"""Runs training steps on a GPU, each as one captured graph that the host queues without waiting.
 
-`_prepare` is a step from top to bottom: forward -> loss -> blend_backward -> project_backward -> Adam and statistics.
-A step commits on the device or does nothing (cuda/source/step.cuh):
+`_prepare` lists a step from top to bottom: forward -> loss -> blend_backward -> project_backward -> Adam and
+statistics. A step commits on the device or changes no splat (cuda/source/step.cuh):
 
 - A step that did not fit its buffers is queued again once they have grown, together with the steps behind it, so that
   the outcome does not depend on when the host noticed.
-- A step whose loss is not finite leaves the splats of the step before, and nothing moves until `resume`.
+- A step whose loss is not finite leaves the splats as they were, and later steps do nothing until `resume`.
 
-Losses are read some steps later. Everything runs on the stream that is torch's current one when the object is made.
-Splats: `step/splats.py`; photographs: `step/photographs.py`; records between host and device: `step/records.py`; loss
-and optimiser: `step/loss.py`, `step/adam.py`; stages of a frame: `plan/planner.py`; graphs: `replay.py`.
+Losses are read some steps later. All work runs on the stream that was torch's current one when the object was made.
+
+Read next: `step/splats.py` (splats), `step/photographs.py`, `step/records.py` (records between host and device),
+`step/loss.py`, `step/adam.py`, `plan/planner.py` (stages of a frame), `replay.py` (graphs).
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from splatscope.kernels.policy import Policy, toggle_table
 from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Gaussians
 
-UPLOADS = 8  # photographs on their way to the GPU at once
+UPLOADS = 8  # slots for photographs that are uploaded for a step
 KEPT_PLANS = 64
 # Bits of Frame::overflow.
 DOES_NOT_FIT = constant("frame.cuh", "OVERFLOW_VISIBLE") | constant("frame.cuh", "OVERFLOW_INSTANCES")
-NEWEST_VIEW = 1 / 16  # weight of the newest view in what the next ones are expected to be like
+NEWEST_VIEW = 1 / 16  # weight of the newest view in the running mean by which `MapChoice` predicts the next view
 _DEFAULT_POLICY = Policy()
 
-# Callers find requests here, next to the step that takes them.
+# Callers import a step's requests and outcomes from this file too.
 __all__ = ["AdamRates", "StepOutcome", "StepRequest", "TrainingStep"]
 
 
@@ -63,7 +64,7 @@ def _pass(policy: Policy, request: StepRequest, primitive: Primitive) -> Pass:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Holds the kernels of a step for a `KernelStore`."""
+    """Lists the kernels of a step for a `KernelStore`."""
 
     found: dict[str, tuple[str, str]]
 
@@ -89,7 +90,7 @@ class _Pending:
 
 
 class TrainingStep:
-    """Improves splats that live on the GPU, one queued step at a time. One thread at a time.
+    """Trains splats that live on the GPU; the host queues one step at a time. Serves one thread at a time.
 
     Tests replace `memory`, `kernels` and `launcher`.
     """
@@ -106,17 +107,17 @@ class TrainingStep:
         launcher: Any = None,
         nvtx: bool = False,
     ) -> None:
-        """Prepares to train.
+        """Copies the splats to the GPU and prepares to train.
 
-        - `rows`: splats to have room for at first.
+        - `rows`: number of splats for which there is room at first.
         - `target_budget`: bytes of photographs kept on the GPU.
         - `timed_every`: every how many steps stages are timed; 0: never.
-        - `nvtx`: profilers see stages.
+        - `nvtx`: stages get names for profilers.
         """
         kernels = kernels or KernelStore()
         policy.check("cuda")
         self.policy = policy
-        self.refusal = ""  # one sentence, why wanted toggles are not used, for the caller to take away
+        self.refusal = ""  # why wanted toggles are not used, in a sentence; the caller empties it
         self._wanted: Policy | None = None  # the policy that steps change to once it is compiled
         self.memory = memory or TorchMemory()
         self.launcher: Any = launcher or Launcher(nvtx=nvtx)
@@ -143,11 +144,12 @@ class TrainingStep:
         self._state = self.memory.empty("step state", (step_dtype("StepState").itemsize,), "u1")
         self._reach = self.memory.empty("reach", (2, 2, LAZY_TABLE), "f4")
         self._own = {**self._shared, "state": self._state, "reach": self._reach}
-        self._behind = False  # true while harmonics of some splats miss steps
+        self._behind = False  # true while lazy_sh has left out steps of some splats' harmonics
         self.set_steps(0, 0.9, 0.999)
 
     def set_steps(self, steps: int, beta1: float, beta2: float) -> None:
-        """Sets the steps made so far, which correct Adam's bias. For a run that continues from a checkpoint."""
+        """Sets the number of steps made so far, which corrects Adam's bias, for a run that continues from a
+        checkpoint."""
         self.flush()
         self._reach.zero_()
         record = np.zeros(1, step_dtype("StepState"))
@@ -157,9 +159,10 @@ class TrainingStep:
     def want(self, policy: Policy) -> None:
         """Changes later steps to these toggles as soon as their kernels are compiled on other threads.
 
-        Before the first step the change is immediate, because that step waits for the compiler anyway. Toggles that
-        change the picture stay as they are: splats are trained for one way of drawing them. The exception is
-        project.sh_dtype: harmonics are converted then. Nothing happens if the toggles exclude each other.
+        - Before the first step the change is immediate, because that step waits for the compiler anyway.
+        - Toggles that change the picture stay as they are: splats are trained for one way of drawing them.
+        - project.sh_dtype is the exception: harmonics are converted when it changes.
+        - Nothing changes if the toggles exclude each other.
         """
         for row in toggle_table("cuda"):
             if row.identity == "Q" and row.key != "project.sh_dtype":
@@ -170,7 +173,7 @@ class TrainingStep:
 
     @property
     def capacity(self) -> Capacity:
-        """Returns the room for visible splats and pairs that all plans have."""
+        """Returns the room that all plans have for visible splats and pairs."""
         return self.plans.capacity
 
     @property
@@ -182,14 +185,14 @@ class TrainingStep:
     def waiting(self) -> tuple[str, ...]:
         """Returns the stages whose toggles change once the compiler is done. Ask while steps are queued."""
         wanted = self._wanted
-        if wanted is None:  # as before almost every step
+        if wanted is None:  # nearly always
             return ()
         return tuple(f.name for f in fields(Policy) if getattr(wanted, f.name) != getattr(self.policy, f.name))
 
     def run(self, request: StepRequest) -> None:
         """Queues one step. Waits only while as many steps are queued as `QueueDepth` allows.
 
-        Raises InputError where there is no room.
+        Raises InputError if the GPU has no room.
         """
         if not self._pending:
             self._depth.restart()
@@ -205,24 +208,24 @@ class TrainingStep:
         return outcomes
 
     def resume(self) -> None:
-        """Lets steps commit again after a step whose loss was not finite. No step may be queued."""
+        """Allows steps to commit again after a step whose loss was not finite. Call it while no step is queued."""
         self._write_halted(0)
 
     def flush(self) -> None:
-        """Brings all harmonics up to date, before anything else reads them."""
+        """Applies the steps that lazy_sh has left out, so that other code may read the harmonics."""
         if not self._behind:
             return
         self._behind = False
         catch_up(self._kernels, self.splats, self._own).run(self.launcher)
 
     def assign(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces the splats, as `SplatBuffers.assign` does. Queued steps should be over."""
+        """Replaces the splats, as `SplatBuffers.assign` does. Call it while no step is queued."""
         if not self.splats.holds(state, "sh"):
             self.flush()
         self.splats.assign(state)
 
     def forget(self) -> None:
-        """Drops all plans and graphs. Waits for the GPU, because they may be running."""
+        """Drops all plans and graphs. Waits for the GPU first, because graphs may be running."""
         self.plans.forget()
 
     # ---- Queueing ----------------------------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ class TrainingStep:
         if not is_lazy:
             self.flush()
         prepared = self._prepared(request)
-        if is_lazy and not self._behind:  # from here on splats may fall behind
+        if is_lazy and not self._behind:  # from this step on harmonics may miss steps: notes that all are up to date
             fields: Any = step_dtype("StepState").fields
             offset = fields["steps"][1]
             self.splats.stepped.copy_(self._state[offset : offset + 4].view(self.splats.stepped.dtype))
@@ -253,20 +256,20 @@ class TrainingStep:
         self._sequence += 1
 
     def _change_to(self, policy: Policy) -> None:
-        """Changes later steps to these toggles. Harmonics stay as they are kept if there is no room to convert them."""
+        """Changes later steps to these toggles. Keeps project.sh_dtype if there is no room to convert harmonics."""
         self._wanted, sh_dtype = None, self.splats.sh_dtype
         if policy.project.sh_dtype != sh_dtype:
             self.flush()
             try:
                 self.splats.keep_harmonics_as(policy.project.sh_dtype)
             except NoRoomError as error:
-                self.refusal = f"Training goes on with project.sh_dtype = {sh_dtype}. {error}"
+                self.refusal = f"Training continues with project.sh_dtype = {sh_dtype}. {error}"
                 policy = policy.with_value("project", "sh_dtype", sh_dtype)
         if not policy.problems("cuda"):
             self.policy = policy
 
     def _run(self, prepared: _Prepared) -> None:
-        """Starts a step, and keeps the stage times that are known by now."""
+        """Starts a step, and keeps the newest stage times that are known."""
         is_timed = self._timed_every > 0 and self._sequence % self._timed_every == 0
         self.launcher.timeline = self._timeline if is_timed else None
         is_direct = self.launcher.nvtx or self.policy.launch.mode == "direct"
@@ -280,7 +283,7 @@ class TrainingStep:
             self.stage_ms = times
 
     def _finish_oldest(self) -> None:
-        """Waits for the oldest step and notes its outcome. If it did not fit, makes room and queues again."""
+        """Waits for the oldest step and notes its outcome. If it did not fit, makes room and queues steps again."""
         oldest = self._pending[0]
         if oldest.event is not None:
             oldest.event.synchronize()
@@ -306,10 +309,10 @@ class TrainingStep:
         self._outcomes.append(outcome)
         if not outcome.is_finite:
             self.memory.wait()
-            self._pending.clear()  # the device refused all of them
+            self._pending.clear()  # the device has refused all later steps
 
     def _queue_again(self, result: Mapping[str, Any]) -> None:
-        """Makes room and queues all steps in flight again. The first did not fit, so none has done anything."""
+        """Makes room and queues all pending steps again: the first did not fit, so none of them has committed."""
         self.memory.wait()
         requests = [pending.request for pending in self._pending]
         self._events += [pending.event for pending in self._pending if pending.event is not None]
@@ -328,8 +331,8 @@ class TrainingStep:
     # ---- Plans -------------------------------------------------------------------------------------------------------
 
     def _prepared(self, request: StepRequest) -> _Prepared:
-        """Returns the operations of a step, planned if there are none."""
-        if self.splats.rows != self._roomy_rows:  # no plan is dropped while splats have room
+        """Returns the operations of a step; plans them if there are none."""
+        if self.splats.rows != self._roomy_rows:  # new splats keep the plans as long as rows suffice
             self.plans.make_room(Capacity.of(self.splats.rows))
             self._roomy_rows = self.splats.rows
         camera, target = request.camera, request.target
@@ -345,12 +348,12 @@ class TrainingStep:
         return self._number
 
     def _is_compiled(self, policy: Policy, request: StepRequest) -> bool:
-        """Returns True if a step with this policy need not wait; else compiling begins on other threads."""
+        """Returns True if the kernels for this policy are compiled; otherwise begins to compile on other threads."""
         made_for = _pass(policy, request, self.splats.primitive)
         return self._kernels.start(_Wanted(with_optimiser(made_for.kernels(), policy)))
 
     def _prepare(self, request: StepRequest, is_wide: bool) -> _Prepared:
-        """Plans a step for an image size: forward, loss, backward with Adam, noise."""
+        """Plans a step for the request's image size: forward, loss, backward with Adam, noise."""
         policy, splats, camera = self.policy, self.splats, request.camera
         made_for = replace(_pass(policy, request, splats.primitive), is_wide=is_wide)
         arrays = {name: splats.array("raw", name) for name in SHAPES if name != "sh"}
@@ -367,7 +370,7 @@ class TrainingStep:
         return _Prepared(plan, Replay([*plan.forward, *loss, *backward, *noise]))
 
     def _compare(self, plan: Plan, target: Target) -> list[Launch]:
-        """Returns the launches of the loss, and around it those of the photograph's exposure if that is learned."""
+        """Returns the launches of the loss; if exposures are learned, also the exposure's launches around it."""
         provide, buffers, image = self._kernels, self.pipeline.buffers, plan.outputs.image
         gradient = plan.outputs.image_gradient
         own = {

@@ -1,6 +1,6 @@
 """Defines the sums of AbsGrad (Ye et al. 2024) in float64: |dL/d(projected mean)| of each pixel, added up.
 
-Each pixel gets its own copy of the means, by which it is differentiated. The picture is that of `picture.py`.
+Each pixel is differentiated by its own copy of the means. `picture.py` defines the picture.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from splatscope.kernels.reference.picture import BlendRule, blend_weights
 
 
 def absolute_pull(saved: Any, image_gradient: Tensor) -> Tensor:
-    """Returns the sums [M, 2] over pixels of |dL/dx| and |dL/dy| from dL/d(image) [H, W, 3]; `saved` is the
-    reference's.
+    """Returns the sums [M, 2] over pixels of |dL/dx| and |dL/dy|, from dL/d(image) [H, W, 3].
+
+    `saved` comes from the forward pass of `ReferenceBackend`.
     """
     stages, rule = saved.stages, BlendRule.of(saved.policy.blend, "3dgs")
     p, lists, columns = stages.projected, stages.lists, stages.lists.counts.shape[1]

@@ -55,7 +55,7 @@ class ReferenceBackend:
         settings: RenderSettings = DEFAULT_SETTINGS,
         policy: Policy = DEFAULT_POLICY,
     ) -> tuple[Frame, Saved]:
-        """Renders one picture and returns the graph that `backward` differentiates with it."""
+        """Renders one picture; also returns its autograd graph, for `backward`."""
         with torch.enable_grad():
             parameters = Parameters.of(gaussians, differentiable=True)
             stages = render(parameters, camera, settings, policy)

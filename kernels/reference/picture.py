@@ -1,9 +1,11 @@
 """Defines the picture: float64 torch, no tricks, differentiated by autograd.
 
 Read top to bottom: `render` names the stages (project, depth order, tile lists, colour, blend). Each stage is one
-function that returns its result, so that faster backends can be compared stage by stage. `backend.py` next to it wraps
-them in the protocol. Speed is not a goal: a few thousand splats at 320x240 take seconds. Tile lists: `tiles.py`; disks
-and Gaussians along rays: `tilted.py`; loss and optimiser: `training.py`.
+function that returns its result, so that faster backends can be compared stage by stage. Speed is not a goal: a few
+thousand splats at 320x240 take seconds.
+
+Read next: `backend.py` (wraps the stages in the protocol), `tiles.py` (tile lists), `tilted.py` (disks and Gaussians
+along rays), `training.py` (loss and optimiser).
 
 Letters: N splats of the scene, M splats of a stage in the order of that stage, I (splat, tile) pairs, P pixels, n
 splats of one tile. Lengths in world and view space are in world units; everything named `_px` is in pixels. Sources:
@@ -44,14 +46,14 @@ from splatscope.kernels.reference import tilted
 from splatscope.kernels.reference.tiles import TileLists, keep_splats, list_tiles
 from splatscope.kernels.types import GAUSSIAN_ARRAYS, Camera, Gaussians, RenderSettings
 
-# How many (splat, pixel) pairs of a tile are held at once. Limits memory; does not change the result.
+# Number of (splat, pixel) pairs of a tile that are held at once. Limits memory; does not change the result.
 PAIRS_AT_ONCE = 2_000_000
 Float64 = NDArray[np.float64]
 DEFAULT_SETTINGS, DEFAULT_POLICY = RenderSettings(), Policy()
 
 
 class StageClock:
-    """Counts milliseconds from lap to lap."""
+    """Measures the milliseconds of each stage, from one call of `lap` to the next."""
 
     def __init__(self) -> None:
         self.stage_ms: dict[str, float] = {}
@@ -76,13 +78,13 @@ class Parameters:
 
     @staticmethod
     def of(gaussians: Gaussians, differentiable: bool = False) -> Parameters:
-        """Copies a scene; `differentiable` makes every tensor a leaf of the autograd graph."""
+        """Returns a copy of a scene; `differentiable` makes every tensor a leaf of the autograd graph."""
         arrays = gaussians.arrays.values()
         tensors = (torch.tensor(a, dtype=torch.float64, requires_grad=differentiable) for a in arrays)
         return Parameters(*tensors, primitive=gaussians.primitive)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Returns all tensors in the order they are declared."""
+        """Returns all tensors, in the order of their declaration."""
         return tuple(getattr(self, name) for name in GAUSSIAN_ARRAYS)
 
     def rows(self, index: Tensor) -> Parameters:
@@ -92,7 +94,7 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Projected:
-    """Holds splats on the image plane, nearest first after `depth_order`."""
+    """Holds splats on the image plane: in scene order, and nearest first once `depth_order` is applied."""
 
     index: Tensor  # [M] row in the scene
     mean_px: Tensor  # [M, 2]
@@ -100,8 +102,8 @@ class Projected:
     determinant: Tensor  # [M] xx yy - xy^2, px^4
     depth: Tensor  # [M] camera z, world units
     opacity: Tensor  # [M]
-    shape: Tensor  # [M, S] what a pixel needs besides (`tilted.shape_of`); S is 0 for flattened Gaussians
-    outline: Tensor  # [M, 7] the ellipse from which tiles follow (`tilted.outline_of`) and `area`, or [M, 0]
+    shape: Tensor  # [M, S] further numbers a pixel needs (`tilted.shape_of`); S is 0 for flattened Gaussians
+    outline: Tensor  # [M, 7] the ellipse that decides tiles (`tilted.outline_of`) and `area`; [M, 0] for flattened ones
 
     def rows(self, index: Tensor) -> Projected:
         """Returns the splats with numbers `index` [m], in that order."""
@@ -116,7 +118,7 @@ class Projected:
         return center.detach().numpy(), covariance.detach().numpy(), determinant.detach().numpy(), opacity
 
     def area(self) -> Tensor:
-        """Returns the determinant [M] of the covariance without widening, px^4, where the outline has it."""
+        """Returns the determinant [M] of the covariance without widening, px^4. Only disks and rays have it."""
         return self.outline[:, 6]
 
     @property
@@ -128,7 +130,7 @@ class Projected:
 
 @dataclass(frozen=True, eq=False)
 class Blended:
-    """Holds the arrays of the picture."""
+    """Holds the arrays of a finished picture."""
 
     image: Tensor  # [H, W, 3]
     transmittance: Tensor  # [H, W]
@@ -149,7 +151,7 @@ class Stages:
 
 
 def render(parameters: Parameters, camera: Camera, settings: RenderSettings, policy: Policy) -> Stages:
-    """Draws the picture. Splats that cannot be used are dropped and counted; nothing else is an error."""
+    """Draws the picture. Drops splats that cannot be used and counts them in `skipped`; raises nothing."""
     clock = StageClock()
     projected, skipped = project(parameters, camera, policy.project.filter)
     clock.lap("project")
@@ -179,11 +181,12 @@ def render(parameters: Parameters, camera: Camera, settings: RenderSettings, pol
 
 
 def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tuple[Projected, int]:
-    """Returns the splats in front of the near plane that can reach 1/255, in scene order, and how many were unusable.
+    """Returns the splats in front of the near plane that can reach 1/255, in scene order, and the unusable splats'
+    number.
 
-    Two kinds of unusable splats are counted: those without a finite place or size, and others whose place and size
-    would bring them near the image. Rows to keep are chosen without gradients and evaluated again with them, so that a
-    value that is not finite cannot leak into any gradient.
+    Unusable splats are counted if their place or size is not finite, or if place and size would bring them near the
+    image. Rows to keep are chosen without gradients and evaluated again with gradients, so that a value that is not
+    finite cannot leak into any gradient.
     """
     with torch.no_grad():
         everything = _to_image_plane(parameters, torch.arange(len(parameters.means)), camera, filter)
@@ -199,7 +202,7 @@ def project(parameters: Parameters, camera: Camera, filter: str = "plain") -> tu
 
 
 def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -> Tensor:
-    """Returns [N], false for splats behind the near plane or whose sphere projects to a disc outside the tiles."""
+    """Returns [N]: false for splats behind the near plane, and for splats whose sphere lies outside the tiles."""
     if parameters.primitive != "3dgs":
         in_view = parameters.means @ torch.from_numpy(camera.matrix[:3, :3]).T + torch.from_numpy(camera.matrix[:3, 3])
         return tilted.may_be_seen(in_view, parameters.log_scales, camera)
@@ -209,13 +212,13 @@ def _may_be_seen(parameters: Parameters, projected: Projected, camera: Camera) -
     sigma = focal.max() / projected.depth * torch.exp(parameters.log_scales.max(1).values)
     reach = (SPHERE_SIGMAS * torch.sqrt(sigma.square() * spread + DILATION) + 1)[:, None]
     far_corner = TILE * torch.tensor([camera.tiles[1], camera.tiles[0]], dtype=torch.float64)
-    beside = (projected.mean_px + reach < 0) | (projected.mean_px - reach > far_corner)
-    return (projected.depth > camera.near) & ~beside.any(1)
+    outside = (projected.mean_px + reach < 0) | (projected.mean_px - reach > far_corner)
+    return (projected.depth > camera.near) & ~outside.any(1)
 
 
 def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filter: str) -> Projected:
-    """Projects the mean by perspective, and the covariance by its first-order approximation (EWA), widened by the
-    filter.
+    """Projects splats: the mean by perspective, the covariance by its first-order approximation (EWA), which the filter
+    widens.
     """
     rotation = torch.from_numpy(camera.matrix[:3, :3])
     translation = torch.from_numpy(camera.matrix[:3, 3])
@@ -235,7 +238,7 @@ def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filte
     row_x, row_y = axes[:, 0], axes[:, 1]
 
     xx, xy, yy = (row_x * row_x).sum(1), (row_x * row_y).sum(1), (row_y * row_y).sum(1)
-    # xx yy - xy^2 = |row_x x row_y|^2 (Lagrange): nothing cancels, so it is positive for the thinnest needle.
+    # xx yy - xy^2 = |row_x x row_y|^2 (Lagrange): nothing cancels, so it is positive even for the thinnest needle.
     area = torch.linalg.cross(row_x, row_y).square().sum(1)
     dilation = MIP_DILATION if filter == "mip" else DILATION
     determinant = area + dilation * (xx + yy) + dilation * dilation
@@ -260,8 +263,9 @@ def _to_image_plane(parameters: Parameters, index: Tensor, camera: Camera, filte
 def _jacobian(ratio: Tensor, held: Tensor, depth: Tensor, focal: Tensor) -> Tensor:
     """Returns d(pixel) / d(mean_in_view), [M, 2, 3].
 
-    Far outside the image the linear approximation explodes. Here, and only here, x/z and y/z of a flattened Gaussian
-    are clamped to the image plus a margin (`held`). Outside it the derivative of the clamp is zero.
+    Far outside the image the linear approximation explodes. Therefore this matrix, and nothing else, uses x/z and y/z
+    clamped to the image plus a margin (`held`) for flattened Gaussians. Outside that region the clamp's derivative is
+    zero.
     """
     diagonal = torch.diag_embed(focal / depth[:, None])  # [M, 2, 2]
     return torch.cat((diagonal, (-focal * held / depth[:, None])[:, :, None]), 2)
@@ -287,18 +291,18 @@ def rotation_matrices(quats: Tensor) -> Tensor:
 
 
 def _is_usable(parameters: Parameters) -> Tensor:
-    """Returns [N], false for unusable values. An infinite opacity logit is usable: an opacity of 0 or 1."""
+    """Returns [N]: false for splats with unusable values. An infinite opacity logit is usable: an opacity of 0 or 1."""
     has_rotation = _finite(parameters.quats) & (parameters.quats != 0).any(1)
     return _has_place(parameters) & has_rotation & ~parameters.logit_opacities.isnan()
 
 
 def _has_place(parameters: Parameters) -> Tensor:
-    """Returns [N], true if position and scales are finite."""
+    """Returns [N]: true for splats whose position and scales are finite."""
     return _finite(parameters.means) & _finite(parameters.log_scales) & _finite(torch.exp(parameters.log_scales))
 
 
 def _finite(values: Tensor) -> Tensor:
-    """Returns [M], true if every value of a row is finite in single precision, in which results are stored."""
+    """Returns [M]: true if all values of the row are finite in single precision, in which results are stored."""
     return values.float().isfinite().flatten(1).all(1)
 
 
@@ -311,12 +315,13 @@ def depth_order(depth: Tensor) -> Tensor:
 
 
 def shade(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
-    """Returns the colour [M, 3] seen from the camera, each channel clamped at 0. A clamped channel has no gradient."""
+    """Returns the colours [M, 3] seen from the camera, clamped at 0. A clamped channel has no gradient."""
     return torch.clamp(evaluate_sh(parameters, camera, degree), min=0.0)
 
 
 def evaluate_sh(parameters: Parameters, camera: Camera, degree: int) -> Tensor:
-    """Returns [M, 3]: 0.5 + the harmonics towards each splat, up to `degree` or the scene's own. May be negative."""
+    """Returns [M, 3]: 0.5 + the harmonics in the direction of each splat, up to `degree` or the scene's highest. May be
+    negative."""
     offset = parameters.means - torch.from_numpy(camera.position)
     basis = sh_basis(offset / offset.norm(dim=1, keepdim=True))
     used = (min(degree, SH_COEFFICIENTS[parameters.sh.shape[1]]) + 1) ** 2
@@ -347,7 +352,7 @@ def sh_basis(direction: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BlendRule:
-    """Holds what decides a pixel: the largest alpha, which splat is the last, and what a splat is."""
+    """Holds the rules of blending: the largest alpha, whether the stopping splat is blended, the primitive."""
 
     alpha_cap: float = ALPHA_CAP
     is_inclusive: bool = False
@@ -383,7 +388,7 @@ def blend(
         for part in pixels.split(max(1, PAIRS_AT_ONCE // len(per_tile[tile]))):
             centers = torch.stack((part % width, part // width), 1).double() + 0.5
             places.append(part)
-            # Recomputed for the gradient, not kept, so that memory is needed for one tile only.
+            # The backward pass computes a tile's values again, so that memory is needed for one tile only.
             results.append(checkpoint(blend_pixels, per_tile[tile], centers, rule, use_reentrant=False))
 
     untouched = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0], dtype=torch.float64).expand(height * width, 6)
@@ -394,7 +399,7 @@ def blend(
 
 
 def records_of(projected: Projected, colors: Tensor) -> Tensor:
-    """Returns what a pixel needs of each splat, [M, 11 + S]."""
+    """Returns the numbers of each splat that pixels need, [M, 11 + S]."""
     columns = (projected.mean_px, projected.covariance, projected.determinant[:, None], projected.opacity[:, None])
     return torch.cat((*columns, projected.depth[:, None], colors, projected.shape), 1)
 
@@ -402,7 +407,7 @@ def records_of(projected: Projected, colors: Tensor) -> Tensor:
 def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> Tensor:
     """Returns [P, 6]: sum of weight times colour, transmittance, sum of weight, sum of weight times depth.
 
-    `records` [n, 11 + S] holds the splats of a tile nearest first, `centers` [P, 2] pixel centres in px.
+    `records` [n, 11 + S] holds the splats of a tile, nearest first; `centers` [P, 2] holds pixel centres in px.
     """
     weights, transmittance = blend_weights(records, centers, rule)  # [n, P], [P]
     depth, colors = splat_depth(records, centers, rule.primitive), records[:, 8:11]
@@ -414,8 +419,8 @@ def blend_pixels(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RUL
 def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RULE) -> tuple[Tensor, Tensor]:
     """Returns the weight of each splat at each pixel, [n, P], and the transmittance left for the background, [P].
 
-    A splat below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance under 1e-4, or
-    with an inclusive stop after it. Nothing is blended behind the stop.
+    A splat whose alpha is below 1/255 is skipped. A pixel stops before the splat that would bring its transmittance
+    under 1e-4, or, with an inclusive stop, after that splat. Nothing is blended behind the stop.
     """
     alpha = splat_alpha(records, centers, rule.alpha_cap, rule.primitive)
     alpha = torch.where(alpha >= ALPHA_MIN, alpha, 0.0)
@@ -431,8 +436,8 @@ def blend_weights(records: Tensor, centers: Tensor, rule: BlendRule = DEFAULT_RU
 def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP, primitive: Primitive = "3dgs") -> Tensor:
     """Returns alpha [n, P] = min(cap, opacity exp(-q / 2)). The gradient ignores the cap.
 
-    q = d^T covariance^-1 d is written as the y marginal plus x given y, which stays exact for needles. Other primitives
-    than flattened Gaussians: `tilted.py`.
+    q = d^T covariance^-1 d is computed as the y marginal plus x given y, which stays exact for needles. For disks and
+    Gaussians along rays, `tilted.py` computes q.
     """
     mean_x, mean_y, _, xy, yy, determinant, opacity = (records[:, i, None] for i in range(7))
     if primitive == "3dgs":
@@ -446,7 +451,7 @@ def splat_alpha(records: Tensor, centers: Tensor, cap: float = ALPHA_CAP, primit
 
 
 def splat_depth(records: Tensor, centers: Tensor, primitive: Primitive) -> Tensor:
-    """Returns camera z [n, P] or [n, 1] of each splat at each pixel: its centre's, or where the ray meets it."""
+    """Returns camera z of each splat at each pixel, [n, P], or of its centre for flattened Gaussians, [n, 1]."""
     if primitive == "3dgs":
         return records[:, 7:8]
     _, depth, is_met = tilted.RESPONSES[primitive](records[:, 11:], centers)

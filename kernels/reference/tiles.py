@@ -1,7 +1,7 @@
 """Defines the tile lists: which splats each tile blends, in float64 NumPy.
 
-Every bound has a defined picture: a pixel sees the splats that its tile lists, and no others. `picture.py` chooses the
-splats and their depth order before, and blends them after.
+Every bound defines a picture: a pixel sees the splats that its tile lists, and no others. `picture.py` chooses the
+splats and their depth order before this stage, and blends them after it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def list_tiles(
     tiles: tuple[int, int],  # rows Ty, columns Tx
     bounds: str,  # a value of BinPolicy.bounds
 ) -> TileLists:
-    """Lists each splat in the tiles its bound covers; a tile reaches from its first to its last pixel centre.
+    """Lists each splat in the tiles that its bound meets. A tile reaches from its first to its last pixel centre.
 
     - `row_span` intersects the ellipse alpha >= 1/255, q <= r^2 = 2 ln(255 opacity), with each tile row, from its first
       to its last row of pixel centres.
     - `aabb_o` takes the box around that ellipse: more pairs, the same picture.
-    - `circle3s` takes the square around ceil(3 sigma_max) whatever the opacity: tails outside its tiles are cut, as in
-      2023.
+    - `circle3s` takes the square of half width ceil(3 sigma_max) whatever the opacity, as in 2023: tails outside its
+      tiles are cut.
     """
     xx, xy, yy = covariance.T
     cutoff = np.maximum(0.0, 2 * np.log(opacity / ALPHA_MIN))  # [M] r^2
@@ -62,17 +62,17 @@ def list_tiles(
 
 
 def _row_span(
-    covariance: NDArray[np.float64],  # [R, 3] of the splat of each (splat, tile row)
+    covariance: NDArray[np.float64],  # [R, 3] one row for each pair of splat and tile row
     determinant: NDArray[np.float64],  # [R]
     cutoff: NDArray[np.float64],  # [R] r^2
     half_height: NDArray[np.float64],  # [R] px
     top: NDArray[np.float64],  # [R] first pixel-centre row, px from the mean
     bottom: NDArray[np.float64],  # [R] last pixel-centre row
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns leftmost and rightmost x of the ellipse between two heights, px from the mean, [R] each.
+    """Returns leftmost and rightmost x of the ellipse between the heights top and bottom, px from the mean, [R] each.
 
-    At height v the ellipse covers x = v xy/yy ± sqrt((r^2 - v^2/yy) det/yy). The span widens towards the height of the
-    ellipse's extreme point, so the widest height is that height clamped to the two.
+    At height v the ellipse covers x = v xy/yy ± sqrt((r^2 - v^2/yy) det/yy). Its edge moves outwards towards the height
+    of its extreme point, so the extreme between two heights is at that height, clamped to the two.
     """
     xx, xy, yy = covariance.T
     top, bottom = np.maximum(top, -half_height), np.minimum(bottom, half_height)
@@ -88,14 +88,14 @@ def _row_span(
 def _tile_range(
     low: NDArray[np.float64], high: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns first and one past the last of `count` tiles with a pixel centre in [low, high] px."""
+    """Returns the first tile with a pixel centre in [low, high] px, and one past the last; limited to `count` tiles."""
     first = np.clip(np.ceil((low - (TILE - 0.5)) / TILE), 0, count)
     end = np.clip(np.floor((high - 0.5) / TILE) + 1, 0, count)
     return first.astype(np.int64), end.astype(np.int64)
 
 
 def _expand(first: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns every integer of every range [first, end), with the position of its range."""
+    """Lists the integers of all ranges [first, end): returns the number of each integer's range, and the integers."""
     lengths = np.maximum(0, end - first)
     position = np.repeat(np.arange(len(first)), lengths)
     offset = np.arange(len(position)) - (np.cumsum(lengths) - lengths)[position]
@@ -103,7 +103,7 @@ def _expand(first: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[NDArray[n
 
 
 def keep_splats(lists: TileLists, keep: NDArray[np.bool_]) -> TileLists:
-    """Returns the lists without the splats for which `keep` [M] is false, renumbered."""
+    """Returns the lists without the splats for which `keep` [M] is false; the kept splats are numbered again."""
     tile = np.repeat(np.arange(lists.counts.size), lists.counts.ravel())
     kept = keep[lists.splat]
     counts = np.bincount(tile[kept], minlength=lists.counts.size).reshape(lists.counts.shape)

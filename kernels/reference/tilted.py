@@ -1,9 +1,9 @@
 """Defines the two primitives whose depth changes from pixel to pixel: disks (2dgs) and Gaussians along rays (3dgut).
 
-`picture.py` draws them with the stages it has for flattened Gaussians. This file adds what differs: the numbers of a
-splat that a pixel needs (`shape_of`), its squared distance and depth there (`disk_response`, `ray_response`), and the
-ellipse from which its tiles follow (`outline_of`). Here are the textbook forms; the kernels use a shorter one
-(kernels/cuda/source/primitive.cuh), and a test compares them.
+`picture.py` draws both with the stages of flattened Gaussians. This file adds what differs: the numbers of a splat that
+pixels need (`shape_of`), the splat's squared distance and depth at a pixel (`disk_response`, `ray_response`), and the
+ellipse that decides its tiles (`outline_of`). The forms here are the textbooks'; the kernels use a shorter one
+(kernels/cuda/source/primitive.cuh), and a test compares both.
 
 Sources: Huang et al. 2024, "2D Gaussian Splatting"; Wu et al. 2025, "3DGUT". Letters as in `picture.py`.
 """
@@ -17,7 +17,7 @@ from splatscope.kernels.constants import ALPHA_MIN, SPHERE_SIGMAS, TILE
 from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.types import Camera
 
-CIRCLE_SIGMAS = 3.0  # a disk's circle is about the centre of its ellipse of that many sigmas
+CIRCLE_SIGMAS = 3.0  # a disk's low-pass circle is centred on the disk's ellipse at this many sigmas
 UNBOUNDED = 1e9  # px², variance of an ellipse that covers every picture
 # px⁴, determinant below which a splat is left out, because the kernels divide by it. The textbook form would still draw
 # the circle of so thin a disk.
@@ -31,7 +31,7 @@ def intrinsics(camera: Camera) -> Tensor:
 
 
 def shape_of(primitive: Primitive, mean: Tensor, log_scales: Tensor, rotation: Tensor, camera: Camera) -> Tensor:
-    """Returns what a pixel needs of each splat, from mean [M, 3], log scales and rotation [M, 3, 3] in camera axes.
+    """Returns the numbers of each splat that pixels need. Mean [M, 3] and rotation [M, 3, 3] are in camera axes.
 
     - 2dgs [M, 12]: M = K [axis u, axis v, mean] row by row, the near plane, and the centre of the circle.
     - 3dgut [M, 14]: W K^-1 row by row, -W mean, the smallest scale, and camera z of the mean. W whitens the splat and
@@ -50,7 +50,7 @@ def shape_of(primitive: Primitive, mean: Tensor, log_scales: Tensor, rotation: T
 
 
 def disk_response(shape: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the squared distance in sigmas, camera z and whether the ray meets the disk, [n, P] each."""
+    """Returns squared distance in sigmas, camera z, and True where the ray meets the disk, [n, P] each."""
     tu, tv, tw = (row[:, None] for row in shape[:, :9].reshape(-1, 3, 3).unbind(1))  # [n, 1, 3]
     near = shape[:, 9, None]
     x, y = centers[None, :, 0, None], centers[None, :, 1, None]
@@ -63,7 +63,7 @@ def disk_response(shape: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def circle_center(tu: Tensor, tv: Tensor, tw: Tensor) -> Tensor:
-    """Returns the centre [n, 2] of a disk's circle: of its ellipse, or the projected mean where that is no ellipse."""
+    """Returns the centre [n, 2] of a disk's circle: the centre of its ellipse, or the projected mean if it has none."""
     signs = torch.tensor([CIRCLE_SIGMAS**2, CIRCLE_SIGMAS**2, -1.0], dtype=torch.float64)
     total = (signs * tw * tw).sum(1)
     is_ellipse = total < -1e-4 * tw[:, 2].square()
@@ -74,8 +74,8 @@ def circle_center(tu: Tensor, tv: Tensor, tw: Tensor) -> Tensor:
 
 
 def ray_response(shape: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the squared distance in sigmas, camera z of the nearest point of the ray, and whether that point is
-    before the camera, [n, P] each.
+    """Returns squared distance in sigmas, camera z of the ray's nearest point, and True where that point is in front of
+    the camera, [n, P] each.
     """
     rays = shape[:, :9].reshape(-1, 3, 3) @ torch.cat((centers.T, torch.ones_like(centers.T[:1])), 0)  # [n, 3, P]
     origin, least = shape[:, 9:12, None], shape[:, 12, None]
@@ -86,7 +86,7 @@ def ray_response(shape: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def tilt_of(primitive: Primitive, mean: Tensor, log_scales: Tensor, rotation: Tensor, camera: Camera) -> Tensor:
-    """Returns [M, 3]: the gradient of Q by the pixel, 1/px, and the closeness 1/|o|^2; Q is as in primitive.cuh."""
+    """Returns [M, 3]: dQ/d(pixel), 1/px, and the closeness. primitive.cuh explains Q and closeness."""
     if primitive == "2dgs":
         narrow = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64).expand_as(log_scales)
     else:
@@ -104,7 +104,8 @@ def outline_of(
     primitive: Primitive, mean_px: Tensor, covariance: Tensor, tilt: Tensor, opacity: Tensor, camera: Camera
 ) -> Tensor:
     """Returns the ellipse [M, 6] around the pixels with alpha >= 1/255: centre, then xx, xy, yy and determinant of its
-    covariance at squared radius 2 ln(255 opacity). One that reaches through the camera plane covers the picture.
+    covariance at squared radius 2 ln(255 opacity). The ellipse of a splat that reaches through the camera plane covers
+    the picture.
 
     `covariance` [M, 3] is not widened.
     """
@@ -117,7 +118,7 @@ def outline_of(
         apart = (torch.where(has_circle[:, None], of_circle, 0.0) - center).norm(dim=1)
         more = (torch.sqrt(cutoff / 2) + apart).square()
         xx, yy = s[:, 0] - more, s[:, 2] - more
-        is_within = (xx > 0) & (yy > 0) & (xx * yy > s[:, 1].square())  # the circle adds nothing
+        is_within = (xx > 0) & (yy > 0) & (xx * yy > s[:, 1].square())  # the circle lies within the ellipse
         more = torch.where(is_within, 0.0, more)[:, None]
         s = s + torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64) * more
     is_bounded = is_ellipse & (outside > 1e-4) & (torch.maximum(s[:, 0], s[:, 2]) < UNBOUNDED)
@@ -129,7 +130,7 @@ def outline_of(
 
 
 def _ellipse(covariance: Tensor, tilt: Tensor, level: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns centre from the mean [M, 2], covariance at level 1 [M, 3], and whether the region is an ellipse."""
+    """Returns the centre relative to the mean [M, 2], the covariance at level 1 [M, 3], and True for ellipses [M]."""
     xx, xy, yy = covariance.unbind(1)
     e = torch.stack((xx * tilt[:, 0] + xy * tilt[:, 1], xy * tilt[:, 0] + yy * tilt[:, 1]), 1)
     inside = 1 - level * (tilt[:, :2] * e).sum(1)
@@ -140,7 +141,7 @@ def _ellipse(covariance: Tensor, tilt: Tensor, level: Tensor) -> tuple[Tensor, T
 
 
 def may_be_seen(mean: Tensor, log_scales: Tensor, camera: Camera) -> Tensor:
-    """Returns [N], false for splats whose sphere no ray of the tiles can meet."""
+    """Returns [N]: false for splats whose sphere no ray through the tiles can meet."""
     focal = torch.tensor([camera.fx, camera.fy], dtype=torch.float64)
     center = torch.tensor([camera.cx, camera.cy], dtype=torch.float64)
     size = TILE * torch.tensor([camera.tiles[1], camera.tiles[0]], dtype=torch.float64)

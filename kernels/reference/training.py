@@ -1,6 +1,6 @@
 """Defines the loss, SSIM and the optimiser step in float64. `picture.py` defines the picture itself.
 
-`kernels/cpu/training.py` has the same three functions with kernels of the CPU.
+`kernels/cpu/training.py` has the same three functions as compiled CPU kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def ssim(image: Float32, target: Float32) -> float:
 
 
 def ssim_map(a: Tensor, b: Tensor) -> Tensor:
-    """Returns SSIM at each pixel and channel of two images [H, W, 3], as [3, 1, H, W]; outside the images is 0."""
+    """Returns SSIM at each pixel and channel of two images [H, W, 3], as [3, 1, H, W]. Pixels outside count as 0."""
     offsets = torch.arange(WINDOW, dtype=torch.float64) - WINDOW // 2
     bell = torch.exp(-0.5 * (offsets / SIGMA) ** 2)
     bell = bell / bell.sum()
@@ -63,8 +63,8 @@ def adam(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-15,
 ) -> None:
-    """Takes one Adam step (Kingma and Ba 2015) in place on [N, D] arrays; `rates` [D] is the learning rate of each
-    column, `step` counts from 1."""
+    """Takes one Adam step (Kingma and Ba 2015) in place on [N, D] arrays. `rates` [D] holds a learning rate for each
+    column; `step` counts from 1."""
     wide = gradient.astype(np.float64)
     first[...] = betas[0] * first.astype(np.float64) + (1 - betas[0]) * wide
     second[...] = betas[1] * second.astype(np.float64) + (1 - betas[1]) * wide * wide

@@ -1,1 +1,1 @@
-"""Schedules tiles and chunks: rules, simulation, recorded timelines."""
+"""Schedules tiles and chunks: rules, calibrated costs, simulation, recorded timelines."""

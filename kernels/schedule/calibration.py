@@ -1,7 +1,7 @@
-"""Keeps the measured costs of splats and chunks of a GPU on disk, with defaults for a GPU that was not measured.
+"""Keeps a GPU's measured costs of splats and chunks on disk, with defaults for a GPU that was not measured.
 
 `splatscope bench calibrate` measures and stores them (`app/bench/calibrate.py`); `cuda/plan/schedule.py` reads them
-when it makes a plan. `rules.py` has the model these numbers belong to.
+when it makes a plan. `rules.py` has the cost model that uses these numbers.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ RANGES = {
 class Calibration:
     """Holds costs in units of one splat in one tile. The defaults are an H200's, rounded."""
 
-    saturating_warps: float = 12.0  # resident warps of a multiprocessor above which each is slower
-    start: float = 30.0  # cost of beginning a tile that is not empty: its range, its first splats
+    saturating_warps: float = 12.0  # with more resident warps on a multiprocessor, each warp is slower
+    start: float = 30.0  # cost of beginning a tile that is not empty: reading its range and its first splats
     chunk: float = 42.0  # lambda: cost of beginning a chunk and of writing and adding up its pixels
-    tail: float = 0.0  # beta: cost that the longest unit adds, as a share of its own
+    tail: float = 0.0  # beta: cost that the longest unit adds, as a share of that unit's cost
     second_walk: float = 1.0  # cost of a chunk's splat in the second walk of an exact stop
-    training_walk: float = 1.0  # the same in training, which writes the lists of the backward pass
+    training_walk: float = 1.0  # `second_walk` in training, where it also writes the lists of the backward pass
 
     def clamped(self) -> Calibration:
-        """Limits each number to its possible range, so that a disturbed measurement does little harm."""
+        """Returns a copy with each number limited to its range, so that a disturbed measurement does little harm."""
         values = {name: min(max(getattr(self, name), low), high) for name, (low, high) in RANGES.items()}
         return Calibration(**values)
 
 
 def calibration_path(gpu: str) -> Path:
-    """Returns where the numbers of a GPU of that name are kept."""
+    """Returns the file that keeps the numbers of the GPU with that name."""
     stem = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
     return cache_path() / "schedule" / f"{stem}.json"
 
 
 def store_calibration(gpu: str, calibration: Calibration) -> Path:
-    """Writes the numbers, which later plans use. Returns the path."""
+    """Writes the numbers to the GPU's file, for later plans. Returns the path. Raises InputError if it cannot."""
     path = calibration_path(gpu)
     try:
         cache_folder("schedule")
@@ -62,7 +62,7 @@ def store_calibration(gpu: str, calibration: Calibration) -> Path:
 
 @cache
 def stored_calibration(gpu: str) -> Calibration:
-    """Returns the numbers of a GPU of that name, or the defaults if there are none that can be read."""
+    """Returns the stored numbers of the GPU with that name, or the defaults if none can be read."""
     try:
         values = json.loads(calibration_path(gpu).read_text(encoding="utf-8"))
         return Calibration(**{name: float(values[name]) for name in RANGES}).clamped()

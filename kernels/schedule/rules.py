@@ -1,12 +1,12 @@
-"""Decides which units of work a frame's tiles become and in what order, and measures how unbalanced they are.
+"""Decides which tiles of a frame are split, and in what order the GPU takes them; measures how uneven they are.
 
-Takes tile counts; plain NumPy, no GPU. Computes
+Takes tile counts; uses plain NumPy, no GPU. Computes
 - the imbalance of a frame;
 - the order in which tiles are handed out;
 - which tiles are split into chunks of depth, by fixed rules or by two rules with a cost model.
 
-The kernels decide the same on the GPU (cuda/source/schedule.cuh); tests compare the two. `simulator.py` estimates how
-long the units take on a machine.
+The kernels decide the same on the GPU (cuda/source/schedule.cuh); tests compare both. `simulator.py` estimates how
+long the resulting units of work take on a machine.
 
 Ryu and Yoo, "Mitigating SM-level load imbalance in 3D Gaussian splatting on GPUs" (2026); Graham (1969) for the order.
 """
@@ -26,8 +26,11 @@ Int64 = NDArray[np.int64]
 BINS_PER_OCTAVE, BINS = 8, 256
 CHUNK_STEP = 32  # splats; lengths of chunks are multiples of this
 SEED_CHUNKS = (2, 4, 8, 16)  # numbers of chunks that the published model tries
-LEAST_CUT = 1024  # splats, the end of a bin; below it, chunks cost more by waiting than they gain
-# The share of a frame that another order must gain by the model. The model overrates orders: of 10%, half was measured.
+# Splats in the lightest tile that is split; also the end of a bin. In lighter tiles, chunks cost more by waiting than
+# they gain.
+LEAST_CUT = 1024
+# The share of a frame that another order must gain, as the model predicts it. The model overrates orders: of predicted
+# 10%, half was measured.
 ORDER_GAIN = 0.03
 ORDERS = ("grid", "lpt", "lpt_binned", "lpt_reverse")
 VARIANTS = ("grid", "lpt", "lpt_binned", "lpt_reverse", "all", "fixed", "catgs", "seed", "length")
@@ -42,8 +45,8 @@ class Machine:
 
     multiprocessors: int
     blocks_each: int = 8  # resident blocks of a multiprocessor, limited by the kernel's registers and shared memory
-    # How many blocks keep a multiprocessor busy. With fewer resident blocks each runs at full speed; with more they
-    # share. None: as many as fit, so that each always runs at full speed (the model of the paper).
+    # Number of blocks that keep a multiprocessor busy. Fewer resident blocks run at full speed each; more share the
+    # speed. None: as many as fit, so that each always runs at full speed (the model of the paper).
     saturated_by: float | None = None
 
     def __post_init__(self) -> None:
@@ -55,7 +58,7 @@ class Machine:
 
     @property
     def workers(self) -> int:
-        """Returns K: how many blocks run at once."""
+        """Returns K, the number of blocks that run at once."""
         return self.multiprocessors * self.blocks_each
 
     @property
@@ -65,7 +68,7 @@ class Machine:
 
     @property
     def speed(self) -> float:
-        """Returns the work of the whole machine in the time in which a block alone does 1."""
+        """Returns the work that the whole machine does while a block alone does 1."""
         return self.workers * self.pace
 
 
@@ -82,10 +85,10 @@ class CostModel:
     """Holds costs in units of one splat in one tile."""
 
     chunk: float = 32.0  # lambda: cost of writing and adding up a chunk's pixels
-    tail: float = 0.1  # beta: cost that the longest unit adds, as a share of its own
-    least_gain: float = 0.1  # epsilon: nothing is split for a smaller share of the frame
-    second_pass: float = 0.0  # extra cost of a split tile, as a share of its own; an exact stop costs up to 1
-    start: float = 0.0  # cost of beginning a whole tile that is not empty; for a chunk it is part of `chunk`
+    tail: float = 0.1  # beta: cost that the longest unit adds, as a share of that unit's cost
+    least_gain: float = 0.1  # epsilon: no tile is split to save a smaller share of the frame
+    second_pass: float = 0.0  # extra cost of a split tile, as a share of the tile's cost; an exact stop costs up to 1
+    start: float = 0.0  # cost of beginning a whole tile that is not empty; `chunk` includes the cost for a chunk
     least_cut: int = LEAST_CUT  # splats; `length` leaves lighter tiles whole
 
 
@@ -97,9 +100,9 @@ class Imbalance:
     """Measures how uneven the tiles of a frame are. All numbers are 0 for a frame without splats."""
 
     total: int  # N_total, splats over all tiles
-    heaviest: int  # N_1
+    heaviest: int  # N_1, splats of the heaviest tile
     share: float  # N_total / K, an even share for each block
-    ratio: float  # N_1 over the share; above 1 the heaviest tile outlasts the rest
+    ratio: float  # N_1 / share; above 1 the heaviest tile outlasts the others
     max_over_mean: float
     gini: float  # 0: all tiles alike … 1: all splats in one tile
     idle_area: float  # share of the machine's time that stays idle in the best order of whole tiles
@@ -135,13 +138,14 @@ def _checked(counts: Any) -> Int64:
 
 
 def work_bin(counts: Any) -> Int64:
-    """Returns the logarithmic bin of each count, eight an octave, 0 for an empty tile; as on the GPU."""
+    """Returns the logarithmic bin of each count, as on the GPU: eight bins an octave, bin 0 for an empty tile."""
     bits = np.asarray(counts, np.float32).view(np.int32).astype(np.int64)
     return np.where(bits == 0, 0, np.minimum((bits >> 20) - 127 * BINS_PER_OCTAVE + 1, BINS - 2))
 
 
 def tile_order(counts: Any, order: str) -> Int64:
-    """Returns tile numbers [T] in the order they are handed out. Tiles of equal count keep the order of the grid."""
+    """Returns tile numbers [T] in the order in which blocks take them. Tiles of equal count (or bin) keep the grid's
+    order."""
     counts = _checked(counts)
     if order == "grid":
         return np.arange(counts.size)
@@ -159,25 +163,25 @@ def tile_order(counts: Any, order: str) -> Int64:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Holds how many chunks each tile becomes, and the model's cost."""
+    """Holds the number of chunks of each tile, and the frame's cost by the model."""
 
     chunks: Int64  # [T] 1 for a tile that stays whole
-    cost: float  # of the frame by the model, in splats
-    cost_whole: float  # of the frame without chunks
+    cost: float  # cost of the frame by the model, in splats
+    cost_whole: float  # cost of the frame without chunks
 
     @property
     def tiles(self) -> int:
-        """Returns h: how many tiles are split."""
+        """Returns h, the number of split tiles."""
         return int((self.chunks > 1).sum())
 
 
 def chunk_length(count: int, chunks: int) -> int:
-    """Returns the splats of each chunk but the last of a tile of `count` splats in `chunks` parts."""
+    """Returns the splats in each chunk of a tile of `count` splats split into `chunks`; the last chunk has the rest."""
     return CHUNK_STEP * -(-count // (chunks * CHUNK_STEP))
 
 
 def _cost(total: Any, longest: Any, workers: float, pace: float, model: CostModel) -> Any:
-    """Returns the cost of a frame: first all blocks are busy, then only those left, which run faster.
+    """Returns the cost of a frame: first all blocks are busy, then only the longest unit, which runs faster.
 
     With a pace of 1 this is the paper's equation 6, max(total / K, longest) + beta longest.
     """
@@ -193,7 +197,8 @@ def unsplit(counts: Any, machine: Machine, model: CostModel) -> Split:
 
 
 def seed_policy(counts: Any, machine: Machine, model: CostModel, tries: tuple[int, ...] = SEED_CHUNKS) -> Split:
-    """Splits the h heaviest tiles into k chunks each by the published cost model; none if the gain is below epsilon."""
+    """Splits the h heaviest tiles into k chunks each; the published cost model finds h and k. Splits none if the gain
+    is below epsilon."""
     counts, machine = _checked(counts), replace(machine, saturated_by=None)
     whole = unsplit(counts, machine, model)
     order = np.argsort(-counts, kind="stable")
@@ -215,12 +220,12 @@ def seed_policy(counts: Any, machine: Machine, model: CostModel, tries: tuple[in
 
 
 def length_policy(counts: Any, machine: Machine, model: CostModel, room: int = 1 << 31) -> Split:
-    """Splits all tiles above a cut into chunks of one length, into at most `room` chunks. The same cost model finds the
-    cut.
+    """Splits all tiles above a cut into chunks of one length, at most `room` in all. The cost model finds the cut.
 
-    One number of chunks for all tiles is not enough on a large GPU if one tile holds far more than the next; one length
-    is. A chunk that is walked twice is shorter in proportion, so that it takes no longer than the tiles that stay
-    whole. Cuts are the ends of logarithmic bins, so that a histogram is all the data needed.
+    With one number of chunks for all tiles (`seed_policy`), a tile far heavier than the next still makes chunks that
+    are too long for a large GPU. One length avoids that. Chunks that are walked twice are shorter in proportion, so
+    that they take no longer than the tiles that stay whole. Cuts are the ends of logarithmic bins, so that a histogram
+    is all the data needed.
     """
     counts = _checked(counts)
     whole, share = unsplit(counts, machine, model), counts.sum() / machine.workers
@@ -242,10 +247,9 @@ def length_policy(counts: Any, machine: Machine, model: CostModel, room: int = 1
 
 
 def keeps_grid(counts: Any, machine: Machine, model: CostModel) -> bool:
-    """Returns true if `length` keeps the grid order: nothing can be split, and no order gains `ORDER_GAIN` of the
-    frame.
+    """Returns true if `length_policy` keeps the grid order: no split can pay, and no order gains `ORDER_GAIN`.
 
-    In grid order, each tile is assumed to begin when an even share of the tiles before it is done. No order ends
+    In grid order, each tile is assumed to begin when the workers have shared the tiles before it evenly. No order ends
     before its heaviest tile, nor before every worker has done an even share.
     """
     counts, workers = _checked(counts), machine.workers
@@ -258,7 +262,7 @@ def keeps_grid(counts: Any, machine: Machine, model: CostModel) -> bool:
 
 
 def bin_ends() -> list[float]:
-    """Returns the least count above each bin, from bin 1 on."""
+    """Returns the least count above each bin, for bin 1 and later ones."""
     bits = ((127 * BINS_PER_OCTAVE + np.arange(1, BINS - 1)) << 20).astype(np.int32)
     return bits.view(np.float32).astype(np.float64).tolist()
 
@@ -273,18 +277,21 @@ def cut_length(cut: float, model: CostModel) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Holds the units that blocks of a GPU take, in the order they are handed out."""
+    """Holds the units of work that blocks of a GPU take, in order. A unit is a whole tile or a chunk."""
 
     tile: Int64  # [U]
-    chunk: Int64  # [U] number within its tile, from the front
-    work: NDArray[np.float64]  # [U] splats, chunk overhead included
+    chunk: Int64  # [U] number of the chunk within its tile, from the front
+    work: NDArray[np.float64]  # [U] cost in splats, overheads included
 
     def __len__(self) -> int:
         return len(self.tile)
 
 
 def units_of(counts: Any, split: Split, order: str, model: CostModel, chunks_last: bool = False) -> Units:
-    """Returns the units of split tiles and then of whole tiles: all first chunks, then all second chunks, and so on."""
+    """Returns the units of split tiles (all first chunks, then all second chunks, and so on), then of whole tiles.
+
+    `order` orders the whole tiles. `chunks_last` puts the whole tiles before the chunks.
+    """
     counts = _checked(counts)
     whole = tile_order(counts, order)
     whole = whole[split.chunks[whole] <= 1]
@@ -315,7 +322,7 @@ def variant(
     whole = unsplit(counts, machine, model)
     if name in ORDERS:
         return units_of(counts, whole, name, model)
-    if name == "catgs":  # tiles above twice the mean, in chunks of the mean, after the others (Zhang et al. 2026)
+    if name == "catgs":  # tiles above twice the mean become chunks as long as the mean, taken last (Zhang et al. 2026)
         mean = max(counts.mean() if counts.size else 0.0, 1.0)
         chunks = np.where(counts > 2 * mean, np.ceil(counts / mean).astype(np.int64), 1)
         return units_of(counts, Split(chunks, whole.cost, whole.cost), "grid", model, chunks_last=True)

@@ -1,8 +1,8 @@
-"""Runs units of work on a model of a GPU: the makespan, which multiprocessor is busy when, and a lower bound.
+"""Runs units of work on a model of a GPU: tells the makespan, when each multiprocessor is busy, and a lower bound.
 
-List scheduling: each unit in turn goes to the next free place. The unit of time is that of work: one splat in one tile
-by a block at full speed. The model ignores caches, early stops and differences in the cost of splats. `rules.py` makes
-the units.
+The model is list scheduling: each unit in turn goes to the next free place. Time is counted in units of work: 1 is one
+splat in one tile by a block at full speed. The model ignores caches, early stops and differences in the cost of splats.
+`rules.py` makes the units.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SimulatedSchedule:
-    """Holds when each unit ran, and on which multiprocessor."""
+    """Holds the time and the multiprocessor of each unit."""
 
     machine: Machine
     start: Float64  # [U]
@@ -36,7 +36,7 @@ class SimulatedSchedule:
 
     @property
     def lower_bound(self) -> float:
-        """Returns the least time of any order: the longest unit, or all units at the machine's full speed."""
+        """Returns a time that no order can beat: the longest unit, or all units at the machine's full speed."""
         return max(float(self.work.max(initial=0.0)), float(self.work.sum()) / self.machine.speed)
 
     @property
@@ -46,16 +46,16 @@ class SimulatedSchedule:
 
     @property
     def sm_activity(self) -> float:
-        """Returns the share of time in which a multiprocessor has a block, mean over all (the paper's definition)."""
+        """Returns the share of time in which a multiprocessor has a block; mean over all (the paper's definition)."""
         spans = self._busy_spans()
         busy = float((spans[1] - spans[0]).sum())
         return busy / (self.machine.multiprocessors * self.makespan) if self.makespan else 0.0
 
     def activity(self, bins: int = 100) -> Float64:
-        """Returns the share of multiprocessors that have a block, over `bins` equal parts of the makespan. [bins]"""
+        """Returns [bins]: the share of multiprocessors that have a block, in equal parts of the makespan."""
         edges = np.linspace(0.0, self.makespan or 1.0, bins + 1)
         starts, ends = self._busy_spans()
-        # Busy time before each edge: spans that began before it, minus their parts behind it.
+        # Busy time before each edge: the spans that began before it, minus their parts after it.
         busy = np.zeros(bins + 1)
         for edges_of, sign in ((np.sort(starts), 1.0), (np.sort(ends), -1.0)):
             before = np.searchsorted(edges_of, edges)
@@ -66,7 +66,7 @@ class SimulatedSchedule:
     def _busy_spans(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Returns (starts, ends) of the spans in which a multiprocessor has a block."""
         order = np.lexsort((self.start, self.multiprocessor))
-        # Puts the multiprocessors one after the other on one axis, where spans of one never reach the next.
+        # Shifts each multiprocessor's times by more than the makespan, so that spans of two never meet on one axis.
         shift = self.multiprocessor[order] * (self.makespan + 1.0)
         starts, ends = self.start[order] + shift, np.maximum.accumulate(self.end[order] + shift)
         opens = np.ones(len(order), bool)
@@ -76,7 +76,7 @@ class SimulatedSchedule:
 
 
 def simulate(work: Any, machine: Machine) -> SimulatedSchedule:
-    """Hands out units of `work` [U] in their order on `machine`."""
+    """Returns when each unit of `work` [U] runs if `machine` takes them in their order."""
     work = np.asarray(work, np.float64)
     shares = machine.saturated_by is not None and machine.saturated_by < machine.blocks_each
     start, multiprocessor = np.zeros(len(work)), np.zeros(len(work), np.int64)
@@ -86,8 +86,9 @@ def simulate(work: Any, machine: Machine) -> SimulatedSchedule:
 
 
 def _hand_out(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:
-    """Hands out units to K equal workers."""
-    # Of workers free at the same time the first is next. Blocks go round the multiprocessors, as on the hardware.
+    """Hands out units to K workers of equal speed."""
+    # Of workers that are free at the same time the first is next. Neighbouring workers sit on different
+    # multiprocessors, as blocks do on the hardware.
     free = [(0.0, worker) for worker in range(min(machine.workers, len(work)))]
     for unit, amount in enumerate(work.tolist()):
         now, worker = free[0]
@@ -96,10 +97,10 @@ def _hand_out(work: Float64, machine: Machine, start: Float64, end: Float64, pla
 
 
 def _hand_out_shared(work: Float64, machine: Machine, start: Float64, end: Float64, place: NDArray[np.int64]) -> None:
-    """Hands out units to multiprocessors whose blocks share its speed once more than `saturated_by` are resident."""
+    """Hands out units to multiprocessors on which blocks share the speed once more than `saturated_by` are resident."""
     saturated, count = machine.saturated_by or 1.0, machine.multiprocessors
-    served = [0.0] * count  # work done by each of its resident blocks since time 0
-    since = [0.0] * count  # the time of `served`
+    served = [0.0] * count  # work done since time 0 by a block that is always resident on this multiprocessor
+    since = [0.0] * count  # the time for which `served` holds
     resident: list[list[tuple[float, int]]] = [[] for _ in range(count)]  # (`served` at the unit's end, unit)
     events: list[tuple[float, int]] = []  # (next end, multiprocessor)
     amounts = work.tolist()

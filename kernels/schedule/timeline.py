@@ -1,8 +1,8 @@
-"""Keeps what ran when: the units of one frame as its kernels recorded them, and figures computed from them.
+"""Keeps the units of one frame with the times that its kernels recorded, and computes figures from them.
 
 A `Recording` is made from the `UnitRecord`s of a GPU (cuda/source/dispatch.cuh) or from the records of the CPU
 backend's threads. It gives SM activity as the paper defines it, the idle tail, figures of each tile, and the errors of
-the simulator (`simulator.py`). Plain NumPy; launches nothing. app/engine/schedule_view.py writes it to files.
+the simulator (`simulator.py`). Uses plain NumPy; launches nothing. app/engine/schedule_view.py writes it to files.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ TileFigure = Literal["listed", "walked", "depth", "time", "chunks"]
 class Recording:
     """Holds one frame: its units in the order in which they began. A unit is a whole tile, or a chunk of one."""
 
-    machine: Machine  # that drew the frame; threads count as multiprocessors with one block
-    place: str  # name of a multiprocessor: SM or thread
+    machine: Machine  # the machine that drew the frame; a CPU thread counts as a multiprocessor with one block
+    place: str  # word for a multiprocessor: SM or thread
     clock: str  # unit of `cycles`: cycles of an SM's clock, or ns
     tiles: tuple[int, int]  # (Ty, Tx)
     tile: Int64  # [U]
-    chunk: Int64  # [U] number within its tile, from the front
-    parts: Int64  # [U] chunks of its tile, 1 for a whole one
+    chunk: Int64  # [U] number of the chunk within its tile, from the front
+    parts: Int64  # [U] number of chunks of the unit's tile, 1 for a whole tile
     multiprocessor: Int64  # [U]
     block: Int64  # [U] block of the launch
     start: Float64  # [U] ns after the first start
     end: Float64  # [U] ns
-    cycles: Float64  # [U] from beginning to end
-    listed: Int64  # [U] splats in its list
-    walked: Int64  # [U] splats visited until all pixels had ended; whole batches
+    cycles: Float64  # [U] duration, in the unit that `clock` names
+    listed: Int64  # [U] splats in the unit's list
+    walked: Int64  # [U] splats visited until all pixels had ended, counted in whole batches
     again: Int64  # [U] splats visited a second time, for an exact stop
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Recording:
 
     @cached_property
     def timeline(self) -> SimulatedSchedule:
-        """Returns the recording as a simulated schedule, with SM activity and makespan."""
+        """Returns the recorded times as a `SimulatedSchedule`, which has SM activity and makespan."""
         return SimulatedSchedule(self.machine, self.start, self.end, self.multiprocessor, self.end - self.start)
 
     @cached_property
@@ -57,7 +57,7 @@ class Recording:
 
     @cached_property
     def last_ends(self) -> Float64:
-        """Returns when each multiprocessor's last unit ends, ns; 0 for one without units. [multiprocessors]"""
+        """Returns [multiprocessors]: when the last unit of each ends, ns; 0 for a multiprocessor without units."""
         ends = np.zeros(self.machine.multiprocessors)
         np.maximum.at(ends, self.multiprocessor, self.end)
         return ends
@@ -75,10 +75,10 @@ class Recording:
 
     @cached_property
     def hand_over(self) -> float:
-        """Returns how long a place for a block stays empty between two units while more are waiting: mean, ns.
+        """Returns the mean time, ns, for which a block's place stays empty between two units while others wait.
 
-        The first units of a multiprocessor fill its places. Each later unit takes the place that became free first and
-        is not taken yet.
+        The first units of a multiprocessor fill its places. Each later unit is taken to fill the place that has been
+        empty longest.
         """
         places, gaps = self.machine.blocks_each, [np.zeros(0)]
         for own in np.split(np.argsort(self.multiprocessor, kind="stable"), self._borders):
@@ -89,7 +89,7 @@ class Recording:
 
     @property
     def _borders(self) -> Int64:
-        """Returns where units sorted by multiprocessor change to another one."""
+        """Returns the positions at which units, sorted by multiprocessor, change to another multiprocessor."""
         return np.flatnonzero(np.diff(np.sort(self.multiprocessor))) + 1
 
     def per_tile(self, figure: TileFigure) -> NDArray[np.int32]:
@@ -118,15 +118,15 @@ class Recording:
         return np.minimum(sums, 2**31 - 1).astype(np.int32).reshape(self.tiles)
 
 
-# ---- From what was written -------------------------------------------------------------------------------------------
+# ---- Recordings from records -----------------------------------------------------------------------------------------
 
 
 def recording_of_gpu(
     records: NDArray[Any], chunks: NDArray[Any], epoch: int, tiles: tuple[int, int], machine: Machine
 ) -> Recording:
-    """Decodes `UnitRecord`s [T + C], of tiles and then of chunks; `chunks` are `Chunk`s [C].
+    """Decodes `UnitRecord`s [T + C], first of tiles, then of chunks; `chunks` are `Chunk`s [C].
 
-    Records of units that did not run in this frame have another epoch.
+    Units that did not run in this frame have records with another epoch.
     """
     tile_count = tiles[0] * tiles[1]
     places = np.flatnonzero(records["epoch"] == epoch)
@@ -140,7 +140,7 @@ def recording_of_gpu(
     clocks = np.stack([records["clock_start"], records["clock_end"]]).astype(np.int64)
     stamps = np.stack([records["ns_start"], records["ns_end"]]).astype(np.int64)
     sms = columns["multiprocessor"]
-    if sms.size and sms.max() >= machine.multiprocessors:  # ids may have gaps if some are switched off
+    if sms.size and sms.max() >= machine.multiprocessors:  # ids have gaps if some multiprocessors are switched off
         machine = replace(machine, multiprocessors=int(sms.max()) + 1)
     start, end = common_time(clocks, stamps, sms)
     order = np.argsort(start, kind="stable")
@@ -159,11 +159,11 @@ def recording_of_gpu(
 
 
 def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Float64]:
-    """Returns (starts, ends) [U] in ns after the first start, from clocks of which each multiprocessor has its own.
+    """Returns (starts, ends) [U] in ns after the first start, from one clock for each multiprocessor.
 
-    `clocks` [2, U] count cycles from an unknown start for each `place`. `stamps` [2, U] are of a timer that all share,
-    but that moves in coarse steps. One rate, and an offset for each place, are fitted. Durations are those of the
-    clocks.
+    `clocks` [2, U] count cycles from an unknown start for each `place`. `stamps` [2, U] come from a timer that all
+    places share, but that advances in coarse steps. The fit finds one rate for all clocks and an offset for each place,
+    so that durations keep the clocks' precision.
     """
     if clocks.shape[1] == 0:
         return np.zeros(0), np.zeros(0)
@@ -173,7 +173,7 @@ def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Fl
     np.minimum.at(first, index, clocks.min(axis=0))
     cycles = (clocks - first[index]).astype(np.float64)  # made small before they become floats
     own = cycles * _rate(cycles, stamps.astype(np.float64), index, len(places))
-    # A stamp is the true time rounded down by up to a step, so each bounds the offset of its place from both sides.
+    # A stamp is the true time rounded down by up to one step: it bounds the offset of its place from both sides.
     steps = np.diff(np.unique(stamps))
     step = float(steps.min()) if steps.size else 0.0
     low, high = np.full(len(places), -np.inf), np.full(len(places), np.inf)
@@ -186,7 +186,7 @@ def common_time(clocks: Int64, stamps: Int64, place: Int64) -> tuple[Float64, Fl
 
 
 def _rate(cycles: Float64, stamps: Float64, index: Int64, places: int) -> float:
-    """Returns ns per cycle: one slope through the points of all places, each about its own mean."""
+    """Returns ns per cycle: the slope of one line fitted through the points of all places, each place centred first."""
     counts = 2.0 * np.bincount(index, minlength=places)
     x, y = (
         values - (np.bincount(index, values.sum(axis=0), places) / counts)[index][None] for values in (cycles, stamps)
@@ -207,12 +207,12 @@ def recording_of_threads(units: Int64, listed: Int64, tiles: tuple[int, int], th
     return Recording(machine, THREAD, "ns", tiles, *columns)
 
 
-# ---- Against the simulator -------------------------------------------------------------------------------------------
+# ---- Comparison with the simulator -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Check:
-    """Holds one prediction of a recorded frame, and its errors."""
+    """Holds one prediction of a recorded frame by the simulator, and its errors."""
 
     name: str
     makespan_error: float  # predicted over recorded, minus 1
@@ -221,13 +221,14 @@ class Check:
 
 
 def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check, ...]:
-    """Compares the simulator with the recording, for three kinds of work; units in the order in which they began.
+    """Compares the simulator with the recording, with three measures of a unit's work.
 
-    - `durations`: each unit's recorded time, so that only the handing out is checked.
-    - `walked` and `listed`: splats visited, or splats listed as the rules see them, plus the `costs` of beginning a
-      tile or a chunk. The cost of a splat is fitted, so that all blocks are busy for as long as they were.
+    - `durations`: the unit's recorded time, so that only the handing out is checked.
+    - `walked`: the splats it visited, plus the `costs` of beginning a tile or a chunk.
+    - `listed`: the splats it lists, as the rules count them, plus the same costs.
 
-    A place stays empty for `hand_over` after each unit, as recorded.
+    The simulator takes the units in the order in which they began. The time of a splat is fitted, so that blocks are
+    busy for as long as they were. A place stays empty for `hand_over` after each unit, as recorded.
     """
     machine, real = recording.machine, recording.timeline
     if not len(recording) or not real.makespan:
@@ -249,11 +250,10 @@ def checks(recording: Recording, costs: CostModel | None = None) -> tuple[Check,
 
 
 def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[SimulatedSchedule, float]:
-    """Returns units of `work` on a machine, and how many ns one of work is, so that places are taken as long as they
-    were.
+    """Simulates units of `work`; returns the schedule, and the ns of one unit of work that match the recorded times.
 
-    The time between two units counts as part of the first one, in units of work, so it is found together with the
-    scale.
+    The time between two units counts as work of the first one. Converting it to work needs the scale, so both are
+    found together, in three rounds.
     """
     taken = float((recording.end - recording.start + recording.hand_over).sum())
     model, scale = simulate(work, machine), 0.0
@@ -268,7 +268,7 @@ def _fitted(work: Float64, machine: Machine, recording: Recording) -> tuple[Simu
 
 
 def lanes(recording: Recording) -> Int64:
-    """Returns a row for each unit among those of its multiprocessor, so that no two units in a row overlap. [U]"""
+    """Returns [U]: a row for each unit among its multiprocessor's rows, so that no two units in a row overlap."""
     rows = np.zeros(len(recording), np.int64)
     free: dict[int, list[float]] = {}
     for unit, (place, start, end) in enumerate(

@@ -417,7 +417,7 @@ def test_a_change_of_how_harmonics_are_kept_leaves_the_run_whole_or_is_refused_i
             trainer.use(SPLIT)
         if event.iteration == 10:
             with pytest.raises(
-                InputError, match=r"Training goes on with project\.sh_dtype = f32\. The GPU has no room"
+                InputError, match=r"Training continues with project\.sh_dtype = f32\. The GPU has no room"
             ):
                 trainer.use(SPLIT)
             trainer.use(SPLIT)  # said once

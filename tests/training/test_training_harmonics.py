@@ -226,7 +226,7 @@ def test_without_room_harmonics_stay_as_they_are_kept_and_the_run_goes_on(monkey
     monkeypatch.setattr(training.memory, "empty", short)
     training.want(kept_as(SEPARATE, "split"))
     training.run(request(training, 1))
-    assert training.refusal == "Training goes on with project.sh_dtype = f32. The GPU has no room for raw sh lower."
+    assert training.refusal == "Training continues with project.sh_dtype = f32. The GPU has no room for raw sh lower."
     assert training.policy == SEPARATE
     assert training.outcomes(wait=True)[-1].steps == 2
     run(wanted, 2)

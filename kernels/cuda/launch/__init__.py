@@ -1,1 +1,1 @@
-"""Compiles kernels, lays out their arguments, allocates buffers and launches."""
+"""Compiles kernels, lays out their arguments, allocates buffers, launches, and copies results to the host."""

@@ -1,11 +1,11 @@
-"""Reads the one struct each CUDA kernel takes from its own C++, and constants: Python keeps no second definition.
+"""Reads kernels' argument structs and constants from the C++ sources, so that Python keeps no second definition.
 
-`argument_struct(text, kernel)` finds `kernel(SomeArgs args)` and returns how to fill a `SomeArgs`. A GPU launch takes
-the packed record by value, the CPU harness by address. `layout_checks` is C++ that fails to compile where Python's
-idea of the layout is wrong. Read `compiler.py` next.
+`argument_struct(text, kernel)` finds `kernel(SomeArgs args)` and returns the layout of `SomeArgs`, which fills records.
+A GPU launch takes the packed record by value, the CPU harness by address. `layout_checks` is C++ that fails to compile
+if Python has the layout wrong. Read `compiler.py` next.
 
 Members may be numbers, CUDA's vector types, pointers, arrays with a literal or constexpr size, and structs declared
-in the same text. No methods, no base classes, no bit fields, no braces.
+in the same text. Methods, base classes, bit fields and braces are not supported.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Member:
     offset: int  # bytes
     alignment: int
     format: Any  # NumPy dtype, or (dtype, (count,))
-    target: str | None  # C++ type a pointer points at; None if it is not a pointer
+    target: str | None  # C++ type that a pointer points at; None if the member is not a pointer
     struct: ArgumentStruct | None = None  # the layout of a member that is itself a struct
 
 
@@ -78,8 +78,8 @@ class ArgumentStruct:
     def pack(self, **values: Any) -> np.ndarray:
         """Returns a record [1] with every member set. Pointers take arrays (NumPy, CuPy, torch), addresses or None.
 
-        Raises TypeError for a member that is missing or unknown, or an array whose elements are not of the
-        pointer's type.
+        Raises TypeError for a missing or unknown member, and for an array whose elements do not fit the pointer's
+        type.
         """
         record = np.zeros(1, self.dtype)
         self._fill(record[0], values)
@@ -100,7 +100,7 @@ class ArgumentStruct:
                 record[member.name] = value
 
     def layout_checks(self) -> str:
-        """Returns C++ assertions that size and alignment of all members, and so their offsets, are those of `dtype`."""
+        """Returns C++ assertions that all members have the size and alignment, and so the offset, of `dtype`."""
         lines = [f"static_assert(sizeof({self.name}) == {self.size});"]
         for m in self.members:
             member, size = f"{self.name}::{m.name}", self.dtype[m.name].itemsize
@@ -121,7 +121,7 @@ def argument_struct(text: str, kernel: str) -> ArgumentStruct:
 
 
 def struct_layout(text: str, name: str) -> ArgumentStruct:
-    """Returns the layout C++ gives to `struct name` as declared in `text`. Raises ValueError for unknown syntax."""
+    """Returns the layout that C++ gives to struct `name`, declared in `text`. Raises ValueError for unknown syntax."""
     text = _without_comments(text)
     match = re.search(_STRUCT.format(name=name), text, re.DOTALL)
     if match is None:
@@ -149,7 +149,7 @@ def struct_layout(text: str, name: str) -> ArgumentStruct:
 
 
 def _declarations(body: str, struct: str) -> Iterator[tuple[str, bool, str, str | None]]:
-    """Yields (type, whether it is a pointer, name, array size as written) for each member."""
+    """Yields (type, True for a pointer, name, array size as written) for each member."""
     for declaration in filter(None, (part.strip() for part in body.split(";"))):
         found = _MEMBER.fullmatch(_QUALIFIER.sub(" ", declaration).strip())
         if found is None:
@@ -179,10 +179,10 @@ def _plain(name: str) -> tuple[Any, int, int]:
 
 
 def read_constant(text: str, name: str) -> int:
-    """Returns the value of `constexpr ... name = expression;`, also where the statement declares several names.
+    """Returns the value of `constexpr ... name = expression;`, also if the statement declares several names.
 
-    The expression may have whole numbers, other such names, and + - * / << | with parentheses. Raises ValueError if the
-    text has no such thing.
+    The expression may hold whole numbers, other constexpr names, and + - * / << | with parentheses. Raises ValueError
+    if the text has no such declaration.
     """
     match = re.search(rf"\bconstexpr\b[^;{{}}]*?\b{name}\s*=(?!=)\s*([^,;]+)[,;]", text)
     if match is None:
@@ -200,7 +200,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,  # of whole numbers that are not negative, as in C++
+    ast.Div: operator.floordiv,  # equals C++ division for whole numbers that are not negative
     ast.LShift: operator.lshift,
     ast.BitOr: operator.or_,
 }

@@ -1,8 +1,8 @@
-"""Keeps the device memory of the CUDA pipeline: named buffers that only grow, and the splats and pairs they hold.
+"""Keeps the device memory of the CUDA pipeline: named buffers that only grow, and their capacity for splats and pairs.
 
-Launch arguments and captured graphs hold addresses, so `Buffers` tells its owner before it replaces an array. The
-memory itself comes from `Memory`: torch on a GPU (`TorchMemory`), guarded NumPy arrays where the kernels run on the
-CPU. Read `cuda/plan/planner.py` next.
+Launch arguments and captured graphs hold addresses, so `Buffers` calls its owner before it replaces an array. `Memory`
+allocates: with torch on a GPU (`TorchMemory`), as guarded NumPy arrays where tests run the kernels on the CPU. Read
+`cuda/plan/planner.py` next.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from splatscope.kernels.errors import InputError, NoRoomError
 
-# An array in the memory of the machine that runs the kernels: a torch tensor, or in tests of a pipeline a NumPy array.
-# Both have more methods than a protocol could name.
+# An array in the memory of the machine that runs the kernels: a torch tensor, or a NumPy array in tests of a pipeline.
+# `Any`, because both have more methods than a protocol could name.
 DeviceArray: TypeAlias = Any
 Shape = tuple[int, ...]
 LARGEST_COUNT = 2**32 - 1  # pairs and slots are numbered by 32-bit words
-SLACK = 1.25  # room for the next frame, times the count that did not fit
+SLACK = 1.25  # room after a frame did not fit, as a multiple of the count it wanted
 ROUND = 4096  # capacities are multiples of this
 
 
@@ -48,11 +48,12 @@ class Memory(Protocol):
         ...
 
     def sort(self, keys: DeviceArray, bits: int) -> DeviceArray:
-        """Returns the places of unsigned keys in ascending order, equal keys as they come. Their lower `bits` count."""
+        """Returns the positions of unsigned keys in ascending order of their lower `bits`; equal keys keep their
+        order."""
         ...
 
     def gather(self, values: DeviceArray | None, places: DeviceArray, out: DeviceArray) -> None:
-        """Sets out[i] = values[places[i]], or to the places themselves without `values`."""
+        """Sets out[i] = values[places[i]]; without `values`, sets out[i] = places[i]."""
         ...
 
 
@@ -65,7 +66,7 @@ class Capacity:
 
     @staticmethod
     def of(count: int) -> Capacity:
-        """Returns the room that a scene of `count` splats starts with. Most frames of most scenes fit."""
+        """Returns the room with which a scene of `count` splats starts: enough for most frames of most scenes."""
         return Capacity(_rounded(min(count, 1 << 21)), _rounded(2 * count + (1 << 16)))
 
     def grown(self, visible_wanted: int, instances_wanted: int, count: int) -> Capacity:
@@ -88,9 +89,9 @@ def _rounded(count: int) -> int:
 
 
 class Buffers:
-    """Keeps named arrays that grow and are never given back while the owner lives.
+    """Keeps named arrays that grow as needed and are not freed before this object.
 
-    `before_growth` is called before an array is replaced: every holder of its address must drop it then.
+    Calls `before_growth` before it replaces an array: every holder of the array's address must then drop it.
     """
 
     def __init__(self, memory: Memory, before_growth: Callable[[], None] = lambda: None) -> None:
@@ -99,14 +100,14 @@ class Buffers:
         self._arrays: dict[str, DeviceArray] = {}
 
     def take(self, name: str, shape: Shape, dtype: str, zeroed: bool = False) -> DeviceArray:
-        """Returns the array of that name, with the contents of its last use. `zeroed`: zeros when it is new."""
+        """Returns the named array with the contents of its last use. `zeroed`: a new array is set to zero."""
         size = int(np.prod(shape, dtype=np.int64))
         array = self._arrays.get(name)
         if array is None or len(array) < size:
             if array is not None:
                 self._before_growth()
                 self._arrays.pop(name)
-                del array  # so that old and new need no room at once
+                del array  # frees the old array before the new one is allocated
             array = self._memory.empty(name, (max(size, 1),), dtype)
             if zeroed:
                 self._memory.clear(array)
@@ -114,7 +115,7 @@ class Buffers:
         return array[:size].reshape(shape)
 
     def find(self, name: str) -> DeviceArray | None:
-        """Returns the whole array of that name, if there is one."""
+        """Returns the whole named array, or None if there is none."""
         return self._arrays.get(name)
 
     def clear(self, names: tuple[str, ...]) -> None:
@@ -130,10 +131,10 @@ def address(array: DeviceArray, offset: int = 0) -> int:
 
 
 class TorchMemory:
-    """Allocates device memory, and does the few things on it that are no kernels of ours, on torch's current stream."""
+    """Allocates device memory with torch, and clears, copies and sorts it on torch's current stream."""
 
     SLOTS = 64  # records that the host may write ahead of the GPU
-    SLOT_BYTES = 1024  # of the largest record
+    SLOT_BYTES = 1024  # largest size of a record
 
     def __init__(self, device: str = "cuda") -> None:
         import torch
@@ -157,7 +158,7 @@ class TorchMemory:
         self._next = 0
 
     def empty(self, name: str, shape: Shape, dtype: str) -> DeviceArray:
-        """Returns a new tensor on the GPU. Raises NoRoomError where there is no room."""
+        """Returns a new tensor on the GPU. Raises NoRoomError if the GPU has no room."""
         import torch
 
         try:
@@ -175,25 +176,25 @@ class TorchMemory:
         array.zero_()
 
     def write(self, array: DeviceArray, record: NDArray[Any]) -> None:
-        """Copies a record by way of a pinned slot. Waits only if the GPU is SLOTS records behind."""
+        """Copies a record to the GPU through a pinned slot. Waits only if the GPU is SLOTS records behind."""
         import torch
 
         if not self._slots:
             self._slots = [torch.empty(self.SLOT_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(self.SLOTS)]
             self._events = [torch.cuda.Event() for _ in self._slots]
         slot, event = self._slots[self._next][: array.numel()], self._events[self._next]
-        event.synchronize()  # returns at once for an event never recorded
+        event.synchronize()  # returns at once for an event that was never recorded
         self._next = (self._next + 1) % self.SLOTS
         slot.numpy()[:] = record.view(np.uint8)
         array.copy_(slot, non_blocking=True)
         event.record()
 
     def upload(self, array: DeviceArray, pinned: Any) -> None:
-        """Copies pinned memory in the order of launches. The memory must stay as it is until then."""
+        """Copies pinned memory to `array` in the order of launches. The memory must stay unchanged until then."""
         array.copy_(pinned, non_blocking=True)
 
     def stream(self) -> Any:
-        """Returns torch's current stream, for `record`, where a look-up each time is slow. None on a processor."""
+        """Returns torch's current stream, so that callers need not look it up at each step. None on a processor."""
         import torch
 
         return torch.cuda.current_stream() if self.device == "cuda" else None
@@ -207,16 +208,16 @@ class TorchMemory:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
     def event(self) -> Any:
-        """Returns an event to `record` behind what has been launched, and to `query` or `synchronize`.
+        """Returns an event: `record` it after launches, then `query` it or `synchronize` with it.
 
-        None on a processor, where launches are over when they return.
+        Returns None on a processor, where launches have finished when they return.
         """
         import torch
 
         return torch.cuda.Event() if self.device == "cuda" else None
 
     def wait(self) -> None:
-        """Waits until everything launched is done."""
+        """Waits until the GPU has finished all launches."""
         import torch
 
         if self.device == "cuda":
@@ -227,7 +228,7 @@ class TorchMemory:
         return array.cpu().numpy().view(np.uint8)
 
     def sort(self, keys: DeviceArray, bits: int) -> DeviceArray:
-        """Sorts by torch.sort, which knows signed numbers only."""
+        """Returns the positions of unsigned keys in ascending order, by torch.sort, which knows only signed numbers."""
         import torch
 
         if bits >= 8 * keys.element_size():  # the top bit is in use
@@ -235,5 +236,5 @@ class TorchMemory:
         return torch.sort(keys, stable=True).indices
 
     def gather(self, values: DeviceArray | None, places: DeviceArray, out: DeviceArray) -> None:
-        """Sets out[i] = values[places[i]]."""
+        """Sets out[i] = values[places[i]]; without `values`, sets out[i] = places[i]."""
         out[: len(places)] = places if values is None else values[places]

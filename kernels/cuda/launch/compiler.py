@@ -1,11 +1,11 @@
-"""Compiles CUDA kernels with NVRTC, with or without a GPU, and reports what each kernel costs.
+"""Compiles CUDA kernels with NVRTC, with or without a GPU, and reports each kernel's registers and memory.
 
-- `read_source` takes a .cuh file and all it includes into memory once, so that the text hashed is the text compiled.
-- `compile_kernels` turns it into a cubin for one architecture, kept on disk under that hash.
-- `load` brings the cubin to the GPU.
+- `read_source` reads a .cuh file and all its includes into memory once, so that the text hashed is the text compiled.
+- `compile_kernels` compiles the text to a cubin for one architecture, and keeps it on disk under that hash.
+- `load` loads the cubin on the GPU.
 
-No GPU is needed to compile: NVRTC comes with torch or from the PyPI package nvidia-cuda-nvrtc. It is called directly,
-so that what runs was compiled exactly as what was tested. Read `launcher.py` next.
+NVRTC needs no GPU; it comes with torch or from the PyPI package nvidia-cuda-nvrtc. This file calls NVRTC directly, so
+that kernels that run are compiled exactly as kernels that are tested. Read `launcher.py` next.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from splatscope.kernels.errors import InputError, Remark
 
 CUDA_FOLDER = Path(__file__).parents[1] / "source"
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capability × 10: Turing to Blackwell
-# -lineinfo costs nothing at run time and gives the profiler our lines. Contraction of a·b+c stays on: where two
-# kernels must agree to the bit they call __fmul_rn and __fmaf_rn.
-# A generic lambda in a kernel is device code too; NVRTC before 13.2 wants to be told.
+# -lineinfo costs nothing at run time and shows our lines in the profiler. Contraction of a·b+c stays on: kernels that
+# must agree to the bit call __fmul_rn and __fmaf_rn.
+# -default-device makes generic lambdas in kernels device code, which NVRTC before 13.2 does not do by itself.
 OPTIONS = ("-std=c++20", "-lineinfo", "-default-device")
-KEPT_BYTES, KEPT_DAYS = 400 << 20, 30  # on disk: total size, and days since a kernel was last used
+KEPT_BYTES, KEPT_DAYS = 400 << 20, 30  # limits of the cache on disk: total size, days since a kernel was last used
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _REPORT = re.compile(
@@ -50,33 +50,34 @@ _REPORT = re.compile(
 
 
 class CompileError(RuntimeError):
-    """Tells that a kernel does not compile. The text names the file and quotes the line."""
+    """Reports that a kernel does not compile. The text names the file and quotes the line."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Holds a .cuh file and everything it includes, directly or not: names and texts."""
+    """Holds the names and texts of a .cuh file and of all files that it includes, directly or not."""
 
     name: str
     files: tuple[tuple[str, str], ...]
 
     @cached_property
     def text(self) -> str:
-        """Joins all files, for looking up declarations."""
+        """Returns the joined texts of all files, for looking up declarations."""
         return "\n".join(text for _, text in self.files)
 
     def arguments(self, instantiation: str) -> ArgumentStruct:
-        """Returns the struct that a kernel takes."""
+        """Returns the layout of the struct that a kernel takes."""
         return argument_struct(self.text, instantiation.partition("<")[0].strip())
 
     def translation_unit(self, instantiations: Sequence[str]) -> str:
-        """Returns the file for a compiler: the include, and checks that Python knows the structs' layouts."""
+        """Returns the text to compile: the include, and checks that Python has the structs' layouts right."""
         structs = {s.name: s.layout_checks() for s in map(self.arguments, instantiations)}
         return f'#include "{self.name}"\n' + "\n".join(structs.values()) + "\n"
 
 
 def read_source(name: str, folders: Sequence[Path] = (CUDA_FOLDER,)) -> Source:
-    """Reads `name` and what it includes, each from the first folder that has it. Raises ValueError if none does."""
+    """Reads `name` and all its includes, each from the first folder that has the file. Raises ValueError if none
+    has."""
     found: dict[str, str] = {}
     wanted = [name]
     while wanted:
@@ -93,33 +94,33 @@ def read_source(name: str, folders: Sequence[Path] = (CUDA_FOLDER,)) -> Source:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """Holds what one kernel takes, as the compiler reports it."""
+    """Holds the resources that one kernel takes, as the compiler reports them."""
 
-    registers: int  # a thread
-    spill_bytes: int  # stores and loads a thread
-    stack_bytes: int  # a thread
-    shared_bytes: int  # a block, static
+    registers: int  # per thread
+    spill_bytes: int  # stores and loads per thread
+    stack_bytes: int  # per thread
+    shared_bytes: int  # static shared memory per block
     code_bytes: int
 
     def blocks_per_multiprocessor(self, threads: int, architecture: int, dynamic_shared: int = 0) -> int:
-        """Returns how many blocks of `threads` fit on one multiprocessor at once."""
+        """Returns the number of blocks of `threads` that fit on one multiprocessor at once."""
         limits = MULTIPROCESSORS[architecture]
         warps = -(-threads // 32)
-        # Registers are handed out to a warp in units of 256, and warps sit on one of four schedulers.
+        # A warp gets registers in units of 256, and each warp belongs to one of four schedulers.
         warps_by_registers = 65536 // 4 // (-(-self.registers * 32 // 256) * 256) * 4
-        shared = self.shared_bytes + dynamic_shared + (1024 if architecture >= 80 else 0)  # the system's own
+        shared = self.shared_bytes + dynamic_shared + (1024 if architecture >= 80 else 0)  # 1024: the system's share
         fits = [limits.warps // warps, limits.blocks, warps_by_registers // warps]
         return min([*fits, (limits.shared_kb << 10) // max(shared, 1)])
 
     def occupancy(self, threads: int, architecture: int, dynamic_shared: int = 0) -> float:
-        """Returns resident warps over the most a multiprocessor can hold, 0 … 1."""
+        """Returns the resident warps as a share of the most that a multiprocessor can hold, 0 … 1."""
         blocks = self.blocks_per_multiprocessor(threads, architecture, dynamic_shared)
         return blocks * -(-threads // 32) / MULTIPROCESSORS[architecture].warps
 
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """Holds the most warps and blocks resident at once, and the shared memory they divide."""
+    """Holds a multiprocessor's limits: warps and blocks resident at once, and the shared memory they divide."""
 
     warps: int
     blocks: int
@@ -139,9 +140,9 @@ MULTIPROCESSORS = {  # CUDA programming guide, technical specifications per comp
 
 @dataclass(frozen=True)
 class Compiled:
-    """Holds machine code of some kernels for one architecture. The dictionaries are keyed by instantiation."""
+    """Holds machine code of some kernels for one architecture. The keys of the dictionaries are instantiations."""
 
-    image: bytes  # cubin, or PTX for an architecture this NVRTC does not know
+    image: bytes  # cubin, or PTX for an architecture that this NVRTC does not know
     symbols: dict[str, str]
     reports: dict[str, KernelReport]  # empty for PTX
 
@@ -157,9 +158,9 @@ class Kernel:
 
 
 def compile_kernels(source: Source, instantiations: Sequence[str], architecture: int) -> Compiled:
-    """Compiles `blend<BlendPolicy{.branchless = true}>` and the like, or takes from disk what was compiled before.
+    """Compiles instantiations like `blend<BlendPolicy{.branchless = true}>`, or reads them from the cache on disk.
 
-    Safe to call from any thread. Raises CompileError with our file, line and text.
+    Any thread may call it. Raises CompileError with our file, line and text.
     """
     unit = source.translation_unit(instantiations)
     key = json.dumps([source.files, unit, list(instantiations), architecture, OPTIONS, _nvrtc().version])
@@ -180,7 +181,7 @@ def compile_kernels(source: Source, instantiations: Sequence[str], architecture:
 
 
 def prune_cache() -> None:
-    """Removes compiled kernels that have not been used for long, and the oldest beyond a total size."""
+    """Removes compiled kernels not used for KEPT_DAYS, and the least recently used ones beyond KEPT_BYTES."""
     kept, oldest = 0, time.time() - KEPT_DAYS * 86400
     files: list[tuple[float, int, Path]] = []
     for path in _cache_folder().iterdir():
@@ -199,7 +200,8 @@ def compile_report(source: Source, instantiations: Sequence[str], architecture: 
 
 
 def load(source: Source, instantiations: Sequence[str]) -> dict[str, Kernel]:
-    """Compiles for the current GPU and loads. Call it on the engine's thread, never inside a graph capture."""
+    """Compiles kernels for the current GPU and loads them. Call it on the engine's thread, never during a graph
+    capture."""
     import cupy  # pyright: ignore[reportMissingImports]
 
     compiled = compile_kernels(source, instantiations, int(cupy.cuda.Device().compute_capability))
@@ -212,7 +214,7 @@ def load(source: Source, instantiations: Sequence[str]) -> dict[str, Kernel]:
 
 
 def nvrtc_path() -> str | None:
-    """Returns NVRTC's path next to torch or CuPy in site-packages, else a name for the system's loader, or None."""
+    """Returns the path of NVRTC in site-packages, else a name that the system's loader knows, else None."""
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or []) if spec else []:
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*", "**/nvrtc64_*_0.dll"):
@@ -237,7 +239,8 @@ def _nvrtc() -> _Nvrtc:
 
 @cache
 def _cache_folder() -> Path:
-    """Returns the user's cache, or a temporary folder where the cache cannot be used or others can write to it."""
+    """Returns a folder of the user's cache, or a temporary folder if the cache cannot be used or others can write to
+    it."""
     try:
         return code_folder(cache_folder() / "cuda")
     except OSError as error:
@@ -271,7 +274,7 @@ class _Nvrtc:
         return buffer.raw
 
     def architectures(self) -> list[int]:
-        """Returns the architectures that this NVRTC makes machine code for."""
+        """Returns the architectures for which this NVRTC makes machine code."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         values = (ctypes.c_int * count.value)()
@@ -312,7 +315,7 @@ def _strings(texts: Sequence[str]) -> Any:
 
 
 def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, KernelReport]:
-    """Reads reports from the text of `ptxas -v` and the sizes of the code sections."""
+    """Parses the log of `ptxas -v` and the sizes of the code sections into reports."""
     code = {name.removeprefix(".text."): size for name, _, size in _sections(image)}
     found = {}
     for match in _REPORT.finditer(log):
@@ -321,25 +324,25 @@ def _reports(log: str, symbols: dict[str, str], image: bytes) -> dict[str, Kerne
         found[match["symbol"]] = KernelReport(
             int(match["registers"]), spill, int(match["stack"]), int(shared[1]) if shared else 0, code[match["symbol"]]
         )
-    # The compiler reports nothing about a kernel that it finds in a cache of its own.
+    # The compiler does not report a kernel that it finds in its own cache.
     return {name: found[symbol] for name, symbol in symbols.items() if symbol in found}
 
 
 def most_threads(compiled: Compiled, instantiation: str) -> int:
-    """Returns the most threads of a block by a kernel's launch bounds; 0 where it has none, or is PTX."""
+    """Returns the most threads of a block by a kernel's launch bounds; 0 for a kernel without bounds and for PTX."""
     name, image = f".nv.info.{compiled.symbols[instantiation]}", compiled.image
     for section, start, size in _sections(image) if image.startswith(b"\x7fELF") else ():
         at = start if section == name else start + size
-        while at < start + size:  # attributes: form, name, and a value of 2 bytes or the length of a longer one
+        while at < start + size:  # an attribute has a form, a name, and 2 bytes: its value, or a longer value's length
             form, attribute, value = image[at], image[at + 1], int.from_bytes(image[at + 2 : at + 4], "little")
-            if (form, attribute) == (4, 5):  # EIATTR_MAX_THREADS: x, y, z, of which we use the first
+            if (form, attribute) == (4, 5):  # EIATTR_MAX_THREADS holds x, y and z; our blocks use x
                 return int.from_bytes(image[at + 4 : at + 8], "little")
             at += 4 + (value if form == 4 else 0)
     return 0
 
 
 def _sections(image: bytes) -> Iterator[tuple[str, int, int]]:
-    """Yields (name, first byte, bytes) of each section of a 64-bit ELF file; `.text.<symbol>` is a kernel's code."""
+    """Yields (name, first byte, size) of each section of a 64-bit ELF file; `.text.<symbol>` holds a kernel's code."""
 
     def number(offset: int, size: int) -> int:
         return int.from_bytes(image[offset : offset + size], "little")

@@ -1,10 +1,10 @@
 """Launches CUDA kernels, times them and captures them in graphs. Read `cuda/plan/planner.py` next.
 
-Nothing else touches launch syntax, timing events, graphs or NVTX. Events that only order copies and launches are made
+No other file uses launch syntax, timing events, graphs or NVTX. Events that only order copies and launches are made
 where those copies are (`buffers.py`, `readback.py`, `cuda/pictures.py`, `cuda/step/photographs.py`). Kernels run on
-torch's current stream, arguments go by value as one record (`arguments.py`). Nothing here waits for the GPU: times are
-read frames later, from events that have passed. The CPU harness in tests/support/cuda_on_cpu has the same `launch` and
-`stage`, so that a pipeline can run there too.
+torch's current stream; arguments are passed by value as one record (`arguments.py`). This file does not wait for the
+GPU: times are read frames later, from events that have passed. The CPU harness in tests/support/cuda_on_cpu has the
+same `launch` and `stage`, so that a pipeline can run there too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from splatscope.kernels.cuda.launch.compiler import Kernel
 
-DEFAULT_SHARED_LIMIT = 48 << 10  # bytes of dynamic shared memory a block gets without asking
+DEFAULT_SHARED_LIMIT = 48 << 10  # bytes of dynamic shared memory that a block gets without asking
 
 
 class Event(Protocol):
@@ -39,12 +39,12 @@ def _event(external: bool = False) -> Event:
 
 @dataclass
 class Marks:
-    """Holds pairs of events around the stages of one frame, in the order the stages began."""
+    """Holds a pair of events around each stage of one frame, in the order in which the stages began."""
 
     pairs: list[tuple[str, Event, Event]]
 
     def read(self) -> dict[str, float] | None:
-        """Returns milliseconds by stage, summed where a name comes twice. None while the GPU is not done."""
+        """Returns milliseconds by stage, summed if a name occurs twice; None until the GPU has finished."""
         if not all(end.query() for _, _, end in self.pairs):
             return None
         times: dict[str, float] = {}
@@ -53,12 +53,12 @@ class Marks:
         return times
 
     def spans(self, base: Event) -> list[tuple[str, float, float]]:
-        """Returns (stage, beginning, end) in milliseconds since an earlier event. The GPU must be done."""
+        """Returns (stage, beginning, end) in milliseconds since an earlier event. The GPU must have finished."""
         return [(name, base.elapsed_time(start), base.elapsed_time(end)) for name, start, end in self.pairs]
 
 
 class StageTimer:
-    """Keeps the stage times of the newest frames. Events are reused; a frame that is never read is dropped."""
+    """Times the stages of the newest frames. Reuses events; drops older frames that nobody has read."""
 
     def __init__(self, frames: int = 8, make_event: Callable[[], Event] = _event) -> None:
         self._make_event = make_event
@@ -66,7 +66,7 @@ class StageTimer:
         self._current = Marks([])
         self._pending: deque[Marks] = deque()
         self._frames = frames
-        self.newest = Marks([])  # marks of the frame that ended last; good until the next frame begins
+        self.newest = Marks([])  # marks of the frame that ended last; valid until the next frame begins
 
     def mark(self) -> Event:
         """Returns a new event, recorded now."""
@@ -76,7 +76,7 @@ class StageTimer:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Times what the body launches."""
+        """Times the launches in the body."""
         start, end = self._take(), self._take()
         self._current.pairs.append((name, start, end))
         start.record()
@@ -86,12 +86,12 @@ class StageTimer:
             end.record()
 
     def take_frame(self) -> Marks:
-        """Returns the stages so far, for the caller to keep. What follows belongs to the next frame."""
+        """Returns the stages so far, which the caller keeps. Later stages belong to the next frame."""
         marks, self._current = self._current, Marks([])
         return marks
 
     def end_frame(self) -> None:
-        """Ends the frame: what follows belongs to the next one."""
+        """Ends the frame: later stages belong to the next one."""
         self.newest = self.take_frame()
         self._pending.append(self.newest)
         while len(self._pending) > self._frames:
@@ -114,10 +114,10 @@ class StageTimer:
 
 
 class Graph:
-    """Replays launches that were captured once, as one.
+    """Replays captured launches as one.
 
-    Pointers and capacities are fixed in it; what changes from frame to frame is in device memory. Drop the graph before
-    the buffers it points into.
+    Its pointers and capacities are fixed; values that change from frame to frame are in device memory. Drop the graph
+    before the buffers that it points into.
     """
 
     def __init__(self, graph: Any, marks: Marks) -> None:
@@ -126,7 +126,7 @@ class Graph:
         self._replayed = False
 
     def replay(self) -> dict[str, float] | None:
-        """Starts the launches once more. Returns the stage times of the replay before if the GPU was done with it."""
+        """Starts the launches once more. Returns the previous replay's stage times, if the GPU had finished it."""
         times = self.marks.read() if self._replayed else None
         self._graph.replay()
         self._replayed = True
@@ -136,14 +136,14 @@ class Graph:
 class Launcher:
     """Launches kernels on torch's current stream.
 
-    With a timeline `stage` measures times; with `nvtx` profilers see the names of stages.
+    With a timeline `stage` measures times; with `nvtx` it names stages for profilers.
     """
 
     def __init__(self, timeline: StageTimer | None = None, nvtx: bool = False) -> None:
         self.timeline = timeline
         self.nvtx = nvtx
-        self._streams: dict[int, Any] = {}  # CuPy's view of torch's streams, by address
-        self._side_stream: Any = None  # a second stream, once needed
+        self._streams: dict[int, Any] = {}  # CuPy's objects for torch's streams, by address
+        self._side_stream: Any = None  # a second stream, made when first needed
         self._large_shared: dict[str, int] = {}  # dynamic shared bytes granted so far, by kernel
 
     def launch(
@@ -169,20 +169,21 @@ class Launcher:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Names and, with a timeline, times what the body launches."""
+        """Names the launches in the body and, with a timeline, times them."""
         times = self.timeline.stage(name) if self.timeline else nullcontext()
         with self.range(name), times:
             yield
 
     def range(self, name: str) -> AbstractContextManager[None]:
-        """Names the body for profilers, and does nothing else.
+        """Names the body for profilers if `nvtx` is set.
 
         Profilers see no stages in a graph: with `nvtx`, launch kernels one by one.
         """
         return _nvtx_range(name) if self.nvtx else nullcontext()
 
     def together(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Lets the launches of both run at once. Blocks of `first` are preferred: its stream has high priority."""
+        """Runs both, so that their launches may overlap. The GPU prefers blocks of `first`, on a stream of high
+        priority."""
         import torch
 
         if self._side_stream is None:
@@ -195,7 +196,7 @@ class Launcher:
         current.wait_stream(side)
 
     def capture(self, work: Callable[[], None]) -> Graph:
-        """Returns a graph of what `work` launches, stages included. All kernels must have run before."""
+        """Returns a graph of the launches in `work`, with its stages. All its kernels must have run before."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -227,7 +228,7 @@ class Launcher:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Stops garbage collection in the body: destroying a forgotten graph would end a capture with an error."""
+    """Stops garbage collection in the body: collecting an old graph would make the capture fail."""
     was_on = gc.isenabled()
     gc.disable()
     try:

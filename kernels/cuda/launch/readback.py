@@ -1,9 +1,9 @@
 """Copies tensors from the GPU to the host while later training steps run.
 
-`Held` copies on the GPU, in the order of launches, so that the next launch may change the originals: half a millisecond
-for a gigabyte. Another thread then takes the copy to the host on a stream of its own, through a little pinned memory.
-Locking pages for all of it would take longer than the copy, and hold up launches of other threads meanwhile. `on_host`
-does the same without the copy on the GPU, and waits. Both copy tensors that are on the host at once.
+`Held` copies on the GPU, in the order of launches, so that the next launch may change the originals. That takes half a
+millisecond for a gigabyte. Another thread then copies to the host on a separate stream, through a little pinned memory:
+pinning all of the memory would take longer than the copy and hold up launches of other threads. `on_host` does the same
+without the copy on the GPU, and waits. Both copy tensors that are already on the host immediately.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch import Tensor
 
 from splatscope.kernels.errors import NoRoomError
 
-CHUNK = 16 << 20  # bytes of pinned memory that are filled while as many are emptied
-SPARE = 8  # times the copy's size that must be free on the GPU, so that growth and a step's buffers find room
-ALIGNED = 512  # bytes; tensors begin at multiples in the copy
+CHUNK = 16 << 20  # bytes in each of two pieces of pinned memory: one is filled while the other is emptied
+SPARE = 8  # memory that must be free on the GPU, as a multiple of the copy's size: growth and steps need room too
+ALIGNED = 512  # bytes; each tensor begins at a multiple of this in the copy
 
 
-_streams: dict[str, tuple[Any, Any]] = {}  # CuPy's, which is destroyed with its object, and torch's view of it
+_streams: dict[str, tuple[Any, Any]] = {}  # CuPy's stream, kept because it ends with its object, and torch's view of it
 _streams_lock = threading.Lock()
 
 
 def own_stream(purpose: str) -> Any:
-    """Returns a stream that nobody else is given, for as long as the process lives.
+    """Returns a stream that serves one purpose as long as the process lives.
 
-    Torch hands its own streams round: a graph may be captured on a stream just when another thread copies on it.
+    Torch gives the same stream to several callers: one thread could copy on it while another captures a graph there.
     """
     import cupy  # pyright: ignore[reportMissingImports]
 
@@ -43,14 +43,14 @@ def own_stream(purpose: str) -> Any:
 
 
 class Held:
-    """Holds tensors as they are at this point of the current stream, whatever is launched later."""
+    """Holds copies of tensors as they are at this point of the current stream."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copies the tensors without waiting. Raises NoRoomError where that would leave the GPU too little memory."""
+        """Copies the tensors without waiting. Raises NoRoomError if that would leave the GPU too little memory."""
         self._parts: dict[str, Tensor] = {}
-        self._ready: Any = None  # event: the copy is made
+        self._ready: Any = None  # event after the copy
         sizes = {name: -(-t.nbytes // ALIGNED) * ALIGNED for name, t in tensors.items() if t.is_cuda}
-        flat = _room_for(sum(sizes.values())) if sizes else None  # one piece: one search for memory
+        flat = _room_for(sum(sizes.values())) if sizes else None  # one allocation for all tensors
         place = 0
         for name, tensor in tensors.items():
             if flat is None or name not in sizes:
@@ -64,28 +64,28 @@ class Held:
             self._ready.record()
 
     def to_host(self) -> dict[str, Tensor]:
-        """Returns the tensors, contiguous, on the host, and frees the copy on the GPU.
+        """Returns the tensors on the host, contiguous, and frees the copy on the GPU.
 
-        Call it once, from any thread. It waits for what was launched before the copy and for nothing later.
+        Call it once, from any thread. It waits for work launched before the copy, but not for later work.
         """
         copies = self._parts
         if self._ready is not None:
             with torch.cuda.stream(self._stream):
                 self._stream.wait_event(self._ready)
                 copies = on_host(self._parts)
-        self._parts = {}  # `on_host` has waited for the last byte, so this memory may be written again
+        self._parts = {}  # frees the memory; `on_host` has waited for the last byte
         return copies
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns contiguous copies on the host, after everything launched on the current stream so far. Waits for it."""
+    """Returns contiguous copies on the host. Waits for all work launched on the current stream so far."""
     copies: dict[str, Tensor] = {}
     pairs: list[tuple[Tensor, Tensor]] = []
     for name, tensor in tensors.items():
         if not tensor.is_cuda:
             copies[name] = tensor.clone(memory_format=torch.contiguous_format)
             continue
-        # NumPy asks for large pages, of which fewer must be made than torch would touch.
+        # Allocates with NumPy, which asks the system for large pages: fewer page faults than with torch.
         array = np.empty(tensor.shape, torch.empty(0, dtype=tensor.dtype).numpy().dtype)
         copies[name] = torch.from_numpy(array)
         pairs += _chunks(tensor, copies[name])
@@ -107,7 +107,7 @@ def _move(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Copies through two pieces of pinned memory: the GPU fills one while the other is emptied here."""
     stream = torch.cuda.current_stream()
     largest = max(source.nbytes for source, _ in pairs)
-    # An event that blocks leaves the processor to others; the usual one asks again and again.
+    # Waiting for a blocking event leaves the processor to other threads; waiting for a usual event polls.
     slots = [
         (torch.empty(largest, dtype=torch.uint8, pin_memory=True), torch.cuda.Event(blocking=True)) for _ in range(2)
     ]
@@ -116,7 +116,7 @@ def _move(pairs: list[tuple[Tensor, Tensor]]) -> None:
     def land() -> None:
         event, pinned, target = coming.popleft()
         event.synchronize()
-        np.copyto(target.numpy(), pinned.numpy())  # one thread, and Python's lock is free meanwhile
+        np.copyto(target.numpy(), pinned.numpy())  # releases Python's lock, and uses one thread
 
     try:
         for number, (source, target) in enumerate(pairs):
@@ -130,13 +130,13 @@ def _move(pairs: list[tuple[Tensor, Tensor]]) -> None:
         while coming:
             land()
     finally:
-        stream.synchronize()  # also after an error: sources are freed, and must not be read any more
+        stream.synchronize()  # also after an error: the caller frees the sources, so no copy may read them any more
 
 
 def _room_for(size: int) -> Tensor:
     """Returns `size` bytes on the GPU. Raises NoRoomError unless SPARE times as much is free."""
     free, _ = torch.cuda.mem_get_info()
-    free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # had from the system, and not in use
+    free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # torch has reserved it, but does not use it
     if SPARE * size > free:
         raise NoRoomError(f"The GPU has no room to hold {size / 2**30:.2f} GiB twice: {free / 2**30:.2f} GiB free.")
     try:
