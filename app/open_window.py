@@ -15,7 +15,7 @@ from splatscope.app.options.policy import NO_CHOICE, PolicyChoice
 from splatscope.app.run.plan import RunPlan
 from splatscope.app.stop_request import StopRequest
 from splatscope.app.terminal import say
-from splatscope.assets.splats.activated import Activated
+from splatscope.assets.splats.read_as import AS_USUAL, ReadAs
 from splatscope.kernels.backend import BackendName
 from splatscope.kernels.errors import InputError
 from splatscope.viewer.config import WindowConfig
@@ -35,7 +35,7 @@ class WindowRequest:
     plan: RunPlan  # the run that a capture at `path` gets
     backend: BackendName = "auto"
     images: str = "images"  # folder of the photographs, of captures with several
-    activated: Activated = "auto"  # how the values of a splat file are read
+    read_as: ReadAs = AS_USUAL  # how a splat file is read
     autostart: bool = False  # train at once
     toggles: PolicyChoice = NO_CHOICE  # shown in the panel at first
     nvtx: bool = False  # names for profilers
@@ -56,7 +56,7 @@ def open_window(wanted: WindowRequest) -> None:
     engine = Engine(config, wanted.plan)
     engine.start()
     if wanted.path is not None:
-        engine.send(OpenScene(wanted.path, then_train=wanted.autostart, activated=wanted.activated))
+        engine.send(OpenScene(wanted.path, then_train=wanted.autostart, read_as=wanted.read_as))
     with StopRequest() as stop:
         try:
             memory = Path(user_config_dir("splatscope")) / "window.json"

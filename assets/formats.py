@@ -40,8 +40,9 @@ from splatscope.assets.recognise import (
     said_of,
 )
 from splatscope.assets.sfm.search import NoCamerasError, bare_photographs, known_cameras
-from splatscope.assets.splats.activated import Activated, with_raw_values
+from splatscope.assets.splats.activated import with_raw_values
 from splatscope.assets.splats.ply import read_filter, read_ply
+from splatscope.assets.splats.read_as import AS_USUAL, ReadAs
 from splatscope.assets.splats.usable import unusable_in_words, usable_rows
 from splatscope.assets.trained import model_folder
 from splatscope.assets.trained.model_folder import NamedCameras
@@ -127,18 +128,17 @@ def open_capture(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # numbers of damaged files; the warnings name them
-def read_splat_file(path: Path, activated: Activated = "auto") -> SplatFile:
+def read_splat_file(path: Path, read_as: ReadAs = AS_USUAL) -> SplatFile:
     """Reads splats from one file, with cameras and background if it is in a model folder.
 
-    `activated` tells which values the file holds without logarithm and logit; "auto" judges by the values. Raises
-    InputError.
+    `read_as` tells what the file itself does not. Raises InputError.
     """
     read = _reader(path)
     gaussians = read(path, NO_OFFSET)
     offset = far_offset(gaussians.means[:: 1 + gaussians.count // _OFFSET_SAMPLE])
     if offset != NO_OFFSET:
         gaussians = read(path, offset)
-    gaussians, reading = with_raw_values(path, gaussians, activated)
+    gaussians, reading = with_raw_values(path, read_as.of_primitive(path, gaussians), read_as.activated)
     model = model_folder.model_of(path)
     folder = model[0] if model else path.parent
     cameras, warnings = model_folder.read_cameras_beside(folder)
@@ -156,10 +156,10 @@ def read_splat_file(path: Path, activated: Activated = "auto") -> SplatFile:
     return SplatFile(path, kind, gaussians, cameras, background, iteration, told, offset, filter, reading)
 
 
-def reread(opened: SplatFile | Capture, activated: Activated) -> SplatFile | Capture:
-    """Reads the file again, with the values of splats taken as `activated` says. Raises InputError."""
-    is_other = isinstance(opened, SplatFile) and activated != "auto"
-    return read_splat_file(opened.path, activated) if is_other else opened
+def reread(opened: SplatFile | Capture, read_as: ReadAs) -> SplatFile | Capture:
+    """Reads a splat file again if it is to be read in another way than usual. Raises InputError."""
+    is_other = isinstance(opened, SplatFile) and read_as != AS_USUAL
+    return read_splat_file(opened.path, read_as) if is_other else opened
 
 
 def _read_model(path: Path, images: str, axes: AxesChoice) -> SplatFile:

@@ -57,6 +57,7 @@ class ProjectPolicy:
         identity=ANOTHER_PICTURE,
         cpp="Filter",
         backends=CPU_AND_CUDA,
+        primitives=("3dgs",),
     )
     sh_gate: Literal["all", "visible"] = toggle(
         "visible",
@@ -355,6 +356,7 @@ class BlendBackwardPolicy:
         step="s06",
         identity="B/R",
         needs=(Need("on", "blend", "map", ("columns_8x8", "mixed", "adaptive"), "only they give a thread two rows"),),
+        primitives=("3dgs",),
     )
     touched: Switch = toggle(
         "on",

@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from splatscope.kernels.primitive import PRIMITIVES, Primitive
+
 Identity = Literal["B", "B/R", "R", "Q"]
 Switch = Literal["off", "on"]
 CPU_AND_CUDA, CUDA = ("cpu", "cuda"), ("cuda",)
@@ -99,6 +101,7 @@ class Toggle:
     tolerance: Tolerance | None  # for class Q
     backends: tuple[str, ...]
     needs: tuple[Need, ...]
+    primitives: tuple[Primitive, ...]  # kinds of splats for which the values differ
     cpp: str | None  # C++ type of the field; None where Python alone acts on it
 
     @property
@@ -121,6 +124,12 @@ class Toggle:
         """Returns True if only benchmarks set the toggle: it makes results wrong, and no table lists it."""
         return self.step == "ablation"
 
+    def idle(self, primitive: Primitive) -> str:
+        """Returns a sentence if all values mean the same for a primitive; empty otherwise."""
+        if primitive in self.primitives:
+            return ""
+        return f"{self.key} means nothing for {primitive} splats, only for {' and '.join(self.primitives)}."
+
     def spelled(self, value: str) -> str:
         """Returns the value as C++ spells it: true, Subtile::ellipse."""
         return {"off": "false", "on": "true"}[value] if self.cpp == "bool" else f"{self.cpp}::{value}"
@@ -134,9 +143,11 @@ def toggle(
     cpp: str | None = "bool",
     needs: tuple[Need, ...] = (),
     backends: tuple[str, ...] = CUDA,
+    primitives: tuple[Primitive, ...] = PRIMITIVES,
 ) -> Any:
     """Declares a policy field. A `Tolerance` as `identity` means class Q."""
     is_stated = isinstance(identity, Tolerance)
     row = {"sentence": sentence, "step": step, "cpp": cpp, "needs": needs, "backends": backends}
+    row |= {"primitives": primitives}
     row |= {"identity": "Q" if is_stated else identity, "tolerance": identity if is_stated else None}
     return field(default=default, metadata=row)

@@ -13,10 +13,10 @@ import numpy as np
 from splatscope.app.options.convert import ConvertOptions
 from splatscope.app.terminal import say, warn
 from splatscope.assets.formats import SplatFile, open_path, reread
-from splatscope.assets.splats.activated import Activated
 from splatscope.assets.splats.ply import write_ply
 from splatscope.assets.splats.ply_header import shown_name
 from splatscope.assets.splats.ply_table import open_vertices, read_comments
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.assets.splats.usable import unusable_in_words, usable_rows
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import GAUSSIAN_ARRAYS, Gaussians
@@ -36,7 +36,7 @@ def run(options: ConvertOptions) -> None:
         raise InputError(f"--sh-degree must be from 0 to 3, got {options.sh_degree}.")
     if options.min_opacity is not None and not 0 <= options.min_opacity < 1:
         raise InputError(f"--min-opacity must be at least 0 and less than 1, got {options.min_opacity}.")
-    opened = _open(options.source, options.activated)
+    opened = _open(options.source, ReadAs(options.activated, options.primitive))
     gaussians = opened.gaussians
     if options.min_opacity is not None:
         gaussians = without_faint(gaussians, options.min_opacity)
@@ -59,7 +59,7 @@ def run(options: ConvertOptions) -> None:
     say([f"Wrote {target}: {words}."])
 
 
-def _open(path: Path, activated: Activated) -> SplatFile:
+def _open(path: Path, read_as: ReadAs) -> SplatFile:
     if path.suffix.lower() == ".pt":
         checkpoint = read_checkpoint(path)
         raw = {name: checkpoint.tensors[f"raw.{name}"].numpy() for name in GAUSSIAN_ARRAYS}
@@ -68,7 +68,7 @@ def _open(path: Path, activated: Activated) -> SplatFile:
         return SplatFile(
             path, "splats", gaussians, (), black, checkpoint.iteration, offset=(x, y, z), filter=checkpoint.filter
         )
-    opened = reread(open_path(path), activated)
+    opened = reread(open_path(path), read_as)
     if not isinstance(opened, SplatFile):
         raise InputError(f"{path} is a capture, not splats; convert takes a .ply, a model folder or a checkpoint.")
     return opened

@@ -20,6 +20,7 @@ from splatscope.assets.capture import Capture, View
 from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.geometry.recentre import rebased
 from splatscope.assets.photographs.view_pixels import MASK_USES
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.assets.trained.model_folder import iterations, model_of
 from splatscope.kernels.backends import make_backend
 from splatscope.kernels.errors import InputError
@@ -73,7 +74,7 @@ def run(options: EvalOptions) -> None:
     if missing:
         console.print(missing)
     backend = make_backend(options.backend)
-    for remark in toggles.remarks(backend.name):
+    for remark in toggles.remarks(backend.name, splats.gaussians.primitive):
         console.print(f"warning: {remark}")
     settings, policy = RenderSettings(background, splats.gaussians.sh_degree), toggles.for_scene(splats.filter)
     gaussians = rebased(splats.gaussians, splats.offset, capture.offset)
@@ -152,7 +153,7 @@ def _open_splats(options: EvalOptions) -> SplatFile:
             known = ", ".join(map(str, stored)) or "none"
             raise InputError(f"{path} has no iteration {options.iteration}; it has {known}.")
         path = stored[options.iteration]
-    opened = reread(open_path(path), options.activated)
+    opened = reread(open_path(path), ReadAs(options.activated, options.primitive))
     if not isinstance(opened, SplatFile):
         raise InputError(f"{path} is a capture, not splats; eval takes a run's folder, a model folder or a .ply file.")
     return opened

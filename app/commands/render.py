@@ -13,6 +13,7 @@ from splatscope.app.provenance import Provenance
 from splatscope.app.terminal import say, warn
 from splatscope.assets.geometry.recentre import camera_less
 from splatscope.assets.photographs.images import write_png
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.assets.splats.usable import skipped_in_words
 from splatscope.assets.trained.cameras import read_camera
 from splatscope.kernels.backends import make_backend
@@ -30,13 +31,13 @@ def run(options: RenderOptions) -> None:
     size = fields.parse_size(options.size, "--size") if options.size else None
     background = fields.parse_color(options.background, "--background")
     toggles = choose_policy(options.step, options.toggle)
-    scene = open_scene(options.scene, activated=options.activated)
+    scene = open_scene(options.scene, read_as=ReadAs(options.activated, options.primitive))
     if scene.gaussians is None:
         raise InputError(f"{options.scene} is a capture, not splats; render takes a .ply file or a model folder.")
     warn(scene.info.warnings)
     camera = _camera(options, scene, size)
     backend = make_backend(options.backend)
-    warn(toggles.remarks(backend.name))
+    warn(toggles.remarks(backend.name, scene.info.primitive))
     policy = toggles.for_scene(scene.info.filter)
     if needs_recording(options.overlay):
         policy = policy.with_value("schedule", "record", "on")

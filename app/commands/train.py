@@ -42,5 +42,5 @@ def run(options: TrainOptions) -> None:
 
     capture = open_or_find(plan.capture, plan.config.data, plan.begin.path if plan.begin else None)
     backend = make_backend(options.backend, nvtx=options.nvtx)
-    warn(toggles.training_remarks(backend.name, plan.config.antialiasing))
+    warn(toggles.training_remarks(backend.name, plan.config.antialiasing, plan.config.primitive))
     train_in_terminal(plan(capture, backend), toggles)

@@ -7,6 +7,7 @@ from splatscope.app.options import fields
 from splatscope.app.options.policy import choose_policy
 from splatscope.app.options.subcommands import ViewOptions
 from splatscope.app.run.plan import RunPlan
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import DataConfig, TrainConfig
 
@@ -21,7 +22,7 @@ def run(options: ViewOptions) -> None:
         path=options.path,
         plan=RunPlan(TrainConfig(data=DataConfig(axes=options.axes))),
         backend=options.backend,
-        activated=options.activated,
+        read_as=ReadAs(options.activated, options.primitive),
         toggles=toggles,
         nvtx=options.nvtx,
         size=size,

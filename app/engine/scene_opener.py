@@ -42,7 +42,7 @@ class SceneOpener:
         Raises InputError if it cannot be opened and if nothing can be trained on.
         """
         try:
-            scene, make_trainer = open_for(self._make_trainer, command.path, self._images, command.activated)
+            scene, make_trainer = open_for(self._make_trainer, command.path, self._images, command.read_as)
         except NoCamerasError as error:
             self._search = CameraHunt(command, error)
             return None

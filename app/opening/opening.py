@@ -17,7 +17,7 @@ from splatscope.app.run.from_options import plan_from
 from splatscope.app.run.plan import RunPlan
 from splatscope.app.run.resume import run_at
 from splatscope.assets.sfm.search import NoCamerasError
-from splatscope.assets.splats.activated import Activated
+from splatscope.assets.splats.read_as import AS_USUAL, ReadAs
 from splatscope.assets.trained.model_folder import iterations
 from splatscope.kernels.errors import InputError
 from splatscope.viewer.messages.commands import OpenScene
@@ -28,21 +28,21 @@ Maker = TypeVar("Maker")
 NEWS_SECONDS = 0.2  # pause between two looks at the progress of a search
 
 
-def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto") -> tuple[Scene, Maker | RunPlan]:
+def open_for(maker: Maker, path: Path, images: str, read_as: ReadAs = AS_USUAL) -> tuple[Scene, Maker | RunPlan]:
     """Opens `path`; returns the scene, and what makes a run on it.
 
     `maker` makes the run, except for the folder of a run while `maker` is a plan without an output folder and without a
     run to continue. Such a folder is opened as the run's capture, with a plan that continues the run, or as splats if
-    the run cannot continue. `activated` says how the values of a splat file are read.
+    the run cannot continue. `read_as` says how a splat file is read.
 
     Raises InputError, and NoCamerasError if a search for cameras would help.
     """
     if not isinstance(maker, RunPlan):
-        return open_scene(path, images, activated=activated), maker
+        return open_scene(path, images, read_as=read_as), maker
     is_free = maker.out is None and maker.begin is None
     folder = run_at(path) if is_free else None
     if folder is None:
-        return _open_with(maker, path, images, activated), maker
+        return _open_with(maker, path, images, read_as), maker
     try:
         run = plan_from(folder)
         assert run.capture is not None, "a run's settings name its capture"
@@ -50,15 +50,15 @@ def open_for(maker: Maker, path: Path, images: str, activated: Activated = "auto
     except InputError as error:
         if not iterations(folder):
             raise
-        return replace(open_scene(folder, activated=activated), remark=f"Nothing can be trained here: {error}"), maker
+        return replace(open_scene(folder, read_as=read_as), remark=f"Nothing can be trained here: {error}"), maker
     info, done = replace(scene.info, path=folder), run.begin.iteration if run.begin else 0
     return replace(scene, info=info, remark=f"It is iteration {done:,} of a run on {run.capture}."), run
 
 
-def _open_with(plan: RunPlan, path: Path, images: str, activated: Activated = "auto") -> Scene:
+def _open_with(plan: RunPlan, path: Path, images: str, read_as: ReadAs = AS_USUAL) -> Scene:
     try:
         data = plan.config.data
-        return open_scene(path, images, uses_of_masks(data.masks, plan.begin is not None), data.axes, activated)
+        return open_scene(path, images, uses_of_masks(data.masks, plan.begin is not None), data.axes, read_as)
     except NoCamerasError as error:
         if plan.begin is None:
             raise

@@ -19,7 +19,7 @@ from splatscope.assets.formats import SplatFile, open_capture, open_path, reread
 from splatscope.assets.geometry.recentre import FARTHEST, camera_less
 from splatscope.assets.geometry.upright import guess_up, guess_up_of_splats
 from splatscope.assets.photographs.view_pixels import MASK_USES, MaskUse
-from splatscope.assets.splats.activated import Activated
+from splatscope.assets.splats.read_as import AS_USUAL, ReadAs
 from splatscope.assets.trained.model_folder import model_of
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.types import Camera, Float32, Gaussians
@@ -48,13 +48,13 @@ def open_scene(
     images: str = "images",
     masks: Sequence[MaskUse] = MASK_USES,
     axes: AxesChoice = "auto",
-    activated: Activated = "auto",
+    read_as: ReadAs = AS_USUAL,
 ) -> Scene:
-    """Reads whatever lies at `path`; `activated` says how the values of splats are read, `axes` those of cameras.
+    """Reads whatever lies at `path`; `read_as` says how splats are read, `axes` how cameras are.
 
     Raises InputError with a sentence for the user.
     """
-    opened = reread(open_path(path, images, masks, axes), activated)
+    opened = reread(open_path(path, images, masks, axes), read_as)
     if isinstance(opened, SplatFile):
         return Scene(_describe_splats(opened), opened.gaussians, None, opened.offset)
     return Scene(_describe_capture(opened), None, opened, opened.offset)

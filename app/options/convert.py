@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from splatscope.app.options.fields import ActivatedChoice, optional
+from splatscope.app.options.fields import ActivatedChoice, PrimitiveChoice, optional
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class ConvertOptions:
     target: Annotated[Path, Positional, arg(metavar="OUT.ply")]
     """The file to write."""
     activated: ActivatedChoice = "auto"
+    primitive: PrimitiveChoice = None
     encoding: Literal["binary", "ascii"] = "binary"
     """Encoding of the numbers; both keep every bit."""
     sh_degree: Annotated[int | None, optional("INT")] = None

@@ -8,7 +8,14 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from splatscope.app.options.fields import ActivatedChoice, BackendChoice, StepChoice, ToggleChoice, optional
+from splatscope.app.options.fields import (
+    ActivatedChoice,
+    BackendChoice,
+    PrimitiveChoice,
+    StepChoice,
+    ToggleChoice,
+    optional,
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class EvalOptions:
     model: Annotated[Path, Positional, arg(metavar="MODEL")]
     """A run's folder, a model folder, or a .ply file."""
     activated: ActivatedChoice = "auto"
+    primitive: PrimitiveChoice = None
     dataset: Annotated[Path | None, optional("CAPTURE", "-s", "--source-path")] = None
     """The capture; the run's unless given."""
     out: Annotated[Path | None, optional("FOLDER")] = None

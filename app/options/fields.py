@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import UseAppendAction, arg
 
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.primitive import Primitive
 
 BackendChoice = Literal["auto", "cpu", "cuda", "reference"]
 
@@ -47,6 +48,14 @@ ActivatedChoice = Annotated[
         help="Values that a splat file holds activated: scales, not their logarithms, and opacities, not their logits. "
         "auto takes both as activated if all scales are positive and all opacities lie between 0 and 1, and prints a "
         "note."
+    ),
+]
+PrimitiveChoice = Annotated[
+    Primitive | None,
+    optional(
+        "{3dgs,2dgs,3dgut}",
+        text="Kind of the splats in a file: flattened Gaussians, disks, or Gaussians along rays. Unless given, two "
+        "scales mean disks, and a comment that we write means Gaussians along rays. 2dgs drops third scales.",
     ),
 ]
 Axes = Annotated[

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.ladder import step as policy_of_step
 from splatscope.kernels.policy import Filter, Policy, Toggle, toggle_table
+from splatscope.kernels.primitive import Primitive
 from splatscope.kernels.toggles import in_present_names
 from splatscope.viewer.state.presets import DEFAULT, describe, preset_of, settle
 
@@ -62,8 +63,9 @@ class PolicyChoice:
                 policy = policy.with_value(row.stage, row.name, row.default)
         return policy.with_value("project", "filter", antialiasing)
 
-    def remarks(self, backend: str) -> list[str]:
-        """Returns a sentence for each difference between the command line and what this backend does."""
+    def remarks(self, backend: str, primitive: Primitive = "3dgs") -> list[str]:
+        """Returns a sentence for each difference between the command line and what this backend does with splats of
+        this primitive."""
         listed = _listed_as(backend)
         names = {row.name.replace("_", " ") for row in toggle_table(listed)}
         followed = [words for words in self.followed if words.partition(" = ")[0] in names]
@@ -77,10 +79,14 @@ class PolicyChoice:
                 f"The {backend} backend does not honour {_and(ignored)} and continues without; "
                 f"it honours {_and(honoured)}."
             )
+        keys = [key for key, _ in self.given]
+        said += [idle for row in toggle_table(listed) if row.key in keys and (idle := row.idle(primitive))]
         return said
 
-    def training_remarks(self, backend: str, antialiasing: Filter = "plain") -> list[str]:
-        """Returns the remarks for a training run with this filter."""
+    def training_remarks(
+        self, backend: str, antialiasing: Filter = "plain", primitive: Primitive = "3dgs"
+    ) -> list[str]:
+        """Returns the remarks for a training run with this filter and primitive."""
         taken, asked = self.for_training(antialiasing), self.for_scene(antialiasing)
         left = [
             f"{row.key} = {value}"
@@ -88,11 +94,11 @@ class PolicyChoice:
             if (value := taken.value(row.stage, row.name)) != asked.value(row.stage, row.name)
         ]
         if not left:
-            return self.remarks(backend)
+            return self.remarks(backend, primitive)
         filter = asked.project.filter
         way = f" (--antialiasing {filter} trains for that filter)" if filter != antialiasing else ""
         return [
-            *self.remarks(backend),
+            *self.remarks(backend, primitive),
             f"Training keeps {_and(left)}: splats are trained for one way of drawing them, and only pictures of them "
             f"can have another{way}.",
         ]

@@ -8,7 +8,14 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from splatscope.app.options.fields import ActivatedChoice, BackendChoice, StepChoice, ToggleChoice, optional
+from splatscope.app.options.fields import (
+    ActivatedChoice,
+    BackendChoice,
+    PrimitiveChoice,
+    StepChoice,
+    ToggleChoice,
+    optional,
+)
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,7 @@ class RenderOptions:
     scene: Annotated[Path, Positional, arg(metavar="SCENE")]
     """A splat file (.ply) or a model folder."""
     activated: ActivatedChoice = "auto"
+    primitive: PrimitiveChoice = None
     out: Annotated[Path | None, optional("FILE.png")] = None
     """The PNG to write."""
     npy: Annotated[Path | None, optional("FILE.npy")] = None

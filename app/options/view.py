@@ -12,6 +12,7 @@ from splatscope.app.options.fields import (
     ActivatedChoice,
     Axes,
     BackendChoice,
+    PrimitiveChoice,
     StepChoice,
     ToggleChoice,
     UiScale,
@@ -28,6 +29,7 @@ class ViewOptions:
     """A splat file (.ply), a model folder, a run's folder, a capture (COLMAP, transforms.json or
     transforms_train.json), or a folder of photographs."""
     activated: ActivatedChoice = "auto"
+    primitive: PrimitiveChoice = None
     axes: Axes = "auto"
     backend: BackendChoice = "auto"
     """What renders; auto is an NVIDIA GPU where one can be used, else the CPU."""

@@ -21,6 +21,7 @@ from splatscope.app.run.resume import (
     run_settings,
     settings_in,
 )
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.assets.trained.model_folder import iterations
 from splatscope.kernels.errors import InputError
 from splatscope.training.config import TrainConfig, config_from_dict
@@ -41,7 +42,9 @@ def plan_training(options: TrainOptions, also_over: bool = False) -> RunPlan:
         raise InputError(
             f"The capture is given twice: {options.dataset} and --source-path {options.source_path}; give one."
         )
-    begin = None if options.resume is None else beginning_at(options.resume, options.activated)
+    begin = (
+        None if options.resume is None else beginning_at(options.resume, ReadAs(options.activated, options.primitive))
+    )
     if options.activated != "auto" and (begin is None or begin.splats is None):
         raise InputError("--activated says how a .ply given to --resume is read, and there is none; leave it out.")
     named = options.dataset or options.source_path
@@ -110,5 +113,9 @@ def _own_run(options: TrainOptions, begin: Beginning | None, named: Path | None)
         source, own = run_around(begin.path)
         recipe = recipe or own
     recipe = recipe or preset("inria", options.iterations)
-    # Splats stay what they are, and keep the filter that they were trained with.
-    return source, recipe if begin is None else replace(recipe, antialiasing=begin.filter, primitive=begin.primitive)
+    if begin is None:
+        return source, recipe
+    # Splats keep the filter they were trained with, and stay what they are unless the recipe is for something else;
+    # the trainer refuses what cannot become another primitive.
+    primitive = begin.primitive if recipe.primitive == "3dgs" else recipe.primitive
+    return source, replace(recipe, antialiasing=begin.filter, primitive=primitive)

@@ -21,7 +21,7 @@ from splatscope.training.config import DataConfig, TrainConfig, config_from_dict
 from splatscope.training.files.folder import FOLDER, checkpoints, resume_line, run_of
 
 if TYPE_CHECKING:  # torch loads with the trainer
-    from splatscope.assets.splats.activated import Activated
+    from splatscope.assets.splats.read_as import ReadAs
     from splatscope.training.files.checkpoint import Checkpoint
     from splatscope.training.trainer import Beginning
 
@@ -113,9 +113,9 @@ def held_out(folder: Path, names: Iterable[str]) -> frozenset[str]:
         return frozenset()
 
 
-def beginning_at(path: Path, activated: Activated) -> Beginning:
+def beginning_at(path: Path, read_as: ReadAs) -> Beginning:
     """Returns what a run begins with: a checkpoint, the newest one of a run's folder, or the splats of a PLY or model
-    folder. `activated` says how the values of splats are read. Raises InputError if there is nothing to begin with."""
+    folder. `read_as` says how splats are read. Raises InputError if there is nothing to begin with."""
     from splatscope.training.files.checkpoint import newest_checkpoint, read_checkpoint  # loads torch
     from splatscope.training.trainer import Beginning  # loads torch
 
@@ -129,7 +129,7 @@ def beginning_at(path: Path, activated: Activated) -> Beginning:
             f"{path} was ended before it saved anything, so there is nothing to resume. Begin it again: splatscope "
             f"train {quote(str(capture))} --settings {quote(str(path))} --out {quote(str(path))}"
         )
-    opened = reread(open_path(path), activated)
+    opened = reread(open_path(path), read_as)
     if not isinstance(opened, SplatFile):
         raise InputError(
             f"{path} is a capture, not a run: --resume takes a run's folder, a checkpoint (.pt) or splats (.ply)."

@@ -66,7 +66,7 @@ def _opacities_look_activated(gaussians: Gaussians) -> bool:
 
 
 def _scales_look_activated(gaussians: Gaussians) -> bool:
-    low, high = _range(gaussians.log_scales)
+    low, high = _range(_stored_scales(gaussians))
     return low >= -_SLACK and high > 0
 
 
@@ -78,18 +78,26 @@ def _are_large(gaussians: Gaussians) -> bool:
         return False
     extent = np.linalg.norm(np.subtract(*np.percentile(sample, (95, 5), axis=0)))
     with np.errstate(over="ignore"):
-        return bool(np.exp(np.nanmedian(gaussians.log_scales.astype(np.float64))) > _LARGE * extent)
+        return bool(np.exp(np.nanmedian(_stored_scales(gaussians).astype(np.float64))) > _LARGE * extent)
+
+
+def _stored_scales(gaussians: Gaussians) -> Float32:
+    """Returns the columns of scales that the file has: a disk's third is a constant of ours."""
+    return gaussians.log_scales[:, : 2 if gaussians.primitive == "2dgs" else 3]
 
 
 def _read_as(path: Path, gaussians: Gaussians, activated: Activated) -> Gaussians:
     if activated in ("both", "scales"):
-        low, _ = _range(gaussians.log_scales)
+        stored = _stored_scales(gaussians)
+        low, _ = _range(stored)
         if low < -_SLACK:
             raise InputError(
                 f"{path} holds scales down to {low:g}, which are logarithms and not scales: --activated {activated} "
                 "does not fit it. Leave the option out."
             )
-        gaussians = replace(gaussians, log_scales=np.log(np.maximum(gaussians.log_scales, np.float32(_LEAST_SCALE))))
+        log_scales = gaussians.log_scales.copy()
+        log_scales[:, : stored.shape[1]] = np.log(np.maximum(stored, np.float32(_LEAST_SCALE)))
+        gaussians = replace(gaussians, log_scales=log_scales)
     if activated in ("both", "opacities"):
         low, high = _range(gaussians.logit_opacities)
         if low < -_SLACK or high > 1 + _SLACK:

@@ -24,7 +24,7 @@ from splatscope.assets.splats.ply_header import shown_name
 from splatscope.assets.splats.ply_table import BLOCK_ROWS, VertexTable, open_vertices
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.policy import Filter
-from splatscope.kernels.primitive import FLAT_LOG_SCALE, Primitive
+from splatscope.kernels.primitive import FLAT_LOG_SCALE, PRIMITIVES, Primitive
 from splatscope.kernels.types import Gaussians
 from splatscope.kernels.wording import counted
 
@@ -42,7 +42,7 @@ _OF_DISK = _SCALE[:2]
 _REQUIRED = [*_POSITION, *_CONSTANT, "opacity", *_SCALE, *_ROTATION]
 # Names of the filters of `ProjectPolicy` in SplatRenderMode comments: Brush's, and Faster-GS's for mip.
 _FILTERS: dict[str, Filter] = {"default": "plain", "mip": "compensated", "mip-0.1": "mip"}
-_RAYS = "primitive 3dgut"  # a comment: Gaussians along rays have the same columns as flattened ones
+_PRIMITIVE = "primitive "  # a comment: Gaussians along rays (3dgut) have the same columns as flattened ones
 _REST_COUNTS = {0: 1, 9: 4, 24: 9, 45: 16}  # f_rest properties -> rows of `sh` (degree 0 to 3)
 
 
@@ -80,10 +80,18 @@ def read_ply(path: Path | str, offset: Offset = NO_OFFSET) -> Gaussians:
 
 
 def _primitive_of(table: VertexTable) -> Primitive:
-    """Returns what the rows of a file of splats are."""
-    if _SCALE[2] not in table.names:
-        return "2dgs"
-    return "3dgut" if _RAYS in table.comments else "3dgs"
+    """Returns what the rows of a file of splats are. Raises InputError if its comment does not fit its columns."""
+    by_columns = ("3dgs", "3dgut") if _SCALE[2] in table.names else ("2dgs",)
+    named = [name for name in PRIMITIVES if _PRIMITIVE + name in table.comments]
+    if not named:
+        return by_columns[0]
+    for primitive in by_columns:
+        if primitive in named:
+            return primitive
+    raise InputError(
+        f'{table.path} has the comment "{_PRIMITIVE}{named[0]}", but the scales of {" or ".join(by_columns)}. '
+        "Remove the comment."
+    )
 
 
 def read_filter(path: Path | str) -> Filter:
@@ -124,7 +132,7 @@ def write_ply(
     rows = np.broadcast_to(np.zeros(1, record), (gaussians.count,))
     lines = [" ".join(c.encode("ascii", "replace").decode().split()) for c in comments]
     modes = [f"SplatRenderMode: {mode}" for mode, name in _FILTERS.items() if name == filter and name != "plain"]
-    modes += [_RAYS] if gaussians.primitive == "3dgut" else []
+    modes += [_PRIMITIVE + gaussians.primitive] if gaussians.primitive == "3dgut" else []
     lines += [mode for mode in modes if mode not in lines]
     vertices = PlyElement.describe(rows, "vertex")
     header = PlyData([vertices], text=text, byte_order="=" if text else "<", comments=lines).header
@@ -219,7 +227,7 @@ def _as_text(block: np.ndarray, means: np.ndarray, offset: Offset) -> bytes:
 def _check_splats(path: Path, names: Sequence[str]) -> list[str]:
     """Returns the f_rest properties. Raises InputError, which says what the file is if it has no splats."""
     missing = [name for name in _REQUIRED if name not in names]
-    if missing == _SCALE[2:]:  # a disk
+    if missing == _SCALE[2:] and sum(name.startswith("scale_") for name in names) == 2:  # a disk
         missing = []
     if "packed_position" in names:
         raise InputError(

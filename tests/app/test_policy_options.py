@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,17 @@ def test_what_a_backend_does_not_honour_is_said_and_a_preset_it_cannot_tell_apar
     assert "Also set: cmask = off" in choose_policy(toggles=["blend.compaction=off"]).remarks("cuda")[0]
 
 
+def test_a_toggle_that_means_nothing_for_the_splats_says_so() -> None:
+    chosen = choose_policy(toggles=["blend_backward.row_combine=off", "project.filter=mip", "blend.map=columns_8x8"])
+    assert chosen.remarks("cuda", "3dgs") == []
+    sentences = [
+        f"{key} means nothing for 2dgs splats, only for 3dgs."
+        for key in ("project.filter", "blend_backward.row_combine")
+    ]
+    assert chosen.remarks("cuda", "2dgs") == sentences
+    assert chosen.training_remarks("cuda", "mip", "2dgs") == sentences
+
+
 def test_the_ladder_has_one_row_more_beside_the_preset_it_starts_from_and_says_how_to_get_it_again() -> None:
     toggles = ("project.sh_dtype=split", "blend.compaction=off")
     chosen = choose_policy("s06", toggles)
@@ -187,6 +199,23 @@ def test_a_run_is_scored_as_drawn_with_the_toggles_but_trained_one_way_and_both_
     write_ply(tmp_path / "own.ply", trained["plain"], comments=["SplatRenderMode: mip-0.1"])
     splatscope("eval", tmp_path / "own.ply", "-s", small_set, "--out", tmp_path / "own", "--backend", "cpu")
     assert json.loads((tmp_path / "own" / "results.json").read_text())["own"]["PSNR"] == scores["mip"]
+
+
+def test_the_panel_greys_a_toggle_that_means_nothing_for_the_splats(display: str, tmp_path: Path) -> None:
+    write_ply(tmp_path / "a.ply", replace(SCENE, primitive="2dgs"))
+    words = ["view", str(tmp_path / "a.ply"), "--backend", "cpu", "--size", "1000x700", "--ui-scale", "1"]
+    program = Program(display, SCRIPT, [str(tmp_path), *words])
+    try:
+        facts = program.wait_for("the panel", lambda facts: facts["shown"] and facts["places"]["project.filter"])
+        hands = Hands(program)
+        for key, row in (("project.filter", 3), ("blend.stop", 2)):
+            left, top, _, height = facts["places"][key]
+            hands.click(left + 20, top + height // 2)
+            hands.click(left + 20, top + height + 8 + round((row - 0.5) * 23))
+        wanted = choose_policy("best", ["blend.stop=inclusive"]).policy
+        program.wait_for("the other one", lambda facts: facts["policy"] == repr(wanted))
+    finally:
+        program.end()
 
 
 def test_the_window_opens_with_the_toggles_in_its_panel_and_a_preset_there_sets_all_but_the_filter(

@@ -15,7 +15,9 @@ from splatscope.app.run.from_options import plan_training
 from splatscope.assets.formats import read_splat_file
 from splatscope.assets.splats.activated import Activated
 from splatscope.assets.splats.ply import read_ply, write_ply
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.kernels.errors import InputError
+from splatscope.kernels.primitive import FLAT_LOG_SCALE
 from splatscope.kernels.types import Gaussians
 from tests.support.places import DATA
 
@@ -54,8 +56,8 @@ def test_activated_values_are_recognised_read_as_such_and_told_with_the_option(t
     assert opened.reading.startswith("Read as scales and opacities, not as logarithms and logits: ")
     assert opened.reading.endswith("--activated none reads the file as usual.")
     assert open_scene(path).info.warnings == opened.warnings == (opened.reading,)
-    assert read_splat_file(path, "none").warnings == ()
-    np.testing.assert_array_equal(read_splat_file(path, "none").gaussians.log_scales, activated(raw).log_scales)
+    assert read_splat_file(path, ReadAs("none")).warnings == ()
+    np.testing.assert_array_equal(read_splat_file(path, ReadAs("none")).gaussians.log_scales, activated(raw).log_scales)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +87,23 @@ def test_one_sign_alone_is_told_and_changes_nothing(tmp_path: Path, stored: Gaus
 def test_the_option_reads_any_file_as_it_says_or_says_that_it_cannot_be(tmp_path: Path, which: Activated) -> None:
     path, raw = tmp_path / "a.ply", raw_splats(5)
     write_ply(path, activated(raw, which))
-    opened = read_splat_file(path, which)
+    opened = read_splat_file(path, ReadAs(which))
     assert_close(opened.gaussians, raw)
     assert opened.warnings == ()
     write_ply(path, raw)
     with pytest.raises(InputError, match=f"--activated {which} does not fit it"):
-        read_splat_file(path, which)
+        read_splat_file(path, ReadAs(which))
+
+
+@pytest.mark.parametrize("count", [COUNT, 50])
+def test_activated_disks_are_read_like_activated_gaussians(tmp_path: Path, count: int) -> None:
+    raw = replace(raw_splats(count), primitive="2dgs")
+    raw.log_scales[:, 2] = FLAT_LOG_SCALE
+    write_ply(tmp_path / "a.ply", activated(raw))
+    usual = read_splat_file(tmp_path / "a.ply")
+    assert ("Read as scales and opacities" in usual.reading) == (count == COUNT)
+    asked = read_splat_file(tmp_path / "a.ply", ReadAs("both")).gaussians
+    np.testing.assert_allclose(asked.log_scales, raw.log_scales, atol=1e-6)
 
 
 def test_a_rounded_end_of_the_range_does_not_hide_activated_values(tmp_path: Path) -> None:

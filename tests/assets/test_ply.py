@@ -20,6 +20,7 @@ from splatscope.assets.files.atomic import atomic_path
 from splatscope.assets.formats import read_splat_file
 from splatscope.assets.geometry.recentre import rebased
 from splatscope.assets.splats.ply import read_ply, read_point_cloud, write_ply
+from splatscope.assets.splats.read_as import ReadAs
 from splatscope.kernels.errors import InputError
 from splatscope.kernels.primitive import FLAT_LOG_SCALE
 from splatscope.kernels.types import Gaussians
@@ -95,6 +96,36 @@ def test_rays_are_told_from_flattened_gaussians_by_a_comment(tmp_path: Path) -> 
     assert (found.primitive, same_bits(found, splats)) == ("3dgut", True)
     write_ply(tmp_path / "b.ply", splats, comments=["of a run"])
     assert read_ply(tmp_path / "b.ply").primitive == "3dgs"
+
+
+def test_a_comment_that_does_not_fit_the_columns_is_refused_and_other_comments_mean_nothing(tmp_path: Path) -> None:
+    disks = replace(random_bits(5, 0, finite=True), primitive="2dgs")
+    write_ply(tmp_path / "a.ply", disks, comments=["primitive 3dgut"])
+    with pytest.raises(InputError, match='has the comment "primitive 3dgut", but the scales of 2dgs'):
+        read_ply(tmp_path / "a.ply")
+    write_ply(tmp_path / "b.ply", disks, comments=["primitive mesh"])
+    assert read_ply(tmp_path / "b.ply").primitive == "2dgs"
+
+
+def test_two_scales_next_to_one_with_another_number_are_no_disk(tmp_path: Path) -> None:
+    columns = as_columns(random_bits(2, 0))
+    columns["scale_3"] = columns.pop("scale_2")
+    PlyData([as_element(columns, {})]).write(tmp_path / "a.ply")
+    with pytest.raises(InputError, match="lack scale_2"):
+        read_ply(tmp_path / "a.ply")
+
+
+def test_a_file_is_read_as_the_primitive_that_is_asked_for(tmp_path: Path) -> None:
+    splats = random_bits(5, 1, finite=True)
+    write_ply(tmp_path / "a.ply", splats)
+    rays = read_splat_file(tmp_path / "a.ply", ReadAs(primitive="3dgut")).gaussians
+    assert (rays.primitive, same_bits(rays, splats)) == ("3dgut", True)
+    disks = read_splat_file(tmp_path / "a.ply", ReadAs(primitive="2dgs")).gaussians
+    assert (disks.primitive, set(disks.log_scales[:, 2])) == ("2dgs", {np.float32(FLAT_LOG_SCALE)})
+    np.testing.assert_array_equal(disks.log_scales[:, :2], splats.log_scales[:, :2])
+    write_ply(tmp_path / "b.ply", disks)
+    with pytest.raises(InputError, match="two scales, which are disks: --primitive 3dgut needs three"):
+        read_splat_file(tmp_path / "b.ply", ReadAs(primitive="3dgut"))
 
 
 def test_the_file_has_the_layout_that_others_read(tmp_path: Path) -> None:

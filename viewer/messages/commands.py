@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from splatscope.assets.splats.activated import Activated
+from splatscope.assets.splats.read_as import AS_USUAL, ReadAs
 from splatscope.kernels.policy import Policy
 from splatscope.viewer.messages.view import ViewRequest
 
@@ -18,7 +18,7 @@ class OpenScene:
 
     path: Path
     then_train: bool = False  # start training if it could be opened
-    activated: Activated = "auto"  # the values that a splat file holds without logarithm and logit
+    read_as: ReadAs = AS_USUAL  # how a splat file is read
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import dearpygui.dearpygui as dpg
 
 from splatscope.kernels.ladder import STEPS
 from splatscope.kernels.policy import Policy, Toggle, toggle_table
+from splatscope.kernels.primitive import Primitive
 from splatscope.viewer.drawing.style import Item, Style, inside
 from splatscope.viewer.drawing.widgets import Panel, Ui, label_row, notice, small_text, tooltip
 from splatscope.viewer.messages.view import EngineStatus, Picture
@@ -118,9 +119,12 @@ class TogglesPanel(Panel):
         if status.backend and status.backend != self._backend:
             self._build_rows(status.backend)
         policy, note, drawn = self.session.toggles.policy, self.session.toggles.note, self.session.request().policy
-        if not self._rows or self._shown == (drawn, policy, note, status.compiling):
+        scene = self.session.engine.scene
+        primitive: Primitive = "3dgs" if scene is None else scene.primitive
+        content = (drawn, policy, note, status.compiling, primitive)
+        if not self._rows or self._shown == content:
             return
-        self._shown = (drawn, policy, note, status.compiling)
+        self._shown = content
         name = preset_of(policy, self._backend or "")
         dpg.set_value(self._preset, name or CUSTOM)
         dpg.set_value(self._sentence, STEPS[name].sentence if name else "These toggles match no preset.")
@@ -129,14 +133,15 @@ class TogglesPanel(Panel):
         for stage, item in self._stages.items():
             dpg.configure_item(item, show=stage in status.compiling)
         for toggle, row in self._rows.items():
-            self._show_toggle(policy, drawn, toggle, row)
+            self._show_toggle(policy, drawn, toggle, row, toggle.idle(primitive))
 
-    def _show_toggle(self, policy: Policy, drawn: Policy, toggle: Toggle, row: Row) -> None:
-        """Shows a toggle; `drawn` is the policy of pictures: `policy` and the recording that a heatmap needs."""
+    def _show_toggle(self, policy: Policy, drawn: Policy, toggle: Toggle, row: Row, idle: str) -> None:
+        """Shows a toggle; `drawn` is the policy of pictures: `policy` and the recording that a heatmap needs. `idle`
+        tells why the toggle means nothing for the scene's splats."""
         value = drawn.value(toggle.stage, toggle.name)
         is_added = value != policy.value(toggle.stage, toggle.name)
         possible = [choice for choice in toggle.values if choice == value or policy.unmet(toggle, choice) is None]
-        dpg.configure_item(row.control, enabled=len(possible) > 1 and not is_added)
+        dpg.configure_item(row.control, enabled=len(possible) > 1 and not is_added and not idle)
         if toggle.is_switch:
             dpg.set_value(row.control, value == "on")
         else:
@@ -144,9 +149,12 @@ class TogglesPanel(Panel):
             dpg.set_value(row.control, value)
         missing = [choice for choice in toggle.values if choice not in possible]
         if row.reason is not None:
-            dpg.configure_item(row.reason, label="set by heatmap" if is_added else short_reason(toggle, missing))
+            words = f"only {', '.join(toggle.primitives)}" if idle else short_reason(toggle, missing)
+            dpg.configure_item(row.reason, label="set by heatmap" if is_added else words)
         sentences = [policy.unmet(toggle, choice) or "" for choice in missing]
-        sentences += ["The heatmap over the picture needs this recording, so it is on."] * is_added
+        sentences += ["The heatmap over the picture needs this recording, so it is on."] * is_added + [idle] * bool(
+            idle
+        )
         dpg.set_value(row.tip, "\n".join([toggle.sentence, origin(toggle), toggle.class_sentence, *sentences]))
 
 
